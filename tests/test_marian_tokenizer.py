@@ -1,8 +1,10 @@
 """Marian folders as published: two SentencePiece models and a vocabulary, equal to transformers."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -81,6 +83,21 @@ def test_translations_equal_transformers(folder: Path, tmp_path: Path) -> None:
             assert made.text == text
 
 
+def test_texts_of_any_ids_equal_transformers(folder: Path) -> None:
+    theirs, ours = transformers.MarianTokenizer.from_pretrained(folder), load_generator(folder)
+    size, draw = len(theirs), np.random.default_rng(3)
+    for ids in [*([number] for number in range(size)), *draw.integers(0, size, (20, 7)).tolist()]:
+        assert ours.decode(ids).strip() == theirs.decode(ids, skip_special_tokens=True).strip(), ids
+        assert "\uffff" not in "".join(map(ours.spelled, ids))
+
+
+def test_a_folder_without_the_targets_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "cut")
+    (tmp_path / "cut" / TARGET).unlink()
+    with pytest.raises(CheckpointError, match=r"no target\.spm: fetch it again"):
+        load_generator(tmp_path / "cut")
+
+
 def test_finetuning_reads_targets_with_the_targets_model(folder: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, FRENCH, strict=True)))
@@ -95,7 +112,11 @@ def test_finetuning_reads_targets_with_the_targets_model(folder: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
-    [({"a": 0}, "lacks </s>, <unk>, <pad>"), ({"</s>": 0, "<unk>": 1, "<pad>": 7}, "each id from 0 to 2 once")],
+    [
+        ({"a": 0}, "lacks </s>, <unk>, <pad>"),
+        ({"</s>": 0, "<unk>": 1, "<pad>": 7}, "each id from 0 to 2 once"),
+        ({"</s>": 0, "<unk>": 1, "<pad>": 2, "a": "x"}, "each id from 0 to 3 once"),
+    ],
 )
 def test_a_vocabulary_that_does_not_fit_is_refused(
     folder: Path, tmp_path: Path, vocabulary: dict[str, int], message: str

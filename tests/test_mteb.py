@@ -9,6 +9,7 @@ from random_models import our_model
 from test_retrieval_scores import write_collection
 from test_similarity import sentences
 
+import bertkit
 from bertkit import TextSet
 from bertkit.checkpoint import SentenceSettings
 from bertkit.evidence.collections import Collection, read_collection
@@ -105,3 +106,21 @@ def test_cross_encoder_ranks_again(encoder: Path, tmp_path: Path) -> None:
     scores = scores_of(judge, local_retrieval(collection, {query: list(found) for query, found in nearest.items()}))
     ours = retrieval_scores(collection.judgments, rerank(judge.model, collection, nearest))
     assert scores["ndcg_at_10"] == pytest.approx(ours["ndcg_at_10"].mean(), abs=1e-4)
+
+
+def test_results_are_kept_for_the_same_files_and_settings_alone(tmp_path: Path) -> None:
+    for number in (1, 2):
+        model = our_model("encoder", number)
+        model.checkpoint.sentence = SentenceSettings(prompts={"query": "q: "}, default_prompt_name="query")
+        model.save(tmp_path / str(number) / "model")
+    first, second = (tmp_path / str(number) / "model" for number in (1, 2))
+    revisions = [
+        BertkitEncoder(*given, **settings).mteb_model_meta.revision
+        for given, settings in [((first,), {}), ((second,), {}), ((first,), {"precision": "bfloat16"}),
+                                ((first,), {"no_prompt": True}), ((first,), {})]
+    ]  # fmt: skip
+    assert len({*revisions}) == 4 and revisions[0] == revisions[-1]
+    batches = [{"text": ["the cat sat"]}]
+    plain, prompted = BertkitEncoder(first, no_prompt=True).encode(batches), BertkitEncoder(first).encode(batches)
+    assert not np.allclose(plain, prompted)
+    assert np.allclose(plain, bertkit.load(first).embed(["the cat sat"], prompt="", normalize=True), atol=1e-6)

@@ -332,6 +332,7 @@ def test_interrupted_work_is_resumed(
     assert sum(map(len, begun)) - num_again <= len(all_parts) and len(begun[-1]) < len(all_parts)
 
 
+@pytest.mark.slow
 def test_survives_kills_at_any_moment(tmp_path: Path) -> None:
     sources = write_texts(tmp_path / "texts")
     for number in range(4):

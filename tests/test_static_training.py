@@ -66,6 +66,7 @@ def topic_rows(number: int) -> list[TextSet]:
     ]
 
 
+@pytest.mark.slow
 def test_similar_texts_are_close_at_every_width(tmp_path):
     tokenizer = Tokenizer.from_vocab([*SPECIAL, *FOODS, *TOOLS])
     settings = PairTraining(dimensions=16, nested=(16, 4), batch_size=20, epochs=20)

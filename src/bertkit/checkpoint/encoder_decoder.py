@@ -180,7 +180,9 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     forced = generation.get("forced_eos_token_id", content.get("forced_eos_token_id")) is not None
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
     checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, forbidden, forced)
-    if not tokenizer.engine.template.wraps and (folder / TARGET).is_file():
+    if (folder / SOURCE).is_file() and not (folder / "tokenizer.json").is_file():
+        if not (folder / TARGET).is_file():
+            raise CheckpointError(f"{folder} has {SOURCE} and no {TARGET}: fetch it again")
         checkpoint.target_tokenizer = Tokenizer.load(folder, language=TARGET)
         paths = [folder / name for name in _TOKENIZER_FILES]
         checkpoint.tokenizer_files = {path.name: path.read_bytes() for path in paths if path.is_file()}

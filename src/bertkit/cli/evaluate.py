@@ -117,7 +117,9 @@ def command(
             evaluate_pairs(pairs, model, columns, against, report, compute)
         return
     if cross_encoder or against or run_file:
-        raise UsageError("--cross-encoder, --against and --run-file require --collection or --pairs")
+        raise UsageError(
+            "--cross-encoder and --run-file require --collection, --against requires --collection or --pairs"
+        )
     if (data is None) == (suite is None):
         raise UsageError("evaluate requires either --data, labeled examples of a task, or --suite, minimal pairs")
     if data is not None:

@@ -31,10 +31,12 @@ def evaluate_collection(
     """
     from bertkit.evidence.collections import read_collection
     from bertkit.evidence.retrieval import measured_retrieval, rerank, retrieval_scores, retrieve, write_run
+    from bertkit.reports.report_file import checked_report
 
-    for file in (run_file, report):
-        if file is not None:
-            check_writable(file)
+    if run_file is not None:
+        check_writable(run_file)
+    if report is not None:
+        checked_report(report)
     collection = read_collection(path)
     rankings = retrieve(open_encoder(model, compute), collection)
     if cross_encoder is not None:
@@ -67,10 +69,11 @@ def evaluate_pairs(
     confidence intervals; with ``against``, another of these, also paired differences."""
     from bertkit.cli.labeled_files import columns_of
     from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
+    from bertkit.reports.report_file import checked_report
     from bertkit.tasks import ExampleFile, Similarity
 
     if report is not None:
-        check_writable(report)
+        checked_report(report)
     rows = list(Similarity.read(ExampleFile(data, columns=columns_of(columns))))
     scores, differences = scores_of_pairs(open_encoder(model, compute), rows), {}
     measured = measured_pairs(rows, scores)

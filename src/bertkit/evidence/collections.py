@@ -39,7 +39,7 @@ def read_collection(path: Path) -> Collection:
     """
     if path.suffix == ".json":
         return _of_questions(path)
-    return _of_folder(path) if path.is_dir() or not path.exists() else _of_labeled_texts(path)
+    return _of_folder(path) if path.is_dir() or not path.suffix else _of_labeled_texts(path)
 
 
 def _of_folder(folder: Path) -> Collection:

@@ -32,7 +32,8 @@ def taught(
     results = [list(part) for part in parts]
     aligned = any(isinstance(example, TaughtText) for part in results for example in part)
     of_teacher: tuple[Any, Any] = (_with_vectors, _lacks_vector) if aligned else (_with_scores, _lacks_scores)
-    for option, (add, lacks) in {"teacher": of_teacher, "guide": (_with_guide, _lacks_guide)}.items():
+    of_guide = {} if aligned else {"guide": (_with_guide, _lacks_guide)}  # alignment refuses one
+    for option, (add, lacks) in {"teacher": of_teacher, **of_guide}.items():
         if options.get(option) and any(lacks(example) for part in results for example in part):
             model, folder = load(options[option], device=device), kept / _folder(options[option])
             results = [add(model, part, folder) for part in results]

@@ -29,6 +29,7 @@ from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.older_files import ELSEWHERE
 from bertkit.transformer import EncoderConfig, PreparedBertEncoder, PreparedDecoder, Recorder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
@@ -149,7 +150,7 @@ class Generator(ABC):
     def spelled(self, token: int) -> str:
         """The spelling of a token; empty for an id beyond the vocabulary."""
         tokens = self.target_tokenizer.vocabulary.tokens
-        return tokens[token] if token < len(tokens) else ""
+        return tokens[token].removeprefix(ELSEWHERE) if token < len(tokens) else ""
 
     def _limits(self, lengths: Sequence[int], num_positions: int, settings: GenerationSettings) -> list[int]:
         """Maximum number of new tokens of each prompt; the last token needs no position."""

@@ -1,6 +1,7 @@
-"""Adapters for other frameworks, one file each, imported by name: LangChain, LlamaIndex, Haystack, MCP, Ray.
+"""Adapters for other frameworks, one file each, imported by name: LangChain, LlamaIndex, Haystack, MCP,
+mteb, Ray.
 
 Takes: a model, an index or a store.
 Gives: embeddings, stores, retrievers or tools of the framework.
-May import: errors, inference, words, search, model.
+May import: errors, locate, checkpoint, inference, words, search, model.
 """

@@ -1,13 +1,16 @@
 """mteb: a model as the encoder or cross-encoder of `mteb.evaluate`."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import DependencyError
 from bertkit.inference import EmbedReport
+from bertkit.locate import locate
 from bertkit.model import load
 from bertkit.search.prompts import prompts_of
 from bertkit.words.opening import open_encoder
@@ -24,11 +27,12 @@ _SIMILARITIES = ("cosine", "dot")  # those that mteb computes
 
 
 class BertkitEncoder(AbsEncoder):
-    """A text encoder with its prompts of queries and documents; other texts get the default prompt of the model.
+    """A text encoder with its prompts of queries and documents; other texts get the default prompt of the model, or
+    with ``no_prompt`` none.
 
     Args:
         model: a folder, a hub name, or the import name of a model package.
-        revision: as mteb names it, for its results.
+        revision: by which mteb keeps results; by default a hash of the model's files, precision and prompts.
         prompts: ``query_prompt``, ``document_prompt`` or ``no_prompt``, as for `bertkit.search.prompts.prompts_of`.
 
     Raises:
@@ -50,11 +54,14 @@ class BertkitEncoder(AbsEncoder):
         self.prompts = prompts_of(str(model), settings, **prompts)
         similarity = settings.similarity if settings.similarity in _SIMILARITIES else "cosine"
         self.normalize = None if similarity == "dot" else True
+        self._other_prompt = "" if prompts.get("no_prompt") else None
+        revision = revision or _revision(model, precision, self.prompts.query, self.prompts.document)
         self.mteb_model_meta = _meta(model, revision, "dense", similarity_fn_name=ScoringFunction(similarity))
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: Any = None, **options: Any) -> np.ndarray:
         """(num_texts, width) float32 vectors of mteb's batches of texts."""
-        prompt = {PromptType.query: self.prompts.query, PromptType.document: self.prompts.document}.get(prompt_type)
+        of_type = {PromptType.query: self.prompts.query, PromptType.document: self.prompts.document}
+        prompt = of_type.get(prompt_type, self._other_prompt)
         return self.encoder.embed(_texts(inputs), normalize=self.normalize, prompt=prompt, report=EmbedReport())
 
 
@@ -63,7 +70,7 @@ class BertkitCrossEncoder:
 
     Args:
         model: a folder or a hub name.
-        revision: as mteb names it, for its results.
+        revision: by which mteb keeps results; by default a hash of the model's files and precision.
 
     Raises:
         CheckpointError: no such model.
@@ -78,7 +85,7 @@ class BertkitCrossEncoder:
         precision: str = "float32",
     ) -> None:
         self.model = load(model, precision=precision, device=device or "auto")
-        self.mteb_model_meta = _meta(model, revision, "cross-encoder")
+        self.mteb_model_meta = _meta(model, revision or _revision(model, precision), "cross-encoder")
 
     def predict(
         self, inputs1: Iterable[Mapping[str, Any]], inputs2: Iterable[Mapping[str, Any]], **options: Any
@@ -91,6 +98,10 @@ def _texts(batches: Iterable[Mapping[str, Any]]) -> list[str]:
     return [text for batch in batches for text in batch["text"]]
 
 
-def _meta(model: str | Path, revision: str | None, kind: str, **facts: Any) -> ModelMeta:
+def _revision(model: str | Path, *settings: object) -> str:
+    return hashlib.sha256(f"{content_hash(locate(model))} {settings}".encode()).hexdigest()[:32]
+
+
+def _meta(model: str | Path, revision: str, kind: str, **facts: Any) -> ModelMeta:
     name = f"bertkit/{Path(model).name}"
-    return ModelMeta.create_empty({"name": name, "revision": revision or "local", "model_type": [kind], **facts})
+    return ModelMeta.create_empty({"name": name, "revision": revision, "model_type": [kind], **facts})

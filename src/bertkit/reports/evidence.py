@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import UsageError
 from bertkit.evidence import Evidence, Measured
 from bertkit.evidence.baseline import SizeScore
-from bertkit.files import check_writable, write_json
+from bertkit.files import write_json
 from bertkit.pages import (
     Line,
     Markup,
@@ -32,6 +31,7 @@ from bertkit.pages import (
     write_page,
 )
 from bertkit.reports.parts import Interval, Label, Metric, Only, Table, html_of, number, readable
+from bertkit.reports.report_file import checked_report
 
 _MODEL, _BASELINE = 1, 2  # colors
 _MOST_LABELS_DRAWN = 40
@@ -49,16 +49,9 @@ def write_evidence_report(evidence: Evidence, path: str | Path, *, title: str = 
     Raises:
         UsageError: another ending, no such folder, or a folder of that name.
     """
-    path = Path(path)
-    if path.suffix != ".html":
-        raise UsageError(
-            f"cannot write the report {path}: expected a name that ends in .html (the figures go to .json)"
-        )
-    json_path = path.with_suffix(".json")
-    check_writable(path)
-    check_writable(json_path)
+    page_path, json_path = checked_report(path)
     write_json(json_path, {"title": title, **evidence.as_json()})
-    write_page(path, title, list(_page(evidence)))
+    write_page(page_path, title, list(_page(evidence)))
 
 
 def _page(evidence: Evidence) -> Iterator[Markup]:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError
 from bertkit.evidence.training_data import TrainingData
-from bertkit.files import check_writable, write_json
+from bertkit.files import write_json
 from bertkit.pages import Markup, data, findings, section, write_page
 from bertkit.reports.evidence import score_table
 from bertkit.reports.parts import Label, Table, html_of
+from bertkit.reports.report_file import checked_report
 
 
 def write_training_data_report(checked: TrainingData, path: Path, *, title: str) -> None:
@@ -18,11 +18,9 @@ def write_training_data_report(checked: TrainingData, path: Path, *, title: str)
     Raises:
         UsageError: another ending than .html, or a file that cannot be written.
     """
-    if path.suffix != ".html":
-        raise UsageError(f"cannot write the report {path}: expected a name that ends in .html")
-    check_writable(path)
-    write_json(path.with_suffix(".json"), {"title": title, **checked.as_json()})
-    write_page(path, title, list(_page(checked)))
+    page_path, json_path = checked_report(path)
+    write_json(json_path, {"title": title, **checked.as_json()})
+    write_page(page_path, title, list(_page(checked)))
 
 
 def _page(checked: TrainingData) -> Iterator[Markup]:

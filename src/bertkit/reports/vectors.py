@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from bertkit.errors import UsageError
 from bertkit.evidence import Measured
-from bertkit.files import check_writable, write_json
+from bertkit.files import write_json
 from bertkit.pages import Markup, Score, data, findings, interval_chart, paragraph, section, write_page
 from bertkit.reports.parts import Interval, Metric, Table, html_of, readable
+from bertkit.reports.report_file import checked_report
 
 _NOT_SHARES = {"threshold"}  # not drawn with the others
 
@@ -31,20 +31,13 @@ def write_vector_report(
     Raises:
         UsageError: another ending, no such folder, or a folder of that name.
     """
-    path = Path(path)
-    if path.suffix != ".html":
-        raise UsageError(
-            f"cannot write the report {path}: expected a name that ends in .html (the figures go to .json)"
-        )
-    json_path = path.with_suffix(".json")
-    check_writable(path)
-    check_writable(json_path)
+    page_path, json_path = checked_report(path)
     scores, gains = ({name: asdict(one) for name, one in of.items()} for of in (measured, differences))
     write_json(
         json_path,
         {"model": model, "data": sizes, "scores": scores, "against": against, "differences": gains},
     )
-    write_page(path, model, list(_page(sizes, measured, against, differences)))
+    write_page(page_path, model, list(_page(sizes, measured, against, differences)))
 
 
 def _page(

@@ -86,9 +86,12 @@ class BulkEmbedding:
         if not sources:
             raise DataError(f"no files to embed: {len(skipped)} files have unknown extensions")
         shards: list[list[SourceFile]] = [[]]
+        size = 0  # of the last shard, in bytes
         for source in sources:
-            if sum(one.size for one in shards[-1]) >= shard_bytes:
+            if size >= shard_bytes:
                 shards.append([])
+                size = 0
+            size += source.size
             shards[-1].append(replace(source, path=source.path.resolve()))
         folder.mkdir(parents=True, exist_ok=True)
         plan = {
@@ -131,6 +134,7 @@ class BulkEmbedding:
         """Embed one shard, unless it is finished. Processes that embed the same shard write the same records.
 
         Raises:
+            OSError: a file cannot be read.
             DataError: a file has changed since the plan was made.
         """
         if self._marker(number).exists():
@@ -190,6 +194,8 @@ class BulkEmbedding:
                 raise DataError(
                     f"{source.path} has changed since the plan was made: plan the job again in a new folder"
                 )
+            with source.path.open("rb"):
+                pass  # a file that cannot be read here and now fails the shard, which is tried again
             for document in read_documents(source, self._plan.column, skipped):
                 for record, _ in records.of(source.name, document):
                     yield record

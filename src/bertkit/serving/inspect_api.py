@@ -8,9 +8,13 @@ from pydantic import Field
 from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
 from bertkit.serving.bodies import ModelBody
 from bertkit.serving.json_route import JsonRoute
+from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.served_models import FILL_MASK
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
+
+_MOST_TOKENS = 64
+"""The memory of a view grows with the square of the tokens, times layers and heads."""
 
 _VIEWS = {"input": inspect_input, "attention": inspect_attention, "lens": inspect_lens}
 
@@ -38,7 +42,14 @@ def inspect_routes(service: Service) -> APIRouter:
             return {"title": made.title, "page": made.page()}
 
         def work(ticket: Ticket) -> Any:
-            return service.batches.turn(make, ticket)
+            num_tokens = len(served.tokenizer.encode(body.inputs, body.pair, special_tokens_in_text=True))
+            if num_tokens > _MOST_TOKENS:
+                raise InvalidRequest(
+                    f"the text has {num_tokens} tokens, a page of this server shows at most {_MOST_TOKENS}: shorten "
+                    "it, or use bertkit inspect"
+                )
+            with service.batches.reserved(num_tokens):
+                return service.batches.turn(make, ticket)
 
         return await service.answer(request, [body.inputs, body.pair or ""], work)
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class SharedBatches:
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
         self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
+        self._num_turns = 0  # in progress
         self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
         self._seconds_per_token = 1e-4  # of all cores together, a moving average
@@ -141,11 +142,15 @@ class SharedBatches:
             began = time.perf_counter()
             return inferred(work)
 
+        with self._lock:
+            self._num_turns += 1
         future = self._steps.submit(timed)
         wait(future)
         try:
             return future.result()
         finally:
+            with self._lock:
+                self._num_turns -= 1
             ticket.queue_seconds += began - joined
             ticket.inference_seconds += time.perf_counter() - began
 
@@ -155,17 +160,20 @@ class SharedBatches:
         word = next(token for token in runner.tokenizer.vocabulary.tokens if token.isalpha())
         most = min(64, runner.max_positions)
 
-        def run(num_tokens: int) -> Future[EncoderOutput]:
+        def run(num_tokens: int, on: Callable[..., Future[Any]] = self.cores.submit) -> Future[EncoderOutput]:
             num_full, rest = divmod(num_tokens, most)
             lengths = [most] * num_full + [rest] * (rest > 2)
             texts = [" ".join([word] * (length - 2)) for length in lengths]
             batch = collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
-            return self.cores.submit(inferred, partial(runner.encoder, batch.to(runner.device)))
+            return on(inferred, partial(runner.encoder, batch.to(runner.device)))
 
         counts = ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]
         run(counts[0]).result()  # loads and compiles what all of them need
         for future in [run(count) for count in reversed(counts)]:
             future.result()
+        for count in counts:
+            if count <= _SMALL_BATCH_TOKENS:
+                run(count, self._all_cores.submit).result()
 
     def _start_batches(self) -> None:
         """Start batches from the queue on free cores."""
@@ -176,8 +184,8 @@ class SharedBatches:
                 num_used = 1  # cores
                 if self._num_running < self.cores.num_threads:
                     batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
-                    is_alone = not self._num_running and len(batch.sequences) == 1 and not len(self._queue)
-                    if is_alone and batch.num_tokens <= _SMALL_BATCH_TOKENS:
+                    others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
+                    if not others and len(batch.sequences) == 1 and batch.num_tokens <= _SMALL_BATCH_TOKENS:
                         submit, num_used = self._all_cores.submit, self.cores.num_threads
                     self._num_running += num_used
                     self._num_long += batch.num_tokens > _LONG_TOKENS

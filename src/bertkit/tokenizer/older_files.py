@@ -23,6 +23,9 @@ MARIAN = SpecialTokens("<pad>", "<unk>", "</s>", "</s>")
 SOURCE, TARGET = "source.spm", "target.spm"
 """The two SentencePiece models of a Marian folder; both have the ids of its vocab.json."""
 
+ELSEWHERE = "\uffff"
+"""Begins a piece that the model of a language does not have, so that no text contains it."""
+
 _CONTROL, _USER_DEFINED = 3, 4  # types of a piece (sentencepiece_model.proto)
 _UNIGRAM = 1
 _UNKNOWN_PENALTY = 10.0  # of SentencePiece, for a character that is not a piece
@@ -120,9 +123,9 @@ def _marian(vocabulary: Path, read: _SentencePiece) -> dict[str, Any]:
     ids = read_json(vocabulary) or {}
     if lacking := [token for token in ("</s>", "<unk>", "<pad>") if type(ids.get(token)) is not int]:
         raise CheckpointError(f"{vocabulary} lacks {', '.join(lacking)}: expected the vocabulary of a Marian model")
+    if not all(type(one) is int for one in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
+        raise CheckpointError(f"{vocabulary}: expected each id from 0 to {len(ids) - 1} once")
     tokens = sorted(ids, key=ids.__getitem__)
-    if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise CheckpointError(f"{vocabulary}: expected each id from 0 to {len(tokens) - 1} once")
     scores = {piece: score for piece, score, _ in read.pieces}
     special = {"</s>", "<unk>", "<pad>"}
     codes = {token for token in tokens if token.startswith(">>") and token.endswith("<<")}
@@ -132,14 +135,14 @@ def _marian(vocabulary: Path, read: _SentencePiece) -> dict[str, Any]:
     pieces = [
         (token, scores.get(token, unknown if len(token) == 1 else 0.0))
         if token in scores or token in special | codes or len(token) == 1
-        else (f"\uffff{token}", 0.0)
+        else (f"{ELSEWHERE}{token}", 0.0)
         for token in tokens
     ]
     return _content(
         model={"type": "Unigram", "unk_id": ids["<unk>"], "vocab": pieces},
         normalizers=[_charsmap(read), *_ONE_SIGN],
         pre_tokenizer=metaspace,
-        decoder=metaspace,
+        decoder={"type": "Sequence", "decoders": [_replace(ELSEWHERE, ""), metaspace]},
         post_processor=None,
         added={ids[token]: _added(token, special=token in special) for token in special | codes},
     )

@@ -34,7 +34,7 @@ class SharedPasses:
     """Runs one pass at a time; searches that arrive during a pass share the next one.
 
     The thread of the first waiting search runs the pass for all compatible ones. If the last pass had company, it waits
-    a moment for others, as one pass for all takes less time than two; a single search never waits.
+    a moment (2 ms) for others, as one pass for all takes less time than two.
     """
 
     def __init__(self) -> None:
