@@ -44,6 +44,7 @@ def test_tokenizing_loads_no_torch():
     assert loaded == "False\n"
 
 
+@pytest.mark.slow  # processor time of a machine that does nothing else; what is loaded is tested above
 def test_help_adds_at_most_30_ms_to_an_empty_program():
     empty = f"""
         from cyclopts import App
