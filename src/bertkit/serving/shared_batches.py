@@ -42,6 +42,9 @@ _LONG_TOKENS = 2 * SHORT_TOKENS
 """Token count above which a batch is long. While all cores work on long batches, an extra thread computes short
 jobs."""
 
+_LONE_TOKENS = 64
+"""Most tokens of a text that is computed on all cores; memory of products grows with them."""
+
 _SMALL_BATCH_TOKENS, _SHORT_QUEUE_TOKENS = 384, 4_096
 """Token count of a batch while no more tokens than the second number wait."""
 
@@ -172,7 +175,7 @@ class SharedBatches:
         for future in [run(count) for count in reversed(counts)]:
             future.result()
         for count in counts:
-            if count <= _SMALL_BATCH_TOKENS:
+            if count <= _LONE_TOKENS:
                 run(count, self._all_cores.submit).result()
 
     def _start_batches(self) -> None:
@@ -185,7 +188,7 @@ class SharedBatches:
                 if self._num_running < self.cores.num_threads:
                     batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
                     others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
-                    if not others and len(batch.sequences) == 1 and batch.num_tokens <= _SMALL_BATCH_TOKENS:
+                    if not others and len(batch.sequences) == 1 and batch.num_tokens <= _LONE_TOKENS:
                         submit, num_used = self._all_cores.submit, self.cores.num_threads
                     self._num_running += num_used
                     self._num_long += batch.num_tokens > _LONG_TOKENS
