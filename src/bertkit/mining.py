@@ -16,13 +16,12 @@ from tqdm import tqdm
 from bertkit.errors import DataError, UsageError
 from bertkit.inference import EmbedReport
 from bertkit.inference.truncation import warn_of_truncation
-from bertkit.inference.vector_cache import kept_vectors
+from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.model import Model
 from bertkit.neighbors import top_k
 from bertkit.tasks import TextSet
 
 _QUERIES_AT_ONCE = 1_024
-_SEPARATOR = "\x1f"  # between a query and a text in the cache key of their score
 
 
 @dataclass(frozen=True)
@@ -180,12 +179,7 @@ def _pair_scores(cross_encoder: Model, pairs: Sequence[tuple[str, str]], kept: P
     """(N,) float32, with the same cache."""
     if kept is None:
         return cross_encoder.score_pairs(*map(list, zip(*pairs, strict=True)))
-
-    def compute(missing: list[str]) -> Iterator[np.ndarray]:
-        queries, texts = zip(*(key.split(_SEPARATOR, 1) for key in missing), strict=True)
-        yield cross_encoder.score_pairs(list(queries), list(texts))[:, None]
-
-    return kept_vectors(kept, [_SEPARATOR.join(pair) for pair in pairs], compute)[:, 0]
+    return kept_scores(kept, pairs, cross_encoder.score_pairs)
 
 
 def _leave_out(scores: np.ndarray, positive: float, options: MiningOptions, report: MiningReport) -> None:

@@ -9,12 +9,10 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedReport
-from bertkit.inference.vector_cache import kept_vectors
+from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.model import Model, load
 from bertkit.tasks import TextSet
 from bertkit.tasks.alignment import TaughtText
-
-_SEPARATOR = "\x1f"  # between a query and a text in the cache key of their score
 
 
 def taught(
@@ -76,8 +74,7 @@ def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> lis
     pairs = [(row.query, text) for row in rows for text in row.texts[1:]]
     if not pairs:
         return list(examples)
-    keys = [f"{query}{_SEPARATOR}{text}" for query, text in pairs]
-    scores = kept_vectors(kept, keys, lambda missing: iter([_scores(teacher, missing)]))[:, 0].tolist()
+    scores = kept_scores(kept, pairs, lambda queries, texts: _scores(teacher, queries, texts)).tolist()
     results, start = [], 0
     for row in examples:
         if not _lacks_scores(row):
@@ -99,13 +96,12 @@ def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[T
     return [replace(row, guide=part) for row, part in zip(examples, np.split(vectors, ends[:-1]), strict=True)]
 
 
-def _scores(teacher: Model, keys: list[str]) -> np.ndarray:
-    """(N, 1) float32."""
-    queries, texts = (list(side) for side in zip(*(key.split(_SEPARATOR, 1) for key in keys), strict=True))
+def _scores(teacher: Model, queries: list[str], texts: list[str]) -> np.ndarray:
+    """(N,) float32."""
     if "sequence_classification" in teacher.network.heads:
-        return teacher.score_pairs(queries, texts)[:, None]
+        return teacher.score_pairs(queries, texts)
     different = list(dict.fromkeys([*queries, *texts]))
     numbers = {text: number for number, text in enumerate(different)}
     vectors = teacher.embed(different, report=EmbedReport())
     sides = (vectors[[numbers[text] for text in side]] for side in (queries, texts))
-    return np.einsum("ne,ne->n", *sides)[:, None].astype(np.float32)
+    return np.einsum("ne,ne->n", *sides).astype(np.float32)

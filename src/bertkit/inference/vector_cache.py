@@ -14,6 +14,20 @@ import numpy as np
 from bertkit.files.whole_files import whole_file
 
 _HASH_BYTES = 16
+_SEPARATOR = "\x1f"  # between the texts of a pair in the key of its score
+
+
+def kept_scores(
+    folder: Path, pairs: Sequence[tuple[str, str]], score: Callable[[list[str], list[str]], np.ndarray]
+) -> np.ndarray:
+    """As `kept_vectors`, for scores (N,) float32 of pairs; ``score`` is called with both sides of all missing pairs."""
+    by_key = {_SEPARATOR.join(pair): pair for pair in pairs}
+
+    def compute(missing: list[str]) -> Iterator[np.ndarray]:
+        queries, texts = zip(*(by_key[key] for key in missing), strict=True)
+        yield score(list(queries), list(texts))[:, None]
+
+    return kept_vectors(folder, [_SEPARATOR.join(pair) for pair in pairs], compute)[:, 0]
 
 
 def kept_vectors(
