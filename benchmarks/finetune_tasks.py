@@ -118,7 +118,7 @@ _SCORES: dict[str, Callable[[Examples, Examples, Any], dict[str, float]]] = {
 _WNUT = "ner_wnut17/CONLL-format/data"
 
 
-def _files(train: str, test: str) -> Callable[[Task], tuple[Examples, Examples]]:
+def of_files(train: str, test: str) -> Callable[[Task], tuple[Examples, Examples]]:
     """Reads two files of ``../shared/data``."""
 
     def read(task: Task) -> tuple[Examples, Examples]:
@@ -159,27 +159,27 @@ def _articles(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
 
 TASKS = (
     Task(
-        "sst2", _files("glue_sst2/train.tsv", "glue_sst2/test.tsv"), 5_000, "accuracy",
+        "sst2", of_files("glue_sst2/train.tsv", "glue_sst2/test.tsv"), 5_000, "accuracy",
         Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
     ),
     Task(
-        "tweets", _files("tweet_sentiment_extraction/train.csv", "tweet_sentiment_extraction/test.csv"), 5_000,
+        "tweets", of_files("tweet_sentiment_extraction/train.csv", "tweet_sentiment_extraction/test.csv"), 5_000,
         "accuracy", Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
     ),
     Task(
-        "stsb", _files("sts_benchmark/sts-train.csv", "sts_benchmark/sts-test.csv"), 1_500, "spearman",
+        "stsb", of_files("sts_benchmark/sts-train.csv", "sts_benchmark/sts-test.csv"), 1_500, "spearman",
         Settings("regression", num_epochs=2, learning_rate=1e-4, max_length=128),
     ),
     Task(
-        "mrpc", _files("mrpc/msr-para-train.tsv", "mrpc/msr-para-test.tsv"), 1_000, "f1",
+        "mrpc", of_files("mrpc/msr-para-train.tsv", "mrpc/msr-para-test.tsv"), 1_000, "f1",
         Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
     ),
     Task(
-        "wnut17", _files(f"{_WNUT}/train/wnut17train.conll", f"{_WNUT}/test/emerging.test.annotated"), 1_500, "f1",
+        "wnut17", of_files(f"{_WNUT}/train/wnut17train.conll", f"{_WNUT}/test/emerging.test.annotated"), 1_500, "f1",
         Settings("token-classification", num_epochs=2, learning_rate=2e-4, max_length=128),
     ),
     Task(
-        "ewt", _files("ud_english_ewt/en_ewt-ud-train.conllu", "ud_english_ewt/en_ewt-ud-test.conllu"), 1_200,
+        "ewt", of_files("ud_english_ewt/en_ewt-ud-train.conllu", "ud_english_ewt/en_ewt-ud-test.conllu"), 1_200,
         "accuracy", Settings("token-classification", num_epochs=2, learning_rate=2e-4, max_length=128),
     ),
     Task(
@@ -191,7 +191,7 @@ TASKS = (
         Settings("question-answering", num_epochs=2, learning_rate=2e-4, max_length=384, max_answer_length=30),
     ),
     Task(
-        "openbookqa", _files("openbookqa/Main/train.tsv", "openbookqa/Main/test.tsv"), 600, "accuracy",
+        "openbookqa", of_files("openbookqa/Main/train.tsv", "openbookqa/Main/test.tsv"), 600, "accuracy",
         Settings("multiple-choice", num_epochs=2, learning_rate=1e-4, max_length=128),
     ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from bertkit.tasks.metrics import number_results
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 SHARE_OF_DUPLICATES = 0.3
+FEWEST = 240  # rows, of whatever share
 
 
 class Test(NamedTuple):
@@ -80,7 +81,9 @@ def _scored(rows: list[tuple[str, str, float]]) -> Test:
 
 
 def _part(rows: list, share: float) -> list:
-    return rows[: max(64, round(share * len(rows)))]
+    """Rows at equal distances: a data set that begins with short texts is not represented by them."""
+    number = min(len(rows), max(FEWEST, round(share * len(rows))))
+    return [rows[index] for index in np.linspace(0, len(rows) - 1, number).round().astype(int)]
 
 
 def _tabs(name: str) -> list[list[str]]:

@@ -300,6 +300,19 @@ def test_dropout_pairs_of_texts_alone() -> None:
     assert in_batch(vectors, roles, LossOptions()).num_masked == 2  # the other "the cat" of each
 
 
+@pytest.mark.parametrize("name", [name for name, (kind, *_) in SHARED.items() if kind != "guided" and name != "nested"])
+def test_loss_of_the_same_vectors_equals_that_of_sentence_transformers(name: str) -> None:
+    """Of distinct texts, in float64."""
+    kind, settings, make = SHARED[name]
+    data, task = rows(kind), Similarity(**settings)
+    roles, vectors, _ = roles_and_vectors(data)
+    columns = list(vectors.view(len(data), -1, vectors.shape[1]).unbind(1))
+    labels = torch.tensor([row.scores or (row.score or 0.0) for row in data], dtype=torch.float64)
+    expected = make(torch.nn.Identity()).compute_loss_from_embeddings(columns, labels)
+    loss = loss_of(task.objective, vectors, roles, task._loss_options(task.objective), ())
+    assert float(loss.value) == pytest.approx(float(expected), abs=1e-6) and loss.num_masked == 0
+
+
 # --- the feed ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
-"""sentence-transformers: its own loop (`old_fit`, which needs no further library), and `CrossEncoder.predict`."""
+"""sentence-transformers: its own loop (`old_fit`, which needs no further library; in bfloat16 with autocast), and
+`CrossEncoder.predict`."""
 
 import logging
 import math
@@ -44,7 +45,8 @@ class System(ByName):
         began = time.perf_counter()
         encoder.old_fit(
             [(loader, loss)], epochs=settings.num_epochs, warmup_steps=num_steps // 10, weight_decay=0.01,
-            optimizer_params={"lr": settings.learning_rate}, show_progress_bar=False,
+            optimizer_params={"lr": settings.learning_rate}, use_amp=settings.precision != "float32",
+            show_progress_bar=False,
         )  # fmt: skip
         seconds = time.perf_counter() - began
         return Trained(seconds, np.asarray(encoder.encode(data.texts, show_progress_bar=False)))
