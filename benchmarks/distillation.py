@@ -2,10 +2,10 @@
 
     python benchmarks/distillation.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
 
-Two fine-tuned classifiers (all-MiniLM-L6-v2 on SST-2 and on Banking77) give three of their six layers, a masked LM
-pre-trained here (`pretrained.py`) two of its four. The same student is also trained without the teacher, on the same
-examples for as many steps. Differences have 95 % bootstrap intervals over test examples, of three seeds' mean. Each run
-leaves a file, so that the same command goes on.
+all-MiniLM-L6-v2, fine-tuned on SST-2 and on Banking77, and with a masked LM head trained on novels, gives three of its
+six layers. The same layers are also trained without the teacher, on the same examples for as many steps. Differences
+have 95 % bootstrap intervals over test examples, of the mean of the seeds. Each run leaves a file, so that the same
+command goes on.
 """
 
 import argparse
@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 import report
-import texts
 import torch
 from finetune_tasks import TASKS, Task, of_files
 from finetuners import Settings
 from long_runs import LongRuns, add_options
 from models import MINILM
 from pretrain_evaluation import Evaluator
-from pretrained import pretrained_run
+from pretrained import corpus, held_out
+from turns import say
 
 import bertkit
+from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.evidence import bootstrap_interval
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.distillation import Distillation
@@ -38,10 +39,11 @@ BANKING = Task(
     Settings("sequence-classification", num_epochs=4, learning_rate=2e-4, max_length=128),
 )  # fmt: skip
 CLASSIFIERS = {task.name: task for task in (TASKS[0], BANKING)}
-NUM_LAYERS, NUM_LAYERS_OF_MASKED_LM = 3, 2
-NUM_STEPS, NUM_SEQUENCES, LENGTH = 600, 1_000, 64  # of the masked LM
-SEEDS = (0, 1, 2)
+NUM_LAYERS = 3
+TEACHER_STEPS, NUM_STEPS, BATCH_SIZE, LENGTH, NUM_SEQUENCES = 600, 400, 32, 64, 1_000  # of the masked LM
+SEEDS = (0, 1)
 WAYS = ("taught", "alone")
+MASKED_LM = "masked-lm"
 
 
 class Runs(LongRuns):
@@ -53,26 +55,29 @@ class Runs(LongRuns):
         torch.set_num_threads(threads)
 
     def names(self) -> list[str]:
-        kinds = [f"{name}-{way}-seed-{seed}" for name in CLASSIFIERS for way in WAYS for seed in SEEDS]
-        masked = [f"masked-lm-{way}-seed-{seed}" for way in WAYS for seed in SEEDS]
-        return [*(f"{name}-teacher" for name in CLASSIFIERS), "masked-lm-teacher", "masked-lm-start", *kinds, *masked]
+        kinds = [*CLASSIFIERS, MASKED_LM]
+        students = [f"{kind}-{way}-seed-{seed}" for seed in SEEDS for kind in kinds for way in WAYS]
+        return [*(f"{kind}-teacher" for kind in kinds), *students]
 
     def told(self, name: str) -> dict[str, Any] | None:
-        data = next(data for data in (*CLASSIFIERS, "masked-lm") if name.startswith(data))
-        way, _, seed = name.removeprefix(f"{data}-").partition("-seed-")
-        if way == "taught" and data in CLASSIFIERS and not (self._models / f"{data}-teacher").is_dir():
+        kind = next(kind for kind in (*CLASSIFIERS, MASKED_LM) if name.startswith(kind))
+        way, _, seed = name.removeprefix(f"{kind}-").partition("-seed-")
+        if way != "teacher" and self.result(f"{kind}-teacher") is None:
             return None
-        return {"data": data, "way": way, "seed": int(seed or 0), "num_threads": self.threads}
+        return {"data": kind, "way": way, "seed": int(seed or 0), "num_threads": self.threads}
+
+    def is_timed(self, name: str) -> bool:
+        return name.endswith("-teacher")  # before its students
 
     def perform(self, name: str) -> dict[str, Any]:
         told = self.told(name)
         assert told is not None
-        if told["data"] == "masked-lm":
+        if told["data"] == MASKED_LM:
             return self._masked_lm(told["way"], told["seed"])
         return self._classifier(CLASSIFIERS[told["data"]], told["way"], told["seed"])
 
     def _classifier(self, task: Task, way: str, seed: int) -> dict[str, Any]:
-        train, test = task.examples(self.scale)
+        (train, _), (_, test) = task.examples(self.scale), task.examples(1.0)
         told = task.settings
         settings = FinetuningSettings(
             num_epochs=told.num_epochs, learning_rate=told.learning_rate, max_length=told.max_length, seed=seed
@@ -80,7 +85,7 @@ class Runs(LongRuns):
         teacher = self._models / f"{task.name}-teacher"
         with tempfile.TemporaryDirectory() as folder:
             start, out = Path(folder, "start"), teacher if way == "teacher" else Path(folder, "out")
-            options: dict[str, Any] = {"device": "cpu", "log_line": print, "compare": False, "resumable": False}
+            options: dict[str, Any] = {"device": "cpu", "log_line": say, "compare": False, "resumable": False}
             if way == "teacher":
                 run = Finetuning(out, MINILM, told.kind, settings, **options)
             else:
@@ -95,27 +100,30 @@ class Runs(LongRuns):
         return {"metric": "accuracy", "num_train": len(train), "values": np.array(right, int).tolist()}
 
     def _masked_lm(self, way: str, seed: int) -> dict[str, Any]:
-        pretrained = pretrained_run()
-        teacher = bertkit.load(pretrained / "model", device="cpu")
+        teacher, start, number = self._models / f"{MASKED_LM}-teacher", MINILM, TEACHER_STEPS
         with tempfile.TemporaryDirectory() as folder:
-            start, out = Path(folder, "start"), Path(folder, "out")
-            if way == "teacher":
-                judged = pretrained / "model"
-            else:
-                student_of(teacher, NUM_LAYERS_OF_MASKED_LM).save(start)
-                judged = start
-            if way in WAYS:
-                changes = (f"data.max_seqlen={LENGTH}", f"training.num_steps={round(NUM_STEPS * self.scale)}",
-                           f"training.seed={seed}", "training.learning_rate=5e-4")  # fmt: skip
-                corpus = tuple(sorted((texts.DATA / "english_novels").glob("[A-E]*_*.txt")))
-                run = Pretraining(out, read_recipe("domain-adapt", changes), Inputs(corpus, model=str(start)),
-                                  log_line=print, device="cpu")  # fmt: skip
-                if way == "taught":
-                    run.make_task = partial(distilled, teacher.network, "masked_lm", DistillationSettings())
-                run.start(resume=False)
-                judged = out / "model"
-            losses = Evaluator(self.threads).losses(judged, pretrained / "held-out", NUM_SEQUENCES)[str(LENGTH)]
-        return {"metric": "loss, nats", "num_train": round(NUM_STEPS * self.scale), "values": losses["by_sequence"]}
+            out = teacher if way == "teacher" else Path(folder, "out")
+            if way != "teacher":
+                start, number = str(Path(folder, "start")), NUM_STEPS
+                student_of(bertkit.load(teacher / "model", device="cpu"), NUM_LAYERS).save(start)
+            changes = (f"data.max_seqlen={LENGTH}", f"training.num_steps={round(number * self.scale)}",
+                       f"training.seed={seed}", f"training.batch_size={BATCH_SIZE}",
+                       "training.learning_rate=3e-4")  # fmt: skip
+            inputs = Inputs(corpus(), model=start, new_head=way == "teacher")
+            run = Pretraining(out, read_recipe("domain-adapt", changes), inputs, log_line=say, device="cpu")
+            if way == "taught":
+                network = bertkit.load(teacher / "model", device="cpu").network
+                run.make_task = partial(distilled, network, "masked_lm", DistillationSettings())
+            run.start(resume=way == "teacher")
+            losses = Evaluator(self.threads).losses(out / "model", self._held_out(teacher), NUM_SEQUENCES)
+        return {"metric": "loss, nats", "num_train": round(number * self.scale) * BATCH_SIZE,
+                "values": losses[str(LENGTH)]["by_sequence"]}  # fmt: skip
+
+    def _held_out(self, teacher: Path) -> Path:
+        """The shard of authors that none has read."""
+        folder = self._models / "held-out"
+        write_shard(held_out(), folder, bertkit.load(teacher / "model", device="cpu").tokenizer, ShardSettings())
+        return folder
 
     def summary(self, result: dict[str, Any]) -> str:
         return f"{result['metric']} {np.mean(result['values']):.4f}"
@@ -129,7 +137,7 @@ def main() -> None:
         runs = Runs(options.out, options.scale, options.threads)
         if runs.carry_out(options):
             found = runs.finished()
-            rows = [_compared(data, found) for data in (*CLASSIFIERS, "masked-lm")]
+            rows = [_compared(data, found) for data in (*CLASSIFIERS, MASKED_LM)]
             lines = [*report.heading("Distillation", results), "", *_lines(rows)]
             report.finish(results | {"scale": options.scale, "compared": rows}, "\n".join(lines), options.out)
     except RuntimeError as error:

@@ -118,6 +118,13 @@ LAYOUTS: dict[str, dict[str, dict]] = {  # of versions: the files that differ, a
             "pooling_mode_weightedmean_tokens": False, "pooling_mode_lasttoken": False, "include_prompt": True,
         },
     },
+    "4": {
+        "sentence_bert_config.json": {"max_seq_length": 11, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "__version__": {"sentence_transformers": "4.1.0", "transformers": "4.52.4", "pytorch": "2.7.0"},
+            "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
+        },
+    },
     "5": {
         "sentence_distilbert_config.json": {"max_seq_length": 11, "do_lower_case": False},
         "config_sentence_transformers.json": {
