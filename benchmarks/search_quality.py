@@ -4,6 +4,7 @@
 
 Five collections of ../shared/data and of Python itself are indexed with all-MiniLM-L6-v2 and the default options, and
 every query is searched in the three modes. The score is nDCG@10 of documents, each ranked by its best passage.
+Collections that an earlier run of the same day measured stay in the results.
 """
 
 import argparse
@@ -43,7 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     results, options = report.begin("search-quality", parser)
-    results |= {"model": MODEL, "metric": "nDCG@10", "collections": {}, "skipped": {}}
+    results |= {"model": MODEL, "metric": "nDCG@10", "skipped": {}}
+    results["collections"] = report.earlier_systems(results, options.out, "model", name="collections")
     for name in options.collections:
         try:
             collection = COLLECTIONS[name]()
@@ -52,6 +54,7 @@ def main() -> None:
             continue
         say(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
         results["collections"][name] = measure(collection)
+        report.write(results, describe(results), options.out)
     report.finish(results, describe(results), options.out)
 
 
