@@ -10,7 +10,7 @@ from random_models import our_model
 import bertkit
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.search import Document, Equal, impacts
+from bertkit.search import Equal, impacts
 from bertkit.search.index import Index
 
 
@@ -20,10 +20,10 @@ def splade(tmp_path: Path) -> Path:
     return tmp_path / "splade"
 
 
-def documents(number: int, first: int = 0) -> list[Document]:
+def documents(number: int, first: int = 0) -> list[bertkit.Document]:
     draw = np.random.default_rng(first)
     texts = [" ".join(draw.choice(WORDS, int(draw.integers(3, 9)))) for _ in range(number)]
-    return [Document(f"d{first + n}", text, metadata={"odd": bool(n % 2)}) for n, text in enumerate(texts)]
+    return [bertkit.Document(f"d{first + n}", text, metadata={"odd": bool(n % 2)}) for n, text in enumerate(texts)]
 
 
 def scores_of(index: Index, query: str, **options) -> dict[str, float]:
