@@ -127,7 +127,11 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
     shard.unlink()
     with pytest.raises(DataError, match=r"is damaged: delete job/shard-00000\.done\.json"):
         next(job.records())
-    plans = {'{"format": 9}': "update bertkit", '{"format": 1}': "plan it again in a new folder", "{}": "not a plan"}
+    plans = {
+        '{"format": 9}': "update bertkit",
+        '{"format": 1}': "plan the job again in a new folder",
+        "{}": "not a plan",
+    }
     for content, message in (plans | {"[]": "not a plan"}).items():
         Path("job/plan.json").write_text(content)
         with pytest.raises(DataError, match=message):

@@ -58,9 +58,9 @@ def scan_for(queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: n
         thresholds = np.full((len(queries), 4), -np.inf, np.float32)
         hits, products, estimates = np.empty(1, np.int32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
 
-        def step(block: int, found: Candidates) -> int:
+        def step(block: int, candidates: Candidates) -> int:
             return _scan(
-                blocks.view(np.uint32), blocks.view(np.float32), masks, block, end, planes, thresholds, *found,
+                blocks.view(np.uint32), blocks.view(np.float32), masks, block, end, planes, thresholds, *candidates,
                 hits, products, estimates,
             )  # fmt: skip
 

@@ -49,9 +49,21 @@ def scan_for(queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: n
         low, high, sums = (np.empty(_TILE * LANES, np.float32) for _ in range(3))
         hits = np.empty(_TILE, np.int32)
 
-        def step(block: int, found: Candidates) -> int:
+        def step(block: int, candidates: Candidates) -> int:
             return _scan(
-                rows, blocks.view(np.float32), masks, block, end, unit, error, thresholds, *found, hits, sums, low, high
+                rows,
+                blocks.view(np.float32),
+                masks,
+                block,
+                end,
+                unit,
+                error,
+                thresholds,
+                *candidates,
+                hits,
+                sums,
+                low,
+                high,
             )
 
         return collected(len(queries), k, first, end, step)

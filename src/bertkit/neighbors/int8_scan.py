@@ -17,7 +17,7 @@ def scan_for(queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: n
         size = TILE_QUERIES * LANES
         scratch = np.empty(TILE_QUERIES, np.int32), np.empty(size, np.float32), np.empty(size, np.float32)
         return collected(
-            len(queries), k, first, end, lambda block, found: _scan(blocks, masks, block, end, *own, *found, *scratch)
+            len(queries), k, first, end, lambda block, state: _scan(blocks, masks, block, end, *own, *state, *scratch)
         )
 
     return scan

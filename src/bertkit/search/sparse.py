@@ -39,7 +39,7 @@ class SparseIndex(ImpactIndex):
 
     @classmethod
     def of_store(cls, folder: str | Path, connection: sqlite3.Connection, device: str = "auto") -> "SparseIndex | None":
-        """That of an existing store; None if it has none."""
+        """The index of an existing store; None if the store lacks one."""
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'sparse_model'")
         if not tables.fetchall():
             return None

@@ -86,8 +86,8 @@ class Snapshot:
             except UsageError as error:
                 outcomes.append(error)
         results = self._nearest(self.mask(where), [asked for _, asked in valid])
-        found = [self._view.numbers[one.positions] for nearest_rows in results for one in nearest_rows]
-        rows = self._rows(np.unique(np.concatenate(found))) if found else {}
+        numbers = [self._view.numbers[one.positions] for nearest_rows in results for one in nearest_rows]
+        rows = self._rows(np.unique(np.concatenate(numbers))) if numbers else {}
         for (index, _), nearest_rows in zip(valid, results, strict=True):
             outcomes[index] = [self._hits(one, rows) for one in nearest_rows]
         return outcomes
@@ -117,11 +117,11 @@ class Snapshot:
             in_order = iter(nearest(queries, view.vectors, view.blocks, k, state.identity.similarity, mask, state.scan))
             for index in indices:
                 results[index] = [next(in_order).first(every[index].k) for _ in every[index].queries]
-        for asked, found in zip(every, results, strict=True):
+        for asked, its_results in zip(every, results, strict=True):
             if asked.report is not None:
-                asked.report.num_queries += len(found)
-                asked.report.num_searched += len(found) * mask.num_rows
-                asked.report.num_scored_again += sum(one.num_scored_again for one in found)
+                asked.report.num_queries += len(its_results)
+                asked.report.num_searched += len(its_results) * mask.num_rows
+                asked.report.num_scored_again += sum(one.num_scored_again for one in its_results)
                 asked.report.is_exact &= is_exact
         return results
 
