@@ -1,6 +1,7 @@
 """The most similar pairs among 10,000 sentences: bertkit and sentence-transformers' paraphrase_mining.
 
     python benchmarks/pairs.py [--systems "bertkit int8" ...] [--rounds 1] [--threads 2] [--out benchmarks/results]
+    python benchmarks/pairs.py --large  # the search among 100,000 sentences, and its memory
 
 The job of the paper of Sentence-BERT (Reimers & Gurevych 2019). Sentences of Python's documentation and 300 near
 copies of one more are embedded with all-MiniLM-L6-v2 and compared with each other, one system after the other. The
@@ -8,6 +9,7 @@ search alone is timed on the vectors, too. Systems that an earlier run of the da
 """
 
 import argparse
+import resource
 import time
 from collections.abc import Callable
 
@@ -15,6 +17,7 @@ import numpy as np
 import report
 import texts
 from models import MINILM, published_folder
+from sentence_vectors import SOURCE, sentence_vectors
 from turns import say
 
 import bertkit
@@ -22,6 +25,7 @@ from bertkit.corpus.sentences import split_sentences
 
 NUM_COPIES = 300
 NUM_PAIRS = 50_000
+NUM_BEST = 1000
 SYSTEMS = {"sentence-transformers": None} | {f"bertkit {name}": name for name in ("float32", "bfloat16", "int8")}
 """Precisions by name; None: the peer."""
 SEARCHES = 7
@@ -31,6 +35,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-texts", type=int, default=10_000)
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--large", action="store_true", help="search among the vectors of 100,000 sentences")
+    if parser.parse_known_args()[0].large:
+        results, options = report.begin("pairs-large", parser)
+        results |= large()
+        report.finish(results, describe_large(results), options.out)
+        return
     results, options = report.begin("pairs", parser)
     sentences, copies = collection(options.num_texts)
     results |= {"model": MINILM, "num_texts": len(sentences), "num_copies": NUM_COPIES, "num_pairs": NUM_PAIRS}
@@ -89,6 +99,37 @@ def peer(sentences: list[str], copies: set[int], rounds: int) -> dict:
 
     seconds, found = timed(job, rounds)
     return {"seconds": seconds, "search_seconds": None, "share_of_copies": share_of_copies(found, copies)}
+
+
+def large() -> dict:
+    """Seconds of the search among 100,000 vectors, and the memory that it takes beside them."""
+    vectors = sentence_vectors(100_200)[:100_000]
+    bertkit.top_pairs(vectors[:3000], NUM_BEST)
+    before = peak_megabytes()
+    seconds, _ = timed(lambda: set(bertkit.top_pairs(vectors, NUM_BEST).first.tolist()), 1)
+    return {
+        "rows": SOURCE,
+        "num_vectors": len(vectors),
+        "num_pairs": NUM_BEST,
+        "search_seconds": seconds,
+        "vectors_megabytes": vectors.nbytes / 2**20,
+        "more_megabytes": peak_megabytes() - before,
+    }
+
+
+def describe_large(results: dict) -> str:
+    return "\n".join(
+        [
+            *report.heading("The most similar pairs among 100,000 sentences", results),
+            f"{results['num_pairs']:,} pairs among {results['num_vectors']:,} {results['rows']}: the search takes "
+            f"{results['search_seconds']:.1f} s, and {results['more_megabytes']:.0f} MiB beside the vectors' "
+            f"{results['vectors_megabytes']:.0f}.",
+        ]
+    )
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def timed(job: Callable, rounds: int) -> tuple[float, set]:

@@ -101,15 +101,16 @@ def write(results: dict, table: str, out: Path) -> Path:
     return path.with_suffix(".md")
 
 
-def earlier_systems(results: dict, out: Path, *same: str) -> dict:
+def earlier_systems(results: dict, out: Path, *same: str, name: str = "systems") -> dict:
     """What an earlier run of the day measured, so that each system can have its own run.
 
     Args:
         same: names of results that must be equal.
+        name: name of the results by system.
     """
     path = _path(results, out).with_suffix(".json")
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    return earlier["systems"] if earlier and all(earlier[name] == results[name] for name in same) else {}
+    return earlier[name] if earlier and all(earlier[each] == results[each] for each in same) else {}
 
 
 def _path(results: dict, out: Path) -> Path:

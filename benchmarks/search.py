@@ -1,11 +1,12 @@
 """Exact search: how long until the ten nearest of a million vectors are there?
 
-    python benchmarks/search.py arrays [--num-rows 1000000] [--rows FILE.npy] [--out benchmarks/results]
+    python benchmarks/search.py arrays [--num-rows 1000000] [--rows FILE.npy] [--systems bertkit numpy ...]
     python benchmarks/search.py store [--num-rows 1000000]
     python benchmarks/search.py files --folder FOLDER [--num-rows 10000000]
 
 ``arrays`` compares with the exact searches of numpy, faiss, usearch and numkong on the same rows, one query at a time
-and 1,000 at once; choosing the ten is part of every time. ``store`` times the store of a folder: adding, opening, the
+and 1,000 at once; choosing the ten is part of every time. Systems that an earlier run of the same day measured stay in
+its results. ``store`` times the store of a folder: adding, opening, the
 first search, one search and sixteen from as many threads. Their rows are those of a file (embeddings), or points
 around 2,000 centers drawn at random. ``files`` times one query over files that are mapped into memory; it writes them
 to the folder if they are not there, 20 GB for ten million rows.
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import report
@@ -33,6 +35,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=report.CACHE / "search-files")
     parser.add_argument("--num-rows", type=int, default=1_000_000)
     parser.add_argument("--rows", type=Path, help="(n, dimensions) float32 embeddings, a npy file")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     part = parser.parse_known_args()[0].part
     results, options = report.begin(f"search-{part}", parser)
     if part == "files":
@@ -42,7 +45,11 @@ def main() -> None:
         return
     rows, queries, source = _vectors(options.rows, options.num_rows)
     results |= {"num_rows": len(rows), "dimensions": rows.shape[1], "rows": source, "k": K, "skipped": {}}
-    results |= _arrays(rows, queries, options.rounds, results["skipped"]) if part == "arrays" else _store(rows, queries)
+    if part == "store":
+        results |= _store(rows, queries)
+    else:
+        results["systems"] = report.earlier_systems(results, options.out, "num_rows", "rows")
+        results["systems"] |= _arrays(rows, queries, options, results["skipped"])
     report.finish(results, _described(results), options.out)
 
 
@@ -62,45 +69,40 @@ def _vectors(file: Path | None, number: int) -> tuple[np.ndarray, np.ndarray, st
     return around(number), around(NUM_QUERIES), "unit vectors around 2,000 random centers"
 
 
-def _arrays(rows: np.ndarray, queries: np.ndarray, rounds: int, skipped: dict[str, str]) -> dict:
-    systems: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
-    for make in (_bertkit, _numpy, _faiss, _usearch_float, _usearch_int8, _numkong):
+def _arrays(rows: np.ndarray, queries: np.ndarray, options: argparse.Namespace, skipped: dict[str, str]) -> dict:
+    systems: dict[str, Callable[[np.ndarray], list]] = {}
+    for name in options.systems:
         try:
-            systems[make.__name__.strip("_").replace("_", " ")] = make(rows)
+            systems[name] = SYSTEMS[name](rows)
         except ImportError as error:
-            skipped[make.__name__.strip("_").replace("_", " ")] = str(error)
+            skipped[name] = str(error)
     exact = _in_float64(rows, queries[:50])
     one: dict[str, list[float]] = {name: [] for name in systems}
-    many: dict[str, list[float]] = {name: [] for name in systems}
-    recall = {}
-    for number in range(5 * rounds + 1):
+    for number in range(5 * options.rounds + 1):
         for name, search in systems.items():
             one[name].append(_seconds(search, queries[number : number + 1]))
+    measured = {}
     for name, search in systems.items():
-        recall[name] = float(
-            np.mean([len(set(a) & set(b)) / K for a, b in zip(search(queries[:50]), exact, strict=True)])
-        )
-    for name, search in systems.items():
-        many[name].append(_seconds(search, queries))
-        say(f"{name}: {1e3 * np.median(one[name][1:]):.1f} ms a query, {many[name][0]:.2f} s for {len(queries):,}")
-    from bertkit.neighbors import encode_rows, nearest
-
-    found = nearest(queries, rows, encode_rows(rows, "cosine"), K, "cosine")
-    same_order = all(result.positions.tolist() == list(best) for result, best in zip(found[:50], exact, strict=True))
-    return {
-        "one_query_ms": {name: 1e3 * float(np.median(times[1:])) for name, times in one.items()},
-        "thousand_queries_s": {name: times[0] for name, times in many.items()},
-        "recall_at_10": recall,
-        "same_ids_in_the_same_order_as_float64": same_order,
-        "rows_scored_again_per_query": float(np.mean([result.num_scored_again for result in found])),
-    }
+        pairs = list(zip(search(queries[:50]), exact, strict=True))
+        many = _seconds(search, queries)
+        measured[name] = {
+            "one_query_ms": 1e3 * float(np.median(one[name][1:])),
+            "thousand_queries_s": many,
+            "recall_at_10": float(np.mean([len(set(found) & set(best)) / K for found, best in pairs])),
+            "same_ids_in_the_same_order_as_float64": all(list(found) == list(best) for found, best in pairs),
+        }
+        say(f"{name}: {json.dumps(measured[name])}")
+    return measured
 
 
-def _bertkit(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    from bertkit.neighbors import RowMask, encode_rows, nearest
+def _bertkit(scan: Literal["int8", "float32", "1-bit"]) -> Callable[[np.ndarray], Callable[[np.ndarray], list]]:
+    def make(rows: np.ndarray) -> Callable[[np.ndarray], list]:
+        from bertkit.neighbors import RowMask, encode_rows, nearest
 
-    blocks, mask = encode_rows(rows, "cosine"), RowMask.of(len(rows))
-    return lambda queries: [each.positions for each in nearest(queries, rows, blocks, K, "cosine", mask)]
+        blocks, mask = encode_rows(rows, "cosine", scan), RowMask.of(len(rows))
+        return lambda queries: [each.positions for each in nearest(queries, rows, blocks, K, "cosine", mask, scan)]
+
+    return make
 
 
 def _numpy(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -157,6 +159,17 @@ def _numkong(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda queries: np.concatenate(
         list(threads.map(part, [queries[start : start + 25] for start in range(0, len(queries), 25)]))
     )
+
+
+SYSTEMS: dict[str, Callable[[np.ndarray], Callable[[np.ndarray], Any]]] = {
+    "bertkit": _bertkit("int8"),
+    "bertkit, scan float32": _bertkit("float32"),
+    "numpy": _numpy,
+    "faiss": _faiss,
+    "usearch float": _usearch_float,
+    "usearch int8": _usearch_int8,
+    "numkong": _numkong,
+}
 
 
 def _in_float64(rows: np.ndarray, queries: np.ndarray) -> list[np.ndarray]:
@@ -249,15 +262,17 @@ def _described(results: dict) -> str:
     ]
     if "figures" in results:
         return "\n".join([*lines, "```", json.dumps(results["figures"], indent=2), "```"])
-    one, many = results["one_query_ms"], results["thousand_queries_s"]
-    lines += ["| system | one query, ms | 1,000 queries, s | recall@10 |", "|---|---|---|---|"]
-    lines += [f"| {name} | {one[name]:.1f} | {many[name]:.2f} | {results['recall_at_10'][name]:.3f} |" for name in one]
     lines += [
-        "",
-        f"bertkit compares {results['rows_scored_again_per_query']:.0f} rows a query again in full precision. Its ids "
-        f"are those of float64, in order: {results['same_ids_in_the_same_order_as_float64']}.",
-        *[f"- {name}: skipped, {reason}" for name, reason in results["skipped"].items()],
+        "| system | one query, ms | 1,000 queries, s | recall@10 | ids and order of float64 |",
+        "|---|---|---|---|---|",
     ]
+    lines += [
+        f"| {name} | {one['one_query_ms']:.1f} | {one['thousand_queries_s']:.2f} | {one['recall_at_10']:.3f} | "
+        f"{'yes' if one['same_ids_in_the_same_order_as_float64'] else 'no'} |"
+        for name in SYSTEMS
+        if (one := results["systems"].get(name)) is not None
+    ]
+    lines += ["", *report.skipped_lines(results)]
     return "\n".join(lines)
 
 

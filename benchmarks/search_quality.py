@@ -4,6 +4,7 @@
 
 Five collections of ../shared/data and of Python itself are indexed with all-MiniLM-L6-v2 and the default options, and
 every query is searched in the three modes. The score is nDCG@10 of documents, each ranked by its best passage.
+Collections that an earlier run of the same day measured stay in the results.
 """
 
 import argparse
@@ -43,7 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     results, options = report.begin("search-quality", parser)
-    results |= {"model": MODEL, "metric": "nDCG@10", "collections": {}, "skipped": {}}
+    results |= {"model": MODEL, "metric": "nDCG@10", "skipped": {}}
+    results["collections"] = {}
     for name in options.collections:
         try:
             collection = COLLECTIONS[name]()
@@ -51,7 +53,10 @@ def main() -> None:
             results["skipped"][name] = f"no data at {error.filename}"
             continue
         say(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
-        results["collections"][name] = measure(collection)
+        measured = measure(collection)
+        earlier = report.earlier_systems(results, options.out, "model", name="collections")
+        results["collections"] = earlier | results["collections"] | {name: measured}
+        report.write(results, describe(results), options.out)
     report.finish(results, describe(results), options.out)
 
 
@@ -107,7 +112,7 @@ def describe(results: dict) -> str:
         "| collection | documents | queries | lexical (BM25) | dense | hybrid | hybrid less the better alone |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in results["collections"].items():
+    for name, row in sorted(results["collections"].items(), key=lambda item: list(COLLECTIONS).index(item[0])):
         cells = [_interval(row["scores"][mode]) for mode in MODES]
         gain = _interval(row["gain_of_hybrid"], sign="+")
         lines.append(f"| {name} | {row['num_documents']:,} | {row['num_queries']:,} | {' | '.join(cells)} | {gain} |")

@@ -1,9 +1,12 @@
 """Stores of vectors on one machine, as their users call them: time to add and to search, recall, disk.
 
     python benchmarks/search_stores.py [--num-rows 100000] [--systems bertkit sqlite-vec ...] [--out benchmarks/results]
+    python benchmarks/search_stores.py --systems "Qdrant, local" --folder FOLDER [--only-add]
 
 Every store keeps an id, a text and a vector of each row, is closed, and is opened again for the searches, one at a
 time. Systems that an earlier run of the same day measured stay in the results, so that each can have its own run.
+With ``--folder`` stores stay there, and a later run searches them without adding again: the searches of a store that
+takes an hour to fill can then be timed on a quiet machine.
 """
 
 import argparse
@@ -31,48 +34,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-rows", type=int, default=100_000)
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--folder", type=Path, help="folder where the stores stay")
+    parser.add_argument("--only-add", action="store_true", help="fill the stores, and do not search them")
     results, options = report.begin("search-stores", parser)
+    if options.only_add and options.folder is None:
+        parser.error("--only-add needs --folder")
     vectors = sentence_vectors(options.num_rows + NUM_QUERIES)
     rows, queries = vectors[:-NUM_QUERIES], vectors[-NUM_QUERIES:]
     exact = [set(np.argsort(-(rows @ query), kind="stable")[:K].tolist()) for query in queries]
     results |= {"num_rows": len(rows), "dimensions": rows.shape[1], "rows": SOURCE, "k": K, "skipped": {}}
     results["systems"] = report.earlier_systems(results, options.out, "num_rows", "rows")
     for name in options.systems:
+        folder = options.folder / name.replace(", ", "-") if options.folder else Path(tempfile.mkdtemp())
         try:
-            results["systems"][name] = _measured(SYSTEMS[name], rows, queries, exact)
+            added = _added(SYSTEMS[name][0], folder, rows)
+            if options.only_add:
+                say(f"{name}: {json.dumps(added)}")
+                continue
+            results["systems"][name] = added | _searched(SYSTEMS[name][1], folder / "rows", queries, exact)
         except ImportError as error:
             results["skipped"][name] = str(error)
             continue
+        finally:
+            if options.folder is None:
+                shutil.rmtree(folder, ignore_errors=True)
         say(f"{name}: {json.dumps(results['systems'][name])}")
         report.write(results, _described(results), options.out)
     report.finish(results, _described(results), options.out)
 
 
-def _measured(system: tuple[Callable, Callable], rows: np.ndarray, queries: np.ndarray, exact: list[set[int]]) -> dict:
-    add, opened = system
-    folder = Path(tempfile.mkdtemp())
-    try:
-        started = time.perf_counter()
-        add(folder, rows)
-        added = time.perf_counter() - started
-        num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        started = time.perf_counter()
-        with opened(folder) as search:
-            search(queries[0])
-            first = time.perf_counter() - started
-            times, found = [], []
-            for query in queries:
-                started = time.perf_counter()
-                found.append(search(query))
-                times.append(time.perf_counter() - started)
-    finally:
+def _added(add: Callable[[Path, np.ndarray], None], folder: Path, rows: np.ndarray) -> dict:
+    """Fill a store, unless an earlier run has: seconds, and bytes on disk."""
+    figures = folder / "added.json"
+    if not figures.exists():
         shutil.rmtree(folder, ignore_errors=True)
+        (folder / "rows").mkdir(parents=True)
+        started = time.perf_counter()
+        add(folder / "rows", rows)
+        seconds = time.perf_counter() - started
+        files = [file for file in (folder / "rows").rglob("*") if file.is_file()]
+        figures.write_text(json.dumps({"add_s": seconds, "bytes": sum(file.stat().st_size for file in files)}))
+    return json.loads(figures.read_text())
+
+
+def _searched(opened: Callable, folder: Path, queries: np.ndarray, exact: list[set[int]]) -> dict:
+    started = time.perf_counter()
+    with opened(folder) as search:
+        search(queries[0])
+        first = time.perf_counter() - started
+        times, found = [], []
+        for query in queries:
+            started = time.perf_counter()
+            found.append(search(query))
+            times.append(time.perf_counter() - started)
     return {
-        "add_s": added,
         "first_search_s": first,
         "search_ms": 1e3 * float(np.median(times)),
         "recall_at_10": float(np.mean([len(best & set(one)) / K for best, one in zip(exact, found, strict=True)])),
-        "bytes": num_bytes,
     }
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, DependencyError, UsageError
+from bertkit.search import bulk
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
@@ -46,7 +48,7 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
         ("docs/bad.txt", "not UTF-8 text"),
         ("docs/rows.jsonl", "docs/rows.jsonl, line 3 has no column 'text', it has no: choose one with --column"),
     ]
-    with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as bulk:
+    with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as filled:
         direct.add(docs, passages=SHORT)
         expected = {record.id: record for record in direct.store.records()}
         records = list(job.records())
@@ -55,10 +57,12 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
             own = expected[record.id]
             assert (record.text, record.document_id, record.start) == (own.text, own.document_id, own.start)
             np.testing.assert_allclose(record.vector, own.vector, atol=1e-5)
-        bulk.store.add(job.records())
-        report = bulk.add(docs, passages=SHORT)  # the files become known, and nothing is embedded again
+        filled.store.add(job.records())
+        report = filled.add(docs, passages=SHORT)  # the files become known, and nothing is embedded again
         assert report.num_embedded == 0 and report.num_passages == len(records)
-        assert [one.id for one in bulk.search("line 4 of many")] == [one.id for one in direct.search("line 4 of many")]
+        assert [one.id for one in filled.search("line 4 of many")] == [
+            one.id for one in direct.search("line 4 of many")
+        ]
 
 
 def test_restart_repeats_no_finished_shard(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +119,62 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     job = BulkEmbedding.create("job", docs / "rows.jsonl", Encoder.of(encoder))
     job.run()
-    with Path("job/shard-00000.parquet").open("ab") as file:
+    (shard,) = Path("job").glob("shard-00000.*.parquet")
+    with shard.open("ab") as file:
         file.write(b"x")
     with pytest.raises(DataError, match=r"is damaged: delete job/shard-00000\.done\.json"):
         next(job.records())
-    for content, message in [('{"format": 9}', "update bertkit"), ("{}", "not a plan"), ("[]", "not a plan")]:
+    shard.unlink()
+    with pytest.raises(DataError, match=r"is damaged: delete job/shard-00000\.done\.json"):
+        next(job.records())
+    plans = {
+        '{"format": 9}': "update bertkit",
+        '{"format": 1}': "plan the job again in a new folder",
+        "{}": "not a plan",
+    }
+    for content, message in (plans | {"[]": "not a plan"}).items():
         Path("job/plan.json").write_text(content)
         with pytest.raises(DataError, match=message):
             BulkEmbedding("job")
+
+
+def test_two_writers_of_a_shard_leave_a_file_that_matches_its_marker(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process, whose vectors differ in their last bits, replaces the file at the worst moment and dies."""
+    opened = Encoder.of(encoder)
+    job = BulkEmbedding.create("job", docs / "3.txt", opened, passages=SHORT)
+    embed, sha256 = Encoder.embed_document, bulk._sha256
+
+    def died(path: Path) -> str:
+        monkeypatch.setattr(bulk, "_sha256", sha256)
+        checksum = sha256(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(Encoder, "embed_document", lambda *arguments: embed(*arguments) * np.float32(0.999999))
+            patch.setattr(bulk.BulkEmbedding, "_marker", lambda self, number: Path("job/marker-of-the-other"))
+            job.run_shard(0, opened)
+        return checksum
+
+    monkeypatch.setattr(bulk, "_sha256", died)
+    job.run()
+    assert len(list(Path("job").glob("shard-00000.*.parquet"))) == 2
+    texts = [record.text for record in job.records()]
+    np.testing.assert_array_equal([record.vector for record in job.records()], embed(opened, texts))
+
+
+def test_shard_with_a_pdf_waits_for_a_worker_with_pypdf(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "page.pdf").write_bytes(b"%PDF-1.4 damaged")
+    job = BulkEmbedding.create("job", docs / "page.pdf", Encoder.of(encoder))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pypdf", None)  # import fails
+        with pytest.raises(DependencyError, match="pdf needs pypdf"):
+            job.run()
+    assert job.pending() == [0]
+    pytest.importorskip("pypdf")
+    job.run()
+    assert job.pending() == [] and "cannot be read as pdf" in job.skipped()[0].why
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from search_stores import IDENTITY, expected_ids, record, records, vector_of
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
 from bertkit.search import EmbeddedStore, Equal, SearchReport
-from bertkit.search.embedded import shared_pass
+from bertkit.search.embedded import snapshot
 
 
 class WordIndex:
@@ -165,7 +165,7 @@ def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch
             time.sleep(0.01)
             return nearest(queries, *rest)
 
-        monkeypatch.setattr(shared_pass, "nearest", counted)
+        monkeypatch.setattr(snapshot, "nearest", counted)
         with ThreadPoolExecutor(16) as threads:
             results = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
             assert [[hit.id for hit in hits] for hits in results] == alone
@@ -175,7 +175,7 @@ def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch
             time.sleep(0.01)
             raise MemoryError
 
-        monkeypatch.setattr(shared_pass, "nearest", broken)
+        monkeypatch.setattr(snapshot, "nearest", broken)
         with ThreadPoolExecutor(8) as threads:
             futures = [threads.submit(store.search, row.vector, IDENTITY) for row in rows[:8]]
             assert all(isinstance(future.exception(), MemoryError) for future in futures)

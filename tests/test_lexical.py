@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.search import EmbeddedStore, Identity, InDocument, Record
-from bertkit.search import lexical as lexical_module
+from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts
 from bertkit.search.fusion import fuse
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B
@@ -49,7 +48,7 @@ def expected(texts: dict[str, str], query: str) -> dict[str, float]:
 @pytest.mark.parametrize("seed", range(5))
 def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are added, removed and replaced; postings are written at some time and those that follow are in memory."""
-    monkeypatch.setattr(lexical_module, "_MOST_LATER", 30)
+    monkeypatch.setattr(impacts, "_MOST_LATER", 30)
     rng = np.random.default_rng(seed)
     folder = tmp_path / "store"
     index = LexicalIndex(folder, str.split)
@@ -130,7 +129,7 @@ def test_failed_change_adds_no_words(tmp_path: Path) -> None:
 
 
 def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
+    monkeypatch.setattr(impacts, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
     with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog"]))
@@ -143,7 +142,7 @@ def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
+    monkeypatch.setattr(impacts, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
     with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog and a cat", "rain"]))

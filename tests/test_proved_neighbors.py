@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bertkit.neighbors import RowMask, ScanName, bit_scan, encode_rows, nearest
+from bertkit.neighbors.candidates import Candidates
 from bertkit.neighbors.exact_scores import true_score
 from bertkit.neighbors.int8_codes import encode_queries
-from bertkit.neighbors.int8_scan import Candidates
 from bertkit.neighbors.scans import same_rows
 
 

@@ -28,6 +28,7 @@ def command(
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     no_prompt: bool = False,
     scan: str | None = None,
+    sparse: str | None = None,
     dry_run: bool = False,
     export: Path | None = None,
     compute: Compute = EXACT,
@@ -61,6 +62,8 @@ def command(
     scan
         How searches by meaning read the vectors of a new index: int8 (the default) or float32, which are exact, or
         1-bit, which is faster and approximate.
+    sparse
+        A SPLADE model for learned sparse vectors of a new index, which searches then use, too.
     dry_run
         List the changes without making them.
     export
@@ -93,6 +96,7 @@ def command(
         document_prompt=document_prompt,
         no_prompt=no_prompt,
         scan=scan,
+        sparse=sparse,
     ) as index:
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)

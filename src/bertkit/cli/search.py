@@ -14,7 +14,7 @@ def command(
     *,
     store: Path = STORE,
     k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,
-    mode: Literal["hybrid", "dense", "lexical"] = "hybrid",
+    mode: Literal["hybrid", "dense", "lexical", "sparse"] = "hybrid",
     answer: str | None = None,
     rerank: str | None = None,
     device: str = "auto",
@@ -30,7 +30,7 @@ def command(
     k
         Number of results.
     mode
-        hybrid: by words and meaning; dense: by meaning; lexical: by words.
+        hybrid: by all that the index has; dense: by meaning; lexical: by words; sparse: by learned sparse vectors.
     answer
         A question answering model, to extract answers from the passages.
     rerank
@@ -56,7 +56,7 @@ def command(
                 for one in answers
             )
             return
-        if mode != "lexical" and not index.is_exact:
+        if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else load(rerank, device=device)
         emit(

@@ -12,10 +12,9 @@ import numpy as np
 from numba import extending, types
 
 from bertkit.compiled import lean
+from bertkit.neighbors.candidates import Candidates, ScanBlocks, collect, collected
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_scan import Candidates, collect
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask, ScanBlocks, by_bounds
 
 SCORED_AGAIN, SCORED_AGAIN_AT_LEAST = 20, 400
 """Number of rows compared in float32: for each row of the result, and at least."""
@@ -45,40 +44,29 @@ def _factors(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     return (factors if similarity == "cosine" else factors * lengths).clip(max=1e30).astype(np.float32)
 
 
-def nearest(
-    queries: np.ndarray,
-    rows: np.ndarray,
-    blocks: np.ndarray,
-    k: int,
-    similarity: Similarity,
-    mask: RowMask | None = None,
-) -> list[Nearest]:
-    """The ``k`` rows with the largest similarity among those with the largest product of their signs and the query.
+def num_compared(k: int) -> int:
+    """Number of rows to compare in float32 for a result of ``k``."""
+    return max(SCORED_AGAIN * k, SCORED_AGAIN_AT_LEAST)
 
-    As `bertkit.neighbors.proved.nearest`, but approximate: a row that is among the nearest can be missing.
-    """
 
-    def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> ScanBlocks:
-        planes = _planes(part)
+def scan_for(queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
+    """See `bertkit.neighbors.scans.Scan`; the bounds are estimates, so a row that is among the nearest can be
+    missing."""
+    planes = _planes(queries)
 
-        def scan(first: int, end: int) -> Candidates:
-            candidates = Candidates.empty(len(part), number)
-            thresholds = np.zeros((len(part), 4), np.float32)
-            thresholds[:, 3] = -np.inf
-            hits, products, estimates = np.empty(1, np.int32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
-            while first < end:
-                first = _scan(
-                    blocks.view(np.uint32), blocks.view(np.float32), masks, first, end, planes, thresholds, *candidates,
-                    hits, products, estimates,
-                )  # fmt: skip
-                if first < end:
-                    candidates = candidates.with_more_room()
-            return candidates
+    def scan(first: int, end: int) -> Candidates:
+        thresholds = np.full((len(queries), 4), -np.inf, np.float32)
+        hits, products, estimates = np.empty(1, np.int32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
 
-        return scan
+        def step(block: int, candidates: Candidates) -> int:
+            return _scan(
+                blocks.view(np.uint32), blocks.view(np.float32), masks, block, end, planes, thresholds, *candidates,
+                hits, products, estimates,
+            )  # fmt: skip
 
-    at_least = max(SCORED_AGAIN * k, SCORED_AGAIN_AT_LEAST)
-    return by_bounds(queries, rows, k, similarity, mask, scan_for, at_least)
+        return collected(len(queries), k, first, end, step)
+
+    return scan
 
 
 def _planes(queries: np.ndarray) -> np.ndarray:

@@ -9,10 +9,9 @@ after it.
 import numpy as np
 
 from bertkit.compiled import lean_sums
+from bertkit.neighbors.candidates import Candidates, ScanBlocks, collect, collected
 from bertkit.neighbors.int8_codes import LARGEST, SMALLEST, Similarity
-from bertkit.neighbors.int8_scan import Candidates, collect
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask, ScanBlocks, by_bounds
 
 _UNIT = 2.0**-24
 _TILE = 4  # queries compared with a row that was read once
@@ -36,42 +35,40 @@ def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     return blocks.reshape(len(blocks), -1).view(np.uint8)
 
 
-def nearest(
-    queries: np.ndarray,
-    rows: np.ndarray,
-    blocks: np.ndarray,
-    k: int,
-    similarity: Similarity,
-    mask: RowMask | None = None,
-) -> list[Nearest]:
-    """As `bertkit.neighbors.proved.nearest`, from float32 rows and their factors and lengths."""
+def scan_for(queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
+    """See `bertkit.neighbors.scans.Scan`."""
     dimensions = rows.shape[1]
     error = np.float32((dimensions + 4) * _UNIT / (1 - (dimensions + 4) * _UNIT) * (1 + _SLACK))
+    exact = queries.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    unit = np.zeros((-(-len(queries) // _TILE) * _TILE, dimensions), np.float32)
+    unit[: len(queries)] = exact / np.where(lengths > 0, lengths, 1)
 
-    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
-        exact = part.astype(np.float64)
-        lengths = np.linalg.norm(exact, axis=1, keepdims=True)
-        unit = np.zeros((-(-len(part) // _TILE) * _TILE, dimensions), np.float32)
-        unit[: len(part)] = exact / np.where(lengths > 0, lengths, 1)
+    def scan(first: int, end: int) -> Candidates:
+        thresholds = np.full((len(queries), 4), -np.inf, np.float32)
+        low, high, sums = (np.empty(_TILE * LANES, np.float32) for _ in range(3))
+        hits = np.empty(_TILE, np.int32)
 
-        def scan(first: int, end: int) -> Candidates:
-            candidates = Candidates.empty(len(part), k)
-            thresholds = np.zeros((len(part), 4), np.float32)
-            thresholds[:, 3] = -np.inf
-            low, high, sums = (np.empty(_TILE * LANES, np.float32) for _ in range(3))
-            hits = np.empty(_TILE, np.int32)
-            while first < end:
-                first = _scan(
-                    rows, blocks.view(np.float32), masks, first, end, unit, error, thresholds, *candidates, hits, sums,
-                    low, high,
-                )  # fmt: skip
-                if first < end:
-                    candidates = candidates.with_more_room()
-            return candidates
+        def step(block: int, candidates: Candidates) -> int:
+            return _scan(
+                rows,
+                blocks.view(np.float32),
+                masks,
+                block,
+                end,
+                unit,
+                error,
+                thresholds,
+                *candidates,
+                hits,
+                sums,
+                low,
+                high,
+            )
 
-        return scan
+        return collected(len(queries), k, first, end, step)
 
-    return by_bounds(queries, rows, k, similarity, mask, scan_for)
+    return scan
 
 
 @lean_sums

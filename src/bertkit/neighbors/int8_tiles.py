@@ -111,6 +111,13 @@ def _tile(num_queries: int, unrolled: int) -> Any:
             base, query_base = data(0, ir.IntType(8)), data(3, INT)
             start = builder.mul(block, block_bytes)
             words_start = builder.mul(builder.mul(query, groups), LONG(WORDS))  # query is a multiple of num_queries
+            # The next block arrives from memory while this one is computed: each tile asks for its share of it.
+            tile = builder.udiv(query, LONG(num_queries))
+            offsets_array = context.make_array(kinds[6])(context, builder, arguments[6])
+            num_tiles = builder.udiv(builder.extract_value(offsets_array.shape, 0), LONG(num_queries))
+            share = builder.udiv(LONG(64), num_tiles)  # bytes for each group of dimensions
+            share = builder.select(builder.icmp_unsigned(">", share, LONG(1)), share, LONG(1))
+            next_start = builder.add(builder.add(start, block_bytes), builder.mul(builder.mul(tile, groups), share))
 
             before, loop = builder.block, builder.append_basic_block("groups")
             after = builder.append_basic_block("sums")
@@ -124,8 +131,8 @@ def _tile(num_queries: int, unrolled: int) -> Any:
                 here = builder.add(group, LONG(step))
                 offset = builder.add(start, builder.mul(here, LONG(64)))
                 rows = load(base, offset, INTS, 4)
-                if num_queries > 1:  # the next block arrives from memory while other tiles compute on this one
-                    _prefetch(builder, builder.gep(base, [builder.add(offset, block_bytes)]))
+                if num_queries > 1:
+                    _prefetch(builder, builder.gep(base, [builder.add(next_start, builder.mul(here, share))]))
                 first = builder.add(words_start, builder.mul(here, LONG(WORDS * num_queries)))
                 for q in range(num_queries):
                     words = [

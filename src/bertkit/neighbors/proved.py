@@ -1,5 +1,5 @@
-"""Exact nearest neighbors by one pass over int8 rows: results as from float32 rows, with a quarter of the memory
-traffic."""
+"""Exact nearest neighbors by bounds: only rows whose upper bound reaches the k-th largest lower bound are compared in
+float32."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from bertkit.executor import map_on_cores
+from bertkit.neighbors.candidates import Candidates, ScanBlocks
 from bertkit.neighbors.exact_scores import best
-from bertkit.neighbors.int8_codes import Similarity, encode_queries
-from bertkit.neighbors.int8_scan import Candidates, scan
+from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.int8_tiles import LANES
 
 QUERIES_AT_ONCE = 1024
@@ -45,37 +45,6 @@ class RowMask(NamedTuple):
         return cls(np.packbits(flags, bitorder="little").view("<u2"), int(np.count_nonzero(flags)))
 
 
-ScanBlocks = Callable[[int, int], Candidates]
-"""A scan of some blocks, from the first to the end: the rows that can be among the nearest."""
-
-
-def nearest(
-    queries: np.ndarray,
-    rows: np.ndarray,
-    blocks: np.ndarray,
-    k: int,
-    similarity: Similarity,
-    mask: RowMask | None = None,
-) -> list[Nearest]:
-    """The ``k`` rows with the largest similarity for every query: ids and order as in exact arithmetic.
-
-    Only rows whose upper bound reaches the k-th largest lower bound are read in float32.
-
-    Args:
-        queries: (num_queries, dimensions) float32, finite; for "cosine" not zero.
-        rows: (num_rows, dimensions) float32; may be mapped into memory.
-        blocks: their `encode_rows`.
-        k: at least 1; all rows if there are fewer.
-        mask: rows to compare; None: all.
-    """
-
-    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
-        encoded = encode_queries(part)
-        return lambda first, end: scan(blocks, masks, first, end, encoded, len(part), k)
-
-    return by_bounds(queries, rows, k, similarity, mask, scan_for)
-
-
 def by_bounds(
     queries: np.ndarray,
     rows: np.ndarray,
@@ -83,9 +52,9 @@ def by_bounds(
     similarity: Similarity,
     mask: RowMask | None,
     scan_for: Callable[[np.ndarray, np.ndarray, int], ScanBlocks],
-    at_least: int = 1,
+    at_least: int,
 ) -> list[Nearest]:
-    """As `nearest`, with any bounds of the products.
+    """As `bertkit.neighbors.scans.nearest`, with any bounds of the products.
 
     Args:
         scan_for: a scan for some queries, the bits of a mask, and the number of rows to find.

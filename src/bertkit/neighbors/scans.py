@@ -9,10 +9,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertkit.neighbors import bit_scan, float32_scan, int8_codes, proved
+from bertkit.neighbors import bit_scan, float32_scan, int8_codes, int8_scan
+from bertkit.neighbors.candidates import ScanBlocks
 from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask
+from bertkit.neighbors.proved import Nearest, RowMask, by_bounds
 
 ScanName = Literal["int8", "float32", "1-bit"]
 
@@ -23,13 +24,16 @@ class Scan(NamedTuple):
     is_exact: bool
     block_bytes: Callable[[int], int]  # of sixteen rows, by the number of dimensions
     encode_rows: Callable[[np.ndarray, Similarity], np.ndarray]
-    nearest: Callable[..., list[Nearest]]  # arguments as `bertkit.neighbors.proved.nearest`
+    scan_for: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int], ScanBlocks]
+    """From queries, rows, blocks, the bits of a mask and the number of rows to find."""
+    num_compared: Callable[[int], int] = lambda k: k
+    """Minimum number of rows to compare in float32, by the number of rows in the result."""
 
 
 SCANS: dict[ScanName, Scan] = {
-    "int8": Scan(True, int8_codes.block_bytes, int8_codes.encode_rows, proved.nearest),
-    "float32": Scan(True, float32_scan.block_bytes, float32_scan.encode_rows, float32_scan.nearest),
-    "1-bit": Scan(False, bit_scan.block_bytes, bit_scan.encode_rows, bit_scan.nearest),
+    "int8": Scan(True, int8_codes.block_bytes, int8_codes.encode_rows, int8_scan.scan_for),
+    "float32": Scan(True, float32_scan.block_bytes, float32_scan.encode_rows, float32_scan.scan_for),
+    "1-bit": Scan(False, bit_scan.block_bytes, bit_scan.encode_rows, bit_scan.scan_for, bit_scan.num_compared),
 }
 
 
@@ -51,7 +55,8 @@ def nearest(
     mask: RowMask | None = None,
     scan: ScanName = "int8",
 ) -> list[Nearest]:
-    """The ``k`` rows with the largest similarity for every query; exact, unless the scan is "1-bit".
+    """The ``k`` rows with the largest similarity for every query: ids and order as in exact arithmetic, unless the scan
+    is "1-bit".
 
     Args:
         queries: (num_queries, dimensions) float32, finite; for "cosine" not zero.
@@ -60,7 +65,12 @@ def nearest(
         k: at least 1; all rows if there are fewer.
         mask: rows to compare; None: all.
     """
-    return SCANS[scan].nearest(queries, rows, blocks, k, similarity, mask)
+    chosen = SCANS[scan]
+
+    def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> ScanBlocks:
+        return chosen.scan_for(part, rows, blocks, masks, number)
+
+    return by_bounds(queries, rows, k, similarity, mask, scan_for, chosen.num_compared(k))
 
 
 def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:

@@ -1,29 +1,33 @@
 """Bulk embedding: files are embedded in shards, by any number of processes, and a restart repeats no finished shard.
 
 A job is a folder: plan.json, which is never changed; for each shard a parquet file of records; and, written last, a
-marker with the checksum of that file. Ids and texts are those that `bertkit index` gives the same files.
+marker with the checksum of that file. The file is named by its checksum, so a process that writes other bytes for the
+same shard, as another processor can, leaves the file of a marker unchanged. Ids and texts are those that
+`bertkit index` gives the same files.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import whole_file
-from bertkit.search.documents import SkippedFile, SourceFile, find_sources, read_documents
+from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
 from bertkit.search.passage_records import PassageRecords
 from bertkit.search.passages import PassageOptions
 from bertkit.search.store import Identity, Record
 
-FORMAT = 1
+FORMAT = 2
 SHARD_BYTES = 1 << 26
 _PLAN = "plan.json"
 _PASSAGES_AT_ONCE = 1024
@@ -136,14 +140,21 @@ class BulkEmbedding:
         Raises:
             OSError: a file cannot be read.
             DataError: a file has changed since the plan was made.
+            DependencyError: a library is not installed here that reads a file.
         """
         if self._marker(number).exists():
             return
         skipped: list[SkippedFile] = []
-        num_records = write_records(self._file(number), self._embedded(number, encoder, skipped), self.identity)
+        written = self.folder / f".shard-{number:05}.{uuid4().hex}"
+        try:
+            num_records = write_records(written, self._embedded(number, encoder, skipped), self.identity)
+            checksum = _sha256(written)
+            os.replace(written, self._file(number, checksum))
+        finally:
+            written.unlink(missing_ok=True)
         marker = {
             "num_records": num_records,
-            "sha256": _sha256(self._file(number)),
+            "sha256": checksum,
             "skipped": [[one.path, one.why] for one in skipped],
         }
         with whole_file(self._marker(number)) as file:
@@ -160,9 +171,11 @@ class BulkEmbedding:
                 f"{len(pending)} of {len(self._plan.shards)} shards in {self.folder} are not finished: run it"
             )
         for number in range(len(self._plan.shards)):
-            if _sha256(self._file(number)) != json.loads(self._marker(number).read_text(encoding="utf-8"))["sha256"]:
-                raise DataError(f"{self._file(number)} is damaged: delete {self._marker(number)} and run the job again")
-            yield from read_records(self._file(number))
+            checksum = json.loads(self._marker(number).read_text(encoding="utf-8"))["sha256"]
+            file = self._file(number, checksum)
+            if not file.exists() or _sha256(file) != checksum:
+                raise DataError(f"{file} is damaged: delete {self._marker(number)} and run the job again")
+            yield from read_records(file)
 
     def skipped(self) -> list[SkippedFile]:
         """The files and rows that finished shards could not read."""
@@ -174,8 +187,8 @@ class BulkEmbedding:
             for each in json.loads(marker.read_text(encoding="utf-8"))["skipped"]
         ]
 
-    def _file(self, number: int) -> Path:
-        return self.folder / f"shard-{number:05}.parquet"
+    def _file(self, number: int, checksum: str) -> Path:
+        return self.folder / f"shard-{number:05}.{checksum[:16]}.parquet"
 
     def _marker(self, number: int) -> Path:
         return self.folder / f"shard-{number:05}.done.json"
@@ -196,6 +209,8 @@ class BulkEmbedding:
                 )
             with source.path.open("rb"):
                 pass  # a file that cannot be read here and now fails the shard, which is tried again
+            if source.path.suffix.lower() == ".pdf":
+                import_pypdf()  # likewise
             for document in read_documents(source, self._plan.column, skipped):
                 for record, _ in records.of(source.name, document):
                     yield record
@@ -210,7 +225,11 @@ def _read_plan(path: Path) -> _Plan:
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
         if plan["format"] > FORMAT:
-            raise DataError(f"{path} has format {plan['format']}, expected at most {FORMAT}: update bertkit")
+            raise DataError(f"{path} has format {plan['format']}, expected {FORMAT}: update bertkit")
+        if plan["format"] < FORMAT:
+            raise DataError(
+                f"{path} has format {plan['format']}, expected {FORMAT}: plan the job again in a new folder"
+            )
         shards = [
             tuple(SourceFile(name, Path(file), size, modified) for name, file, size, modified in shard)
             for shard in plan["shards"]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bertkit.corpus.texts import read_rows
 from bertkit.errors import BertkitError, DataError, DependencyError
@@ -177,11 +178,24 @@ def _whole_text(source: SourceFile) -> str:
     return data.decode("utf-8-sig")
 
 
-def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
+def import_pypdf() -> Any:
+    """The module pypdf.
+
+    Raises:
+        DependencyError: it is not installed.
+    """
     try:
         import pypdf
     except ImportError:
-        raise DataError("pdf needs pypdf: pip install 'bertkit[pdf]'") from None
+        raise DependencyError("pdf needs pypdf: pip install 'bertkit[pdf]'") from None
+    return pypdf
+
+
+def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
+    try:
+        pypdf = import_pypdf()
+    except DependencyError as error:
+        raise DataError(str(error)) from None  # the other files are read
     try:
         reader = pypdf.PdfReader(source.path)
         title = str(reader.metadata.title or "") if reader.metadata else ""

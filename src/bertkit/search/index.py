@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from bertkit.search.fusion import fuse
 from bertkit.search.parquet import export_parquet
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
+from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
 from bertkit.search.updating import IndexReport, Tables, add_documents, update
 from bertkit.tasks import Question
 
-Mode = Literal["hybrid", "dense", "lexical"]
+Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
 """Number of rows of each fused list."""
 
@@ -84,6 +85,7 @@ class Index:
         document_prompt: str | None = None,
         no_prompt: bool = False,
         scan: str | None = None,
+        sparse: str | Path | None = None,
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 
@@ -97,14 +99,18 @@ class Index:
             no_prompt: use no prompts, even if the model stores some.
             scan: how a search reads the vectors of a new index, see `EmbeddedStore.create`; None: "int8". It cannot be
                 changed.
+            sparse: a SPLADE model for learned sparse vectors of a new index, which searches then use, too; None: that
+                of the index, if any.
 
         Raises:
             StoreError: no index in the folder, and no model given.
-            UsageError: not the model, prompts or scan of the index, or a model of a family that uses prompts and stores
-                none.
+            UsageError: not the model, prompts, scan or sparse model of the index, or a model of a family that uses
+                prompts and stores none.
         """
         folder = Path(folder)
-        tables = Tables(folder)
+        is_new = not (folder / NAME).is_file()
+        vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
+        tables = Tables(folder, vectors if is_new else None, device)
         encoder = None
         if model is not None:
             encoder = Encoder.of(
@@ -115,7 +121,9 @@ class Index:
                 document_prompt=document_prompt,
                 no_prompt=no_prompt,
             )
-        if not (folder / NAME).is_file():
+        if is_new:
+            if vectors is not None:
+                vectors.model.embed_sparse(["a text"])  # a model without such vectors is refused before any work
             if encoder is None:
                 raise StoreError(
                     f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
@@ -127,6 +135,12 @@ class Index:
                 store.identity.check(encoder.identity)
             if scan not in (None, store.scan):
                 raise UsageError(f"{folder} has scan={store.scan!r}, not {scan!r}: omit it, or index into a new folder")
+            if vectors is not None:
+                with store.snapshot() as snapshot:
+                    known = tables.sparse(snapshot.connection)
+                if known is None or known.model_hash != vectors.model_hash:
+                    has = "no sparse model" if known is None else f"the sparse model {known.model_name}"
+                    raise UsageError(f"{folder} has {has}, not {sparse}: omit it, or index into a new folder")
         except BaseException:
             store.close()
             raise
@@ -201,28 +215,34 @@ class Index:
 
         Args:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
-                "hybrid" joins both rankings by reciprocal rank fusion.
+                "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins all
+                rankings by reciprocal rank fusion.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred.
 
         Raises:
             UsageError: an empty query, ``k`` below 1, or an unknown mode.
         """
-        if mode not in ("hybrid", "dense", "lexical"):
-            raise UsageError(f"mode={mode!r}: expected 'hybrid', 'dense' or 'lexical'")
+        if mode not in get_args(Mode):
+            raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise UsageError(f"k={k!r}: expected an int of at least 1")
         if not query.strip():
             raise UsageError("the query is empty: expected a few words, or a question")
-        vector = None if mode == "lexical" else self.encoder.embed_query([query])
+        vector = self.encoder.embed_query([query]) if mode in ("hybrid", "dense") else None
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
             rankings = []
             if vector is not None:
                 ((numbers, scores),) = snapshot.search(vector, self.encoder.identity, depth, where)
                 rankings.append((numbers, scores))
-            if mode != "dense":
+            if mode in ("hybrid", "lexical"):
                 rankings.append(self._tables.search(snapshot, query, depth, where))
+            sparse = self._tables.sparse(snapshot.connection)
+            if mode == "sparse" and sparse is None:
+                raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
+            if mode in ("hybrid", "sparse") and sparse is not None:
+                rankings.append(sparse.search(snapshot, query, depth, where))
             numbers, scores = rankings[0] if mode != "hybrid" else fuse([numbers for numbers, _ in rankings])
             if reranker is not None:
                 records = snapshot.records(numbers[:_DEPTH])

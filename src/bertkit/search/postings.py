@@ -2,12 +2,15 @@
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import DTypeLike
 
 from bertkit.compiled import lean
 from bertkit.files import whole_folder, write_json
@@ -15,6 +18,10 @@ from bertkit.files import whole_folder, write_json
 K1, B = 1.2, 0.75
 """BM25 parameters k1 (saturation of repeated words) and b (discount of long texts) (Robertson & Zaragoza 2009)."""
 _CHECKSUMS = "checksums.json"
+_TEXTS_AT_ONCE = 4096
+
+Bag = tuple[int, int, bytes, bytes]
+"""Number and length of a text, uint32 ids of its words, and the uint16 count of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,33 +35,61 @@ class Postings:
     counts: np.ndarray  # (num_postings,) uint16, at most 65,535
 
     @classmethod
-    def of_bags(cls, bags: Iterable[tuple[int, int, bytes, bytes]]) -> Self:
-        """From (number, length, uint32 word ids, uint16 counts) of each text, in the order of the numbers."""
-        numbers, lengths, ids, counts = tuple(zip(*bags, strict=True)) or ((), (), (), ())
-        sizes = np.array([len(part) // 4 for part in ids], np.int64)
-        all_ids = np.frombuffer(b"".join(ids), np.uint32)
-        all_counts = np.frombuffer(b"".join(counts), np.uint16)
-        num_words = int(all_ids.max(initial=0)) + 1
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(all_ids, minlength=num_words))]).astype(np.int64)
-        rows, sorted_counts = np.empty(len(all_ids), np.int32), np.empty(len(all_ids), np.uint16)
-        _sort_by_word(all_ids, all_counts, sizes, offsets[:-1].copy(), rows, sorted_counts)
-        return cls(np.array(numbers, np.int64), np.array(lengths, np.int32), offsets, rows, sorted_counts)
+    def of_bags(cls, bags: Callable[[], Iterable[Bag]]) -> Self:
+        """From the words of texts, in the order of their numbers.
+
+        Args:
+            bags: returns an iterator over the texts; called twice.
+        """
+        return cls._filled(bags, lambda name, size, dtype: np.empty(size, dtype))
+
+    @classmethod
+    def _filled(cls, bags: Callable[[], Iterable[Bag]], empty: Callable[[str, int, DTypeLike], np.ndarray]) -> Self:
+        numbers, lengths, num_texts_with = [np.empty(0, np.int64)], [np.empty(0, np.int32)], np.zeros(1, np.int64)
+        for texts in _parts(bags()):
+            numbers.append(np.array([number for number, _, _, _ in texts], np.int64))
+            lengths.append(np.array([length for _, length, _, _ in texts], np.int32))
+            added = np.bincount(_ids(texts), minlength=len(num_texts_with))
+            added[: len(num_texts_with)] += num_texts_with
+            num_texts_with = added
+        offsets = np.concatenate([[0], np.cumsum(num_texts_with)]).astype(np.int64)
+        rows, counts = empty("rows", int(offsets[-1]), np.int32), empty("counts", int(offsets[-1]), np.uint16)
+        ends, first = offsets[:-1].copy(), 0
+        for texts in _parts(bags()):
+            sizes = np.array([len(ids) // 4 for _, _, ids, _ in texts], np.int64)
+            text_counts = np.frombuffer(b"".join(counts for _, _, _, counts in texts), np.uint16)
+            _sort_by_word(_ids(texts), text_counts, sizes, first, ends, rows, counts)
+            first += len(texts)
+        return cls(np.concatenate(numbers), np.concatenate(lengths), offsets, rows, counts)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """From a folder of `save`, mapped into memory."""
+        """From a folder of `write`, mapped into memory."""
         return cls(*(np.load(folder / f"{one.name}.npy", mmap_mode="r") for one in fields(cls)))
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays to a folder, atomically."""
+    @classmethod
+    def write(cls, folder: Path, bags: Callable[[], Iterable[Bag]]) -> None:
+        """Write the arrays of `of_bags` to a folder, atomically; the postings are sorted in mapped files, not in
+        memory."""
         with whole_folder(folder, overwrite=True) as temporary:
-            for one in fields(self):
-                np.save(temporary / f"{one.name}.npy", getattr(self, one.name))
+
+            def empty(name: str, size: int, dtype: DTypeLike) -> np.ndarray:
+                if size == 0:  # cannot be mapped
+                    return np.empty(0, dtype)
+                return open_memmap(temporary / f"{name}.npy", "w+", dtype, (size,))
+
+            postings = cls._filled(bags, empty)
+            for one in fields(cls):
+                values = getattr(postings, one.name)
+                if isinstance(values, np.memmap):
+                    values.flush()
+                else:
+                    np.save(temporary / f"{one.name}.npy", values)
             write_json(temporary / _CHECKSUMS, {name: _checksum(temporary / name) for name in _names()})
 
     @staticmethod
     def is_whole(folder: Path) -> bool:
-        """Whether the files in a folder of `save` are undamaged."""
+        """Whether the files in a folder of `write` are undamaged."""
         try:
             checksums = json.loads((folder / _CHECKSUMS).read_bytes())
             return all(_checksum(folder / name) == checksums[name] for name in _names())
@@ -68,11 +103,17 @@ class Postings:
         start, end = self.offsets[word : word + 2]
         return int(end - start) if is_live is None else int(np.count_nonzero(is_live[self.rows[start:end]]))
 
-    def add_scores(self, word: int, weight: float, norms: np.ndarray, scores: np.ndarray) -> None:
+    def add_bm25(self, word: int, weight: float, norms: np.ndarray, scores: np.ndarray) -> None:
         """Add ``weight * count / (count + norm)`` to the score of each text that contains a word."""
         if word < len(self.offsets) - 1:
             start, end = self.offsets[word : word + 2]
-            _add_scores(self.rows[start:end], self.counts[start:end], np.float32(weight), norms, scores)
+            _add_bm25(self.rows[start:end], self.counts[start:end], np.float32(weight), norms, scores)
+
+    def add_products(self, word: int, weight: float, scores: np.ndarray) -> None:
+        """Add ``weight * count`` to the score of each text that contains a word."""
+        if word < len(self.offsets) - 1:
+            start, end = self.offsets[word : word + 2]
+            scores[self.rows[start:end]] += np.float32(weight) * self.counts[start:end]  # each row once
 
 
 def _names() -> list[str]:
@@ -103,19 +144,30 @@ def largest(scores: np.ndarray, is_allowed: np.ndarray, k: int) -> np.ndarray:
     return rows[: _largest(scores, is_allowed, np.empty(len(rows), np.float32), rows)]
 
 
+def _parts(bags: Iterable[Bag]) -> Iterator[list[Bag]]:
+    bags = iter(bags)
+    while texts := list(islice(bags, _TEXTS_AT_ONCE)):
+        yield texts
+
+
+def _ids(texts: list[Bag]) -> np.ndarray:
+    return np.frombuffer(b"".join(ids for _, _, ids, _ in texts), np.uint32)
+
+
 @lean
-def _sort_by_word(ids, counts, sizes, ends, rows, sorted_counts):
+def _sort_by_word(ids, counts, sizes, first, ends, rows, sorted_counts):
+    """Insert the words of texts from row ``first`` on; ``ends`` is the number of postings of earlier words and rows."""
     at = np.int64(0)
     for row in range(len(sizes)):
         for _ in range(sizes[row]):
             word = ids[at]
-            rows[ends[word]], sorted_counts[ends[word]] = row, counts[at]
+            rows[ends[word]], sorted_counts[ends[word]] = first + row, counts[at]
             ends[word] += 1
             at += 1
 
 
 @lean
-def _add_scores(rows, counts, weight, norms, scores):
+def _add_bm25(rows, counts, weight, norms, scores):
     for at in range(len(rows)):
         count = np.float32(counts[at])
         scores[rows[at]] += weight * count / (count + norms[rows[at]])

@@ -1,6 +1,8 @@
 """Incremental indexing: detect new, changed, renamed and removed files, and embed only changes."""
 
+import hashlib
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,12 +13,14 @@ from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
 from bertkit.search.documents import Document, SkippedFile, SourceFile, content_of, find_sources, read_documents
+from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.passage_records import PassageRecords
 from bertkit.search.passages import PassageOptions
+from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
 
 _PASSAGES_AT_ONCE = 1024
@@ -25,15 +29,62 @@ _SOURCES_AT_ONCE = 1024
 
 
 class Tables(LexicalIndex):
-    """The lexical index, and the table of source files of a store."""
+    """The tables of an index beside its records: words, learned sparse vectors if it has them, and source files.
+
+    Args:
+        folder: folder of the store.
+        sparse: learned sparse vectors of a new index; None: those of the store.
+        device: of their model.
+    """
+
+    def __init__(self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto") -> None:
+        super().__init__(folder)
+        self._sparse, self._device, self._is_known = sparse, device, sparse is not None
+
+    def sparse(self, connection: sqlite3.Connection) -> SparseIndex | None:
+        """The learned sparse vectors of the store; None if it has none."""
+        if not self._is_known:
+            self._sparse, self._is_known = SparseIndex.of_store(self._folder, connection, self._device), True
+        return self._sparse
 
     def create(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.create`."""
         super().create(connection)
+        if sparse := self.sparse(connection):
+            sparse.create(connection)
         connection.execute(
             "CREATE TABLE IF NOT EXISTS source (name TEXT PRIMARY KEY, size INTEGER NOT NULL, "
             "modified INTEGER NOT NULL, content TEXT NOT NULL, options TEXT NOT NULL)"
         )
+
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """See `TextIndex.add`."""
+        super().add(connection, rows)
+        if sparse := self.sparse(connection):
+            sparse.add(connection, rows)
+
+    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """See `TextIndex.remove`."""
+        super().remove(connection, rows)
+        if sparse := self.sparse(connection):
+            sparse.remove(connection, rows)
+
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        """See `TextIndex.verify`."""
+        sparse = self.sparse(connection)
+        return super().verify(connection) + (sparse.verify(connection) if sparse else [])
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        """See `TextIndex.clear`."""
+        super().clear(connection)
+        if sparse := self.sparse(connection):
+            sparse.clear(connection)
+
+    def write_postings(self, snapshot: Snapshot) -> None:
+        """See `ImpactIndex.write_postings`."""
+        super().write_postings(snapshot)
+        if sparse := self.sparse(snapshot.connection):
+            sparse.write_postings(snapshot)
 
 
 @dataclass
@@ -148,7 +199,7 @@ def update(
     with tqdm(total=total, desc="indexing", unit="B", unit_scale=True, delay=2, disable=hidden, leave=False) as bar:
         for job in jobs:
             before = bar.n
-            seen: set[str] = set()
+            seen = _Ids()
             read, num_skipped, is_read = 0, len(report.skipped), False  # characters, at most the bytes
             for document in read_documents(job.source, column, report.skipped):
                 writer.add(job.source.name, document, job.was, seen if job.was else None)
@@ -177,11 +228,34 @@ def add_documents(
         ids = tuple(document.id for document in batch)
         with store.snapshot() as snapshot:
             old = [record.id for record in snapshot.records(snapshot.numbers(InDocument(ids)))]
-        seen: set[str] = set()
+        seen = _Ids()
         for document in batch:
             writer.add(document.id, document, document.id, seen)
-        writer.finish(lambda connection, old=old, seen=seen: _delete(store, [one for one in old if one not in seen]))
+        writer.finish(lambda connection, old=old, seen=seen: _delete(store, seen.lacking(old)))
     writer.flush()
+
+
+class _Ids:
+    """Ids of passages, as eight bytes each: a file of a gigabyte has more than a million."""
+
+    def __init__(self) -> None:
+        self._hashes = array("Q")
+
+    def add(self, id: str) -> None:
+        self._hashes.append(_hash(id))
+
+    def lacking(self, ids: Iterable[str]) -> list[str]:
+        """Those of other ids that were not added."""
+        added, ids, lacking = np.sort(np.array(self._hashes, np.uint64)), iter(ids), []
+        while part := list(islice(ids, _PASSAGES_AT_ONCE)):
+            hashes = np.array([_hash(id) for id in part], np.uint64)
+            is_added = np.searchsorted(added, hashes, "right") > np.searchsorted(added, hashes, "left")
+            lacking += [id for id, one in zip(part, is_added, strict=True) if not one]
+        return lacking
+
+
+def _hash(id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(id.encode("utf-8", "replace"), digest_size=8).digest())
 
 
 class _Writer:
@@ -193,7 +267,7 @@ class _Writer:
         self._finishers: list[Callable[[sqlite3.Connection], None]] = []
         self._passages = PassageRecords(options)
 
-    def add(self, of: str, document: Document, was: str, seen: set[str] | None) -> None:
+    def add(self, of: str, document: Document, was: str, seen: "_Ids | None") -> None:
         """Add the passages of a document, or of a part of one.
 
         Args:
@@ -256,15 +330,13 @@ def _known(store: EmbeddedStore) -> tuple[dict[str, _Known], set[str]]:
         return known, {name for (name,) in rows} - known.keys()
 
 
-def _finisher(
-    store: EmbeddedStore, job: _Job, seen: set[str], options: str | None
-) -> Callable[[sqlite3.Connection], None]:
+def _finisher(store: EmbeddedStore, job: _Job, seen: _Ids, options: str | None) -> Callable[[sqlite3.Connection], None]:
     """Finisher of a file: removes its outdated passages and records it with these options; None: the file was not
     read."""
 
     def finish(connection: sqlite3.Connection) -> None:
         if job.was:
-            _delete(store, [id for id in _ids(connection, job.was) if id not in seen])
+            _delete(store, seen.lacking(_ids(connection, job.was)))
             connection.execute("DELETE FROM source WHERE name = ?", (job.was,))
         if options is None:
             return
@@ -285,7 +357,7 @@ def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
         "(SELECT number FROM value WHERE key = 'source' AND kind = 'text' AND value = ?)",
         (source,),
     )
-    return (id for (id,) in rows.fetchall())
+    return (id for (id,) in rows)
 
 
 def _delete(store: EmbeddedStore, ids: Sequence[str]) -> None:

@@ -19,7 +19,9 @@ class SearchBody(Body):
 
     query: Annotated[str, Field(description="A question, or a few words.")]
     k: Annotated[int, Field(ge=1, le=1_000, description="Number of passages.")] = 5
-    mode: Annotated[Mode, Field(description="By words and vectors, by vectors, or by words.")] = "hybrid"
+    mode: Annotated[
+        Mode, Field(description="By all that the index has, or only by vectors, words or learned sparse vectors.")
+    ] = "hybrid"
     where: Annotated[
         dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
     ] = None

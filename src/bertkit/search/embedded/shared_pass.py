@@ -1,94 +1,99 @@
-"""Concurrent searches share one pass over the vectors."""
+"""Searches that arrive together are run as one."""
 
 import threading
 import time
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-import numpy as np
+Asked = TypeVar("Asked")
+Result = TypeVar("Result")
 
-from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
-from bertkit.search.embedded.view import View
-
-QUIET = 0.002
-"""Seconds without a new search after which a pass starts, if searches arrive together."""
+QUIET = 0.0005
+"""Seconds without a new search after which a run starts, if searches arrive together."""
 SHARE_WAITED = 0.3
-"""Maximum time that a pass waits for more searches, as a share of the time of the last pass."""
+"""Maximum time that a run waits for more searches, as a share of the time of the last run."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Waiting:
-    view: View
-    mask: RowMask
-    queries: np.ndarray
-    k: int
-    results: Future = field(default_factory=Future)  # None: this thread runs the next pass
-
-    def shares_with(self, other: "_Waiting") -> bool:
-        if SCANS[self.view.state.scan].is_exact:  # the same for a larger k
-            return self.view is other.view and self.mask is other.mask
-        return self.view is other.view and self.mask is other.mask and self.k == other.k
+    key: Hashable
+    asked: Any
+    outcome: Any = None  # result or error
+    turn: Future[bool] = field(default_factory=Future)  # True: the outcome is set; False: this thread runs the next
 
 
 class SharedPasses:
-    """Runs one pass at a time; searches that arrive during a pass share the next one.
+    """Runs one search at a time; searches that arrive during a run share the next one, if their keys are equal.
 
-    The thread of the first waiting search runs the pass for all compatible ones. If the last pass had company, it waits
-    a moment (2 ms) for others, as one pass for all takes less time than two.
+    The thread of the first waiting search runs it for all with the same key. If others shared the last run, it waits a
+    moment (0.5 ms) for more, as one pass over the vectors for all takes less time than two.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._line: list[_Waiting] = []
         self._is_busy = False
-        self._longest_wait = 0.0  # seconds; 0 after a pass that nobody shared or waited for
+        self._longest_wait = 0.0  # seconds; 0 after a run that nobody shared or waited for
 
-    def search(self, view: View, mask: RowMask, queries: np.ndarray, k: int) -> list[Nearest]:
-        """See `nearest`."""
-        mine = _Waiting(view, mask, queries, k)
+    def share(self, key: Hashable, asked: Asked, run: Callable[[list[Asked]], Sequence[Result | Exception]]) -> Result:
+        """The result of ``run`` for ``asked``, from a run that others may share.
+
+        Args:
+            run: returns a result or an error for each of several requests; the same function for equal keys.
+
+        Raises:
+            Exception: the error of this request, or an error that ``run`` raised.
+        """
+        mine = _Waiting(key, asked)
         with self._changed:
             self._line.append(mine)
             self._changed.notify_all()
             leads, self._is_busy = not self._is_busy, True
-        if not leads and (results := mine.results.result()) is not None:
-            return results
-        return self._pass(mine)
+        try:
+            is_served = not leads and mine.turn.result()
+        except BaseException:  # Ctrl-C
+            with self._changed:
+                self._line = [one for one in self._line if one is not mine]
+                if mine.turn.done() and not mine.turn.result():
+                    self._start_next()
+            raise
+        if not is_served:
+            self._run(mine, run)
+        if isinstance(mine.outcome, BaseException):
+            raise mine.outcome
+        return mine.outcome
 
-    def _pass(self, mine: _Waiting) -> list[Nearest]:
+    def _run(self, mine: _Waiting, run: Callable[[list[Any]], Sequence[Any]]) -> None:
+        served, started = [mine], time.perf_counter()
+        try:
+            served = self._with_others(mine)
+            started = time.perf_counter()
+            outcomes = run([one.asked for one in served])
+        except BaseException as error:
+            outcomes = [error] * len(served)
+        for one, outcome in zip(served, outcomes, strict=True):
+            one.outcome = outcome
+            if one is not mine:
+                one.turn.set_result(True)
+        with self._changed:
+            self._line = [one for one in self._line if one not in served]
+            is_shared = len(served) + len(self._line) > 1
+            self._longest_wait = SHARE_WAITED * (time.perf_counter() - started) if is_shared else 0.0
+            self._start_next()
+
+    def _with_others(self, mine: _Waiting) -> list[_Waiting]:
         with self._changed:
             latest = time.perf_counter() + self._longest_wait
             while (seconds := latest - time.perf_counter()) > 0 and self._changed.wait(min(QUIET, seconds)):
                 pass
-            served = [one for one in self._line if one.shares_with(mine)]
-            self._line = [one for one in self._line if not one.shares_with(mine)]
-        started = time.perf_counter()
-        try:
-            k = max(one.k for one in served)
-            queries = np.concatenate([one.queries for one in served])
-            view = mine.view
-            state = view.state
-            nearest_rows = nearest(
-                queries, view.vectors, view.blocks, k, state.identity.similarity, mine.mask, state.scan
-            )
-            start, own = 0, []
-            for one in served:
-                part = [each.first(one.k) for each in nearest_rows[start : start + len(one.queries)]]
-                start += len(one.queries)
-                if one is mine:
-                    own = part
-                else:
-                    one.results.set_result(part)
-            return own
-        except BaseException as error:
-            for one in served:
-                if one is not mine and not one.results.done():
-                    one.results.set_exception(error)
-            raise
-        finally:
-            with self._changed:
-                has_company = len(served) + len(self._line) > 1
-                self._longest_wait = SHARE_WAITED * (time.perf_counter() - started) if has_company else 0.0
-                if self._line:
-                    self._line[0].results.set_result(None)
-                else:
-                    self._is_busy = False
+            served = [one for one in self._line if one.key == mine.key]
+            self._line = [one for one in self._line if one.key != mine.key]
+        return served
+
+    def _start_next(self) -> None:
+        if self._line:
+            self._line[0].turn.set_result(False)
+        else:
+            self._is_busy = False

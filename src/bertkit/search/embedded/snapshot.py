@@ -3,20 +3,32 @@
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertkit.errors import StoreError
-from bertkit.neighbors import SCANS
+from bertkit.errors import StoreError, UsageError
+from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter
-from bertkit.search.store import Identity, Record, SearchReport, checked_queries
+from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries
 
 RECORDS_AT_ONCE = 1000
 COLUMNS = "number, id, document_id, start, end, text, metadata"
+
+Row = tuple[Any, ...]
+"""The columns of a record."""
+
+
+class Asked(NamedTuple):
+    """A request of `VectorStore.search_many`, without the filter."""
+
+    queries: np.ndarray
+    identity: Identity
+    k: int
+    report: SearchReport | None
 
 
 class Snapshot:
@@ -57,15 +69,61 @@ class Snapshot:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `VectorStore.search_many`, without the records: (n,) int64 numbers and (n,) float64 scores, best first."""
         view = self._view
-        queries = checked_queries(queries, view.state.identity, identity, k)
-        mask = view.mask(where, lambda: self.numbers(where))
-        results = self._passes.search(view, mask, queries, k)
-        if report is not None:
-            report.num_queries += len(queries)
-            report.num_searched += len(queries) * mask.num_rows
-            report.num_scored_again += sum(result.num_scored_again for result in results)
-            report.is_exact &= SCANS[view.state.scan].is_exact
+        queries, mask = checked_queries(queries, self.identity, identity, k), self.mask(where)
+        asked = Asked(queries, identity, k, report)
+        results = self._passes.share((id(view), id(mask)), asked, lambda every: self._nearest(mask, every))
         return [(view.numbers[result.positions], result.scores) for result in results]
+
+    def hits(self, every: Sequence["Asked"], where: Filter | None) -> list[list[list[Hit]] | Exception]:
+        """The results of some requests as of `VectorStore.search_many`, or the error of each."""
+        outcomes: list[list[list[Hit]] | Exception] = []
+        valid = []
+        for asked in every:
+            try:
+                queries = checked_queries(asked.queries, self.identity, asked.identity, asked.k)
+                valid.append((len(outcomes), asked._replace(queries=queries)))
+                outcomes.append([])
+            except UsageError as error:
+                outcomes.append(error)
+        results = self._nearest(self.mask(where), [asked for _, asked in valid])
+        numbers = [self._view.numbers[one.positions] for nearest_rows in results for one in nearest_rows]
+        rows = self._rows(np.unique(np.concatenate(numbers))) if numbers else {}
+        for (index, _), nearest_rows in zip(valid, results, strict=True):
+            outcomes[index] = [self._hits(one, rows) for one in nearest_rows]
+        return outcomes
+
+    def _hits(self, result: Nearest, rows: dict[int, Row]) -> list[Hit]:
+        numbers = self._view.numbers[result.positions].tolist()
+        if lacking := [number for number in numbers if number not in rows]:
+            raise StoreError(f"vector number {lacking[0]} has no record: verify and repair the store")
+        records = self._records([rows[number] for number in numbers])
+        scored = zip(result.scores.tolist(), records, strict=True)
+        return [Hit(record.id, score, rank, record) for rank, (score, record) in enumerate(scored, 1)]
+
+    def mask(self, where: Filter | None) -> RowMask:
+        """The rows that a filter matches; cached for the most recent filters."""
+        return self._view.mask(where, lambda: self.numbers(where))
+
+    def _nearest(self, mask: RowMask, every: Sequence["Asked"]) -> list[list[Nearest]]:
+        """The nearest rows of each request, with checked queries, from one pass over the vectors if that is exact."""
+        view, state = self._view, self._view.state
+        is_exact = SCANS[state.scan].is_exact  # the same for a larger k
+        results: list[list[Nearest]] = [[] for _ in every]
+        for k in {max((asked.k for asked in every), default=1)} if is_exact else {asked.k for asked in every}:
+            indices = [index for index, asked in enumerate(every) if is_exact or asked.k == k]
+            queries = np.concatenate(
+                [np.empty((0, state.identity.dimensions), np.float32), *(every[index].queries for index in indices)]
+            )
+            in_order = iter(nearest(queries, view.vectors, view.blocks, k, state.identity.similarity, mask, state.scan))
+            for index in indices:
+                results[index] = [next(in_order).first(every[index].k) for _ in every[index].queries]
+        for asked, its_results in zip(every, results, strict=True):
+            if asked.report is not None:
+                asked.report.num_queries += len(its_results)
+                asked.report.num_searched += len(its_results) * mask.num_rows
+                asked.report.num_scored_again += sum(one.num_scored_again for one in its_results)
+                asked.report.is_exact &= is_exact
+        return results
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """Records by id, in the order of the ids; unknown ids are skipped."""
@@ -78,12 +136,15 @@ class Snapshot:
 
     def records(self, numbers: Sequence[int] | np.ndarray) -> list[Record]:
         """Records by number, in the order of the numbers; unknown numbers are skipped."""
-        values = json.dumps([int(number) for number in numbers])
+        rows = self._rows(np.asarray(numbers, np.int64))
+        return self._records([rows[int(number)] for number in numbers if int(number) in rows])
+
+    def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
         rows = self.connection.execute(
-            f"SELECT {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))", [values]
-        ).fetchall()
-        by_number = {row[0]: record for row, record in zip(rows, self._records(rows), strict=True)}
-        return [by_number[int(number)] for number in numbers if int(number) in by_number]
+            f"SELECT {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))",
+            [json.dumps(numbers.tolist())],
+        )
+        return {row[0]: row for row in rows.fetchall()}
 
     def all_records(self, where: Filter | None = None) -> Iterator[Record]:
         """Every record, or those that a filter matches, in the order of their numbers."""
@@ -91,7 +152,7 @@ class Snapshot:
         for start in range(0, len(numbers), RECORDS_AT_ONCE):
             yield from self.records(numbers[start : start + RECORDS_AT_ONCE])
 
-    def _records(self, rows: Sequence[tuple[Any, ...]]) -> list[Record]:
+    def _records(self, rows: Sequence[Row]) -> list[Record]:
         positions = self._view.positions(np.array([row[0] for row in rows], np.int64))
         records = []
         for position, (number, id, document_id, start, end, text, metadata) in zip(positions, rows, strict=True):

@@ -32,7 +32,7 @@ from bertkit.search.embedded.maintenance import (
 )
 from bertkit.search.embedded.schema import TABLES, TextIndex
 from bertkit.search.embedded.shared_pass import SharedPasses
-from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.embedded.snapshot import Asked, Snapshot
 from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
 from bertkit.search.filters import Filter
@@ -164,15 +164,15 @@ class EmbeddedStore(VectorStore):
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
         """See `VectorStore.search_many`. For equal scores, the record written first comes first."""
-        with self.snapshot() as snapshot:
-            results = snapshot.search(queries, identity, k, where, report)
-            return [
-                [
-                    Hit(record.id, float(score), rank, record)
-                    for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), 1)
-                ]
-                for numbers, scores in results
-            ]
+
+        def run(every: list[Asked]) -> list[list[list[Hit]] | Exception]:
+            with self.snapshot() as snapshot:
+                return snapshot.hits(every, where)
+
+        if where is not None:
+            with self.snapshot() as snapshot:
+                snapshot.mask(where)  # in this thread: others need not wait for it
+        return self._passes.share(repr(where), Asked(queries, identity, k, report), run)
 
     def count(self, where: Filter | None = None) -> int:
         """See `VectorStore.count`."""

@@ -1,0 +1,84 @@
+"""The learned sparse index of a store: SPLADE vectors of its texts, in the same commits as the records.
+
+Weights are kept in 16 bits, as multiples of 1 / 8192: from 0 to 8, where log(1 + relu(logit)) stays far below.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.checkpoint.content_hash import content_hash
+from bertkit.errors import UsageError
+from bertkit.model import Model, load
+from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
+from bertkit.words.opening import encoder_path
+
+_SCALE = 8192
+
+
+class SparseIndex(ImpactIndex):
+    """Products of learned sparse vectors of the texts of a store and of a query; a `TextIndex`.
+
+    Args:
+        folder: folder of the store.
+        name: the model: a folder, a hub name, or the import name of a model package.
+        model_hash: hash of its content; None: of the model as it is now.
+        device: of the model.
+    """
+
+    def __init__(
+        self, folder: str | Path, name: str | Path, model_hash: str | None = None, device: str = "auto"
+    ) -> None:
+        super().__init__(folder, "sparse_bag", "sparse")
+        self.model_name, self._device = str(name), device
+        self.model_hash = model_hash or content_hash(encoder_path(name))
+
+    @classmethod
+    def of_store(cls, folder: str | Path, connection: sqlite3.Connection, device: str = "auto") -> "SparseIndex | None":
+        """The index of an existing store; None if the store lacks one."""
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'sparse_model'")
+        if not tables.fetchall():
+            return None
+        ((name, model_hash),) = connection.execute("SELECT name, hash FROM sparse_model").fetchall()
+        return cls(folder, name, model_hash, device)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, loaded at first use.
+
+        Raises:
+            CheckpointError: no such model.
+            UsageError: it has changed.
+        """
+        if content_hash(encoder_path(self.model_name)) != self.model_hash:
+            raise UsageError(
+                f"{self.model_name} has changed since this index was made with it as its sparse model: restore it, or "
+                "index into a new folder"
+            )
+        return load(self.model_name, device=self._device)
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """See `TextIndex.create`."""
+        super().create(connection)
+        connection.execute("CREATE TABLE IF NOT EXISTS sparse_model (name TEXT NOT NULL, hash TEXT NOT NULL)")
+        connection.execute(
+            "INSERT INTO sparse_model SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM sparse_model)",
+            (self.model_name, self.model_hash),
+        )
+
+    def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
+        """See `ImpactIndex.terms`."""
+        vectors = self.model.embed_sparse(texts)
+        weights = np.minimum(np.rint(vectors.weights * np.float64(_SCALE)), LARGEST_COUNT).astype(np.uint16)
+        for start, end in zip(vectors.starts[:-1], vectors.starts[1:], strict=True):
+            yield Terms(0, vectors.token_ids[start:end].astype(np.uint32), weights[start:end])
+
+    def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
+        """See `ImpactIndex.add_scores`."""
+        vector = self.model.embed_sparse([query], as_queries=True)
+        for token_id, weight in zip(vector.token_ids.tolist(), vector.weights.tolist(), strict=True):
+            view.add_products(token_id, weight / _SCALE, scores)
