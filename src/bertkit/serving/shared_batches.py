@@ -45,7 +45,7 @@ jobs."""
 _LONE_TOKENS = 64
 """Most tokens of a text that is computed on all cores; memory of products grows with them."""
 
-_SMALL_BATCH_TOKENS, _SHORT_QUEUE_TOKENS = 384, 4_096
+_SMALL_BATCH_TOKENS, _SHORT_QUEUE_TOKENS = 192, 4_096
 """Token count of a batch while no more tokens than the second number wait."""
 
 
