@@ -132,8 +132,8 @@ def _lines(file: BinaryIO, begin: int, end: int) -> np.ndarray:
 
 
 def _words(data: np.ndarray, bounds: np.ndarray) -> list[bytes]:
-    content = memoryview(data)
-    return [bytes(content[a:b]) for a, b in zip(*bounds.T.tolist(), strict=True)]
+    content = data.tobytes()
+    return [content[a:b] for a, b in zip(*bounds.T.tolist(), strict=True)]
 
 
 def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: int) -> WordVectors:
