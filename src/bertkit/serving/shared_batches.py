@@ -203,7 +203,7 @@ class SharedBatches:
             submit(self._compute, batch, is_extra, num_used)
 
     def _budget(self, job: Job) -> int:
-        """The share of one core in what waits: small batches while little waits, so that what comes next starts soon."""
+        """One core's share of what waits: small batches while little waits, so that what comes next starts soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
         if job.runner.device.type != "cpu":
             return most
