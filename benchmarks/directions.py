@@ -79,7 +79,8 @@ def describe(results: dict) -> str:
             "",
             report.markdown_table(["model", "sees", "steps", *COLUMNS.values()], *table),
             "",
-            "Pieces of the novels written backwards, share without a wrong letter, by length in letters (2 to 20 were trained):",
+            "Pieces of the novels written backwards: share without a wrong letter, by length in letters (2 to 20 were "
+            "trained):",
             "",
             report.markdown_table(["model", "reads", "steps", *(key.rpartition("_")[2] for key in lengths)], *written),
         ]

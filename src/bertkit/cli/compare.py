@@ -84,10 +84,13 @@ def command(
         raise UsageError("--cloze and --word require each other: a text with [MASK], and the hidden word")
     minimal_pairs = [] if suite is None else read_suite(suite, limit)
     scored = [] if pairs is None else list(Similarity.read(ExampleFile(pairs)))
+    if any(one.score is None or len(one.texts) != 2 for one in scored):
+        raise UsageError(f"{pairs}: expected two sentences and a score on each row")
+    trees = [[tree.labeled("tags") for tree in read_trees(path, _SENTENCES)] for path in tags or ()]
     probes = Probes(
-        None if tags is None else tuple([tree.labeled("tags") for tree in read_trees(path, _SENTENCES)] for path in tags),
+        (trees[0], trees[1]) if trees else None,
         () if senses is None else read_senses(senses),
-        [(*one.texts, one.score) for one in scored],
+        [(one.texts[0], one.texts[1], one.score or 0.0) for one in scored],
     )
     comparison = Comparison(
         out, corpus, size, None if steps else minutes, steps, seeds or (0, 1, 2), models or tuple(MODELS),

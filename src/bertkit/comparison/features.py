@@ -59,7 +59,10 @@ def _occurrences(folder: Path, part: str) -> list[LabeledWords]:
     labels = [sense for sense in senses if sense]
     if len(rows) != len(labels):
         raise DataError(f"{folder}: {len(rows)} texts and {len(labels)} senses in {part}: expected as many")
-    return [_occurrence(row, label, folder / f"{part}.data.txt", n) for n, (row, label) in enumerate(zip(rows, labels), 1)]
+    return [
+        _occurrence(row, label, folder / f"{part}.data.txt", n)
+        for n, (row, label) in enumerate(zip(rows, labels, strict=True), 1)
+    ]
 
 
 def _occurrence(row: str, label: str, path: Path, number: int) -> LabeledWords:
@@ -138,5 +141,7 @@ def measure_features(
         vectors = np.stack(means)
         first, second = vectors[::2], vectors[1::2]
         given = np.array([score for _, _, score in probes.pairs])
-        scores["similarity"] = spearman(np.array([cosines(a[None], b[None])[0, 0] for a, b in zip(first, second)]), given)
+        scores["similarity"] = spearman(
+            np.array([cosines(a[None], b[None])[0, 0] for a, b in zip(first, second, strict=True)]), given
+        )
     return scores

@@ -113,7 +113,11 @@ class Comparison:
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
         check_texts(self.corpus, (), data, self.column)
         settings = asdict(self) | {"corpus": [str(path) for path in self.corpus]}
-        kept = {name: value for name, value in settings.items() if name not in ("log_line", "out", "seeds", "models", "writers")}
+        kept = {
+            name: value
+            for name, value in settings.items()
+            if name not in ("log_line", "out", "seeds", "models", "writers")
+        }
         claim_run_folder(self.out, self.out / "comparison.json", json.loads(json.dumps(kept)), resume=resume)
         vocabulary = self.out / "vocab.txt"
         if not vocabulary.is_file():
@@ -183,7 +187,10 @@ class Comparison:
             measured = [result for result in results if result]
             if measured:
                 row = {"model": name, "sees": WRITERS[name], "seeds": len(measured)}
-                row |= {"parameters": measured[0]["parameters"], "steps": float(np.mean([one["steps"] for one in measured]))}
+                row |= {
+                    "parameters": measured[0]["parameters"],
+                    "steps": float(np.mean([one["steps"] for one in measured])),
+                }
                 for number, length in enumerate(LENGTHS):
                     row[f"exact_of_{length}"] = float(np.mean([one["exact"][number] for one in measured]))
                 rows.append(row)

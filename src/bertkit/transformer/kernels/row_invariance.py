@@ -17,10 +17,11 @@ from torch import Tensor
 from bertkit.executor import executor
 
 ROW_COUNTS = (
-    8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
+    1, 2, 4, 8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
     160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
 )  # fmt: skip
-"""Row counts of products: from 64 rows on, at most a fifth is padding."""
+"""Row counts of products: from 64 rows on, at most a fifth is padding. The smallest are for generation, where a step
+has one row for each text and a product takes as long as reading its weights."""
 
 _REFERENCE_COUNTS = (64, 32, 16, 8)
 """Candidates for the reference count: the first one whose rows do not depend on their position is used."""
@@ -42,8 +43,8 @@ Probe = Callable[[], Multiply]
 def row_count(num_rows: int) -> int:
     """The smallest of ROW_COUNTS that is at least ``num_rows``; above the largest, the next multiple of 128.
 
-    >>> [row_count(num_rows) for num_rows in (1, 9, 33, 1000, 1025)]
-    [8, 12, 48, 1024, 1152]
+    >>> [row_count(num_rows) for num_rows in (3, 9, 33, 1000, 1025)]
+    [4, 12, 48, 1024, 1152]
     """
     if num_rows > ROW_COUNTS[-1]:
         return -(-num_rows // 128) * 128
