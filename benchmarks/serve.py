@@ -34,7 +34,8 @@ from peers import SYSTEMS
 from turns import say
 
 EXPLANATION = (
-    "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered. "
+    "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered, at the "
+    "first or second try. "
     "p50, p99: there. unloaded: the same at 5 requests a second."
 )
 Command = Callable[[Path, int, int], list[str]]
@@ -98,7 +99,8 @@ def main() -> None:
     published = published_folder(MINILM)
     passages = texts.shuffled(texts.documentation())[:2_000]
     results |= {"model": MINILM, "texts": texts.description(passages, published), "most_p99_ms": options.most_p99_ms}
-    results |= {"servers": [], "skipped": {}}
+    earlier = report.earlier_systems(results, options.out, "texts", "most_p99_ms", name="servers") or []
+    results |= {"servers": [row for row in earlier if row["server"] not in options.servers], "skipped": {}}
     for name in options.servers:
         api = ("/embeddings", "input") if name.startswith("infinity") else ("/embed", "inputs")
         try:
@@ -183,10 +185,15 @@ class Server:
 
         await at(20)  # warm
         loads, rate = [await at(5)], _FIRST_RATE
-        while _holds(load := await at(rate), most_p99_ms):
+        while True:
+            load = await at(rate)
+            if not _holds(load, most_p99_ms):
+                loads.append(load)
+                load = await at(rate)  # once more: eight seconds are short
             loads.append(load)
+            if not _holds(load, most_p99_ms):
+                return loads
             rate *= _STEP if load.p99_ms > most_p99_ms / 5 else _STEP**2
-        return [*loads, load]
 
 
 def _holds(load: Load, most_p99_ms: float) -> bool:

@@ -3,8 +3,8 @@
     python examples/ask_python_docs.py                                # five questions, then yours
     python examples/ask_python_docs.py "how do I copy a folder?"      # yours alone
 
-The documentation is cut into paragraphs; each becomes a vector, once, and its words go into a lexical index. A question
-is compared with all of them by meaning and by words, and the two rankings are joined. No word need be shared.
+The documentation is cut into paragraphs; each becomes a vector, once. A question is compared with all of them by
+meaning: no word need be shared.
 """
 
 import argparse

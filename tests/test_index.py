@@ -151,8 +151,12 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         fish = index.search("zebras", where=InDocument(("docs/fish.md",)))
         assert [one.document_id for one in fish] == ["docs/fish.md"]
         assert len(index.search("zebra", 2)) == 2 and len(index.search("zebra", 99)) == 5
-        for wrong in ({"query": " "}, {"query": "a", "k": 0}, {"query": "a", "mode": "magic"}):
-            with pytest.raises(UsageError):
+        for wrong, message in (
+            ({"query": " "}, "the query is empty: expected a few words, or a question"),
+            ({"query": "a", "k": 0}, "k=0: expected an int of at least 1"),
+            ({"query": "a", "mode": "magic"}, "mode='magic': expected one of 'hybrid', 'dense', 'lexical', 'sparse'"),
+        ):
+            with pytest.raises(UsageError, match=message):
                 index.search(**wrong)
 
 
@@ -170,7 +174,8 @@ def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> 
     with pytest.raises(StoreError, match="holds no index"):
         Index.open("store")
     with Index.open("store", encoder) as index:
-        assert index.search("anything") == []
+        for mode in ("hybrid", "dense", "lexical"):
+            assert index.search("anything", 10**6, mode=mode) == []
         index.add(docs)
     with Index.open("store") as index:
         assert len(index.search("cat", 2)) == 2

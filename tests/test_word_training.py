@@ -1,6 +1,5 @@
 """Training of word vectors: equal to a plain implementation, bit-identical on one thread, also after resuming."""
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +12,9 @@ from bertkit.errors import DataError, UsageError
 from bertkit.randomness import key_of, random_bits
 from bertkit.words.ngrams import ngram_rows, units_of
 from bertkit.words.settings import WordTraining
-from bertkit.words.skip_gram import LOGISTIC, alias_table, train_sentences
+from bertkit.words.skip_gram import alias_table, train_sentences
 from bertkit.words.training import read_corpus, train_words
+from bertkit.words.window_step import scratch
 
 FOODS, TOOLS = "bread cheese soup apple rice".split(), "hammer saw drill nail screw".split()
 
@@ -34,7 +34,7 @@ def one_thread():
 
 
 def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, is_cbow, rate, units, inputs, outputs):
-    """Word2vec by its paper, word by word, with the same random numbers."""
+    """Word2vec window by window, in numpy and float64, with the same random numbers."""
     for sentence in range(len(starts) - 1):
         key, counter, kept = np.uint64(key_of(seed, 0, sentence)), iter(range(10**9)), []
         for word in ids[starts[sentence] : starts[sentence + 1]]:
@@ -52,24 +52,23 @@ def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, 
                 word = (bits >> 32) * len(keep) >> 32
                 word = word if (bits & 0xFFFFFF) / 2**24 < shares[word] else aliases[word]
                 drawn += [word] if word != target else []
-            for group in [around] if is_cbow else [[word] for word in around]:
-                rows = [row for word in group for row in units[word]]
-                hidden, change = inputs[rows].mean(axis=0), 0
-                for word in drawn:
-                    score = hidden @ outputs[word]
-                    if abs(score) < 6:
-                        step = rate * ((word == target) - 1 / (1 + math.exp(-score)))
-                        change = change + step * outputs[word]
-                        outputs[word] += step * hidden
-                for row in rows:
-                    inputs[row] += change
+            groups = [around] if is_cbow else [[word] for word in around]
+            rows = [[row for word in group for row in units[word]] for group in groups]
+            hidden = np.stack([inputs[one].mean(axis=0) for one in rows])
+            scores = hidden @ outputs[drawn].T
+            steps = rate * (np.eye(1, len(drawn)) - 1 / (1 + np.exp(-scores)))
+            changes = steps @ outputs[drawn]
+            np.add.at(outputs, drawn, steps.T @ hidden)
+            for one, change in zip(rows, changes, strict=True):
+                np.add.at(inputs, one, change)
 
 
 @pytest.mark.parametrize("is_cbow", [False, True])
 @pytest.mark.parametrize("with_ngrams", [False, True])
-def test_training_equals_a_plain_implementation(is_cbow, with_ngrams):
-    random = np.random.default_rng(0)
-    lengths, num_words, dim = [1, 13, 2, 29, 5], 11, 7
+@pytest.mark.parametrize(("dim", "window", "negatives"), [(7, 4, 5), (16, 1, 1), (37, 3, 10)])
+def test_training_equals_a_plain_implementation(is_cbow, with_ngrams, dim, window, negatives):
+    random = np.random.default_rng(dim)
+    lengths, num_words = [1, 13, 2, 29, 5], 11
     starts, ids = np.cumsum([0, *lengths]), random.integers(num_words, size=sum(lengths)).astype(np.int32)
     unit_starts, units = units_of([f"word{number}" for number in range(num_words)], False)
     if with_ngrams:
@@ -77,17 +76,21 @@ def test_training_equals_a_plain_implementation(is_cbow, with_ngrams):
         unit_starts, units = np.arange(0, 3 * num_words + 1, 3), np.array(rows, np.int32).ravel()
     shares, aliases = alias_table(random.random(num_words))
     keep = np.where(np.arange(num_words) % 2, 0.6, 1).astype(np.float32)
-    inputs = random.normal(size=(num_words + 4, dim)).astype(np.float32)
-    outputs = random.normal(size=(num_words, dim)).astype(np.float32)
-    expected = inputs.astype(np.float64), outputs.astype(np.float64)
+    width = -(-dim // 16) * 16
+    inputs, outputs = np.zeros((num_words + 4, width), np.float32), np.zeros((num_words, width), np.float32)
+    for matrix in (inputs, outputs):
+        matrix[:, :dim] = random.normal(size=(len(matrix), dim)) / 2
+    expected = inputs[:, :dim].astype(np.float64), outputs[:, :dim].astype(np.float64)
     owned = [units[a:b] for a, b in pairwise(unit_starts)]
-    plain_training(ids, starts, 3, keep, shares, aliases, 4, 5, is_cbow, 0.05, owned, *expected)
+    plain_training(ids, starts, 3, keep, shares, aliases, window, negatives, is_cbow, 0.05, owned, *expected)
     train_sentences(
-        ids, starts, 0, 5, 0, 3, keep, shares, aliases, 4, 5, is_cbow, 0.05, unit_starts, units, inputs, outputs,
-        LOGISTIC, np.empty(40, np.int32), np.empty(6, np.int32), np.empty(dim, np.float32), np.empty(dim, np.float32),
+        ids, starts, 0, 5, 0, 3, keep, shares, aliases, window, negatives, is_cbow, 0.05, unit_starts, units, inputs,
+        outputs, np.empty(29, np.int32), np.empty(1 + negatives, np.int32),
+        *scratch(1 if is_cbow else 2 * window, 1 + negatives, width),
     )  # fmt: skip
-    np.testing.assert_allclose(inputs, expected[0], atol=3e-3)  # the logistic function is a table of 2,001 entries
-    np.testing.assert_allclose(outputs, expected[1], atol=3e-3)
+    np.testing.assert_allclose(inputs[:, :dim], expected[0], atol=2e-5)
+    np.testing.assert_allclose(outputs[:, :dim], expected[1], atol=2e-5)
+    assert not inputs[:, dim:].any() and not outputs[:, dim:].any()
 
 
 def test_alias_table_draws_in_proportion():
@@ -138,6 +141,24 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     resumed, _ = train_words(corpus, settings, state)
     assert len(stopped) < 2 * 200 + 64 and not state.exists()
     np.testing.assert_array_equal(resumed.vectors, whole)
+
+
+@pytest.mark.parametrize("method", ["skip-gram", "cbow"])
+def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, method):
+    monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 200)
+    corpus = read_corpus(topics(1_000), 5)
+    settings = WordTraining(method=method, dimensions=20, epochs=12, subsample=0, learning_rate=0.05)
+    cosines = []
+    for num_threads in (1, 3):
+        torch.set_num_threads(num_threads)
+        encoder, report = train_words(corpus, settings)
+        assert report.num_threads == num_threads
+        vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines.append(vectors @ vectors.T)
+    one, several = cosines
+    assert np.abs(one - several).max() < 0.1
+    assert several[:5, :5].min() > several[:5, 5:].max() + 0.1
 
 
 def test_unknown_words_have_vectors_of_ngrams(tmp_path):

@@ -138,12 +138,8 @@ class ImpactIndex(ABC):
         for folder in reversed(self._folders()):
             try:
                 return Postings.open(folder)
-            except (
-                OSError,
-                ValueError,
-                EOFError,
-            ):  # replaced meanwhile, or damaged: use the words in the database
-                continue
+            except (OSError, ValueError, EOFError):
+                continue  # replaced meanwhile, or damaged: use the words in the database
         return None
 
     def view_of(self, snapshot: Snapshot) -> "View":

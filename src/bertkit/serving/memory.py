@@ -1,14 +1,18 @@
-"""Memory of a server: returned to the operating system when it was freed, and searched for cycles without long pauses.
+"""Memory of a server: returned to the operating system when it is unused, and searched for cycles without long pauses.
 
-The C library keeps what batches of many tokens and the compiling of kernels leave behind: a hundred megabytes.
+The C library keeps what batches of many tokens and the compiling of kernels leave behind: a hundred megabytes. Weights
+that were read from a mapped file, to prepare those of the kernels, also stay in memory until they are paged out.
 """
 
 import asyncio
 import ctypes
 import gc
 from collections.abc import Callable
+from pathlib import Path
 
 _SECONDS = 5.0
+_MADV_PAGEOUT = 21  # Linux 5.4 and later: include/uapi/asm-generic/mman-common.h
+_WEIGHTS = ".safetensors"
 
 
 def exempt_from_collection() -> None:
@@ -26,6 +30,21 @@ def return_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def page_out_stored_weights() -> None:
+    """Page out mapped weight files that no other process has mapped, where the system is Linux.
+
+    A page that is used again is read from its file.
+    """
+    maps = Path("/proc/self/maps")
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None or not maps.is_file():
+        return
+    for line in maps.read_text(errors="surrogateescape").splitlines():
+        if line.endswith(_WEIGHTS):
+            start, end = (int(address, 16) for address in line.split(maxsplit=1)[0].split("-"))
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT)  # a refusal changes nothing
 
 
 async def return_memory_when_idle(num_batches: Callable[[], int]) -> None:

@@ -24,7 +24,12 @@ from bertkit.serving.app import application
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
-from bertkit.serving.memory import exempt_from_collection, return_free_memory, return_memory_when_idle
+from bertkit.serving.memory import (
+    exempt_from_collection,
+    page_out_stored_weights,
+    return_free_memory,
+    return_memory_when_idle,
+)
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
@@ -36,7 +41,7 @@ _LOG = logging.getLogger("bertkit.serving")
 _KEEP_ALIVE_SECONDS = 75
 """Seconds to keep idle connections: longer than clients keep theirs, so that these do not use closed ones."""
 
-_SWITCH_SECONDS = 0.001
+_SWITCH_SECONDS = 0.0002
 """Seconds between thread switches of Python, short for a responsive event loop."""
 
 
@@ -174,6 +179,7 @@ def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, batches)
     exempt_from_collection()
+    page_out_stored_weights()
     return_free_memory()
 
 

@@ -45,8 +45,8 @@ jobs."""
 _LONE_TOKENS = 64
 """Most tokens of a text that is computed on all cores; memory of products grows with them."""
 
-_SMALL_BATCH_TOKENS, _SHORT_QUEUE_TOKENS = 384, 4_096
-"""Token count of a batch while no more tokens than the second number wait."""
+_SMALL_BATCH_TOKENS = 192
+"""Token count that a core may always take, however little waits."""
 
 
 class SharedBatches:
@@ -203,10 +203,11 @@ class SharedBatches:
             submit(self._compute, batch, is_extra, num_used)
 
     def _budget(self, job: Job) -> int:
-        """Small batches while few tokens wait, so that what comes next does not wait for long."""
+        """The share of one core in what waits: small batches while little waits, so that what comes next starts soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
-        is_short = job.runner.device.type == "cpu" and self._queue.num_tokens <= _SHORT_QUEUE_TOKENS
-        return min(most, _SMALL_BATCH_TOKENS) if is_short else most
+        if job.runner.device.type != "cpu":
+            return most
+        return min(most, max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads)))
 
     def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int) -> None:
         if not getattr(_thread, "yields", False):

@@ -54,12 +54,12 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
-        ids: dict[str, int] = {}
-        for token_id, token in enumerate(self.tokens):
-            if ids.setdefault(token, token_id) != token_id:
-                raise DataError(
-                    f"the vocabulary holds {token!r} twice, as id {ids[token]} and {token_id}: remove one of them"
-                )
+        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+        if len(ids) < len(self.tokens):
+            token_id, token = next((number, one) for number, one in enumerate(self.tokens) if ids[one] != number)
+            raise DataError(
+                f"the vocabulary holds {token!r} twice, as id {token_id} and {ids[token]}: remove one of them"
+            )
         object.__setattr__(self, "_ids", ids)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 Takes: files and folders of word vectors; texts; a model.
 Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.
-May import: errors, files, locate, executor, compiled, randomness, tokenizer, batch, tasks, checkpoint,
+May import: errors, files, locate, executor, compiled, randomness, tokenizer, batch, transformer, tasks, checkpoint,
 inference, neighbors, model.
 """
 

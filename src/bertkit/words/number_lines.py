@@ -14,6 +14,15 @@ _POWERS = 10.0 ** np.arange(23)  # exact as float64
 
 
 @lean
+def count_lines(data):
+    """The number of newlines in (num_bytes,) uint8."""
+    number = 0
+    for at in range(len(data)):
+        number += data[at] == _NEWLINE
+    return number
+
+
+@lean
 def read_lines(data, dim, vectors, bounds, powers):
     """Read whole lines.
 
@@ -135,18 +144,20 @@ def _read_numbers(data, at, end, row, powers):
 
 
 @lean
-def read_binary(data, num_words, dim, vectors, bounds):
+def read_binary(data, num_words, numbers, bits, bounds):
     """Read the words of word2vec's binary format: the word, a space, ``dim`` float32.
 
     Args:
         data: (num_bytes,) uint8, from the first word on; it may end within a word.
         num_words: maximum number of words to read.
-        vectors, bounds: as in `read_lines`, with at least ``num_words`` rows.
+        numbers: output, (num_words, 4 * dim) uint8, the bytes of the vectors.
+        bits: the same memory, (num_words, dim) uint32.
+        bounds: as in `read_lines`.
 
     Returns:
         The number of words read, the byte after them, and 0 or the reason why the next one cannot be read.
     """
-    at, size = 0, 4 * dim
+    at, size = 0, numbers.shape[1]
     for word in range(num_words):
         start = at
         while start < len(data) and data[start] == _NEWLINE:
@@ -154,17 +165,19 @@ def read_binary(data, num_words, dim, vectors, bounds):
         end = start
         while end < len(data) and data[end] != _SPACE:
             end += 1
-        if end + 1 + size > len(data):
+        first = end + 1
+        if first + size > len(data):
             return word, at, 0
-        for column in range(dim):
-            first = end + 1 + 4 * column
-            bits = np.uint32(data[first]) | np.uint32(data[first + 1]) << 8
-            bits |= np.uint32(data[first + 2]) << 16 | np.uint32(data[first + 3]) << 24
-            if bits & np.uint32(0x7F800000) == np.uint32(0x7F800000):
-                return word, at, NOT_FINITE
-            vectors[word, column] = bits
+        row, source = numbers[word], data[first : first + size]
+        for byte in range(size):
+            row[byte] = source[byte]
+        wrong = 0
+        for column in range(bits.shape[1]):
+            wrong += bits[word, column] & np.uint32(0x7F800000) == np.uint32(0x7F800000)
+        if wrong:
+            return word, at, NOT_FINITE
         bounds[word, 0], bounds[word, 1] = start, end
-        at = end + 1 + size
+        at = first + size
     return num_words, at, 0
 
 

@@ -25,8 +25,9 @@ from bertkit.words.encoder import StaticEncoder
 from bertkit.words.ngrams import NUM_ROWS, units_of
 from bertkit.words.opening import of_words
 from bertkit.words.settings import WordTraining
-from bertkit.words.skip_gram import LOGISTIC, alias_table, train_sentences
+from bertkit.words.skip_gram import alias_table, train_sentences
 from bertkit.words.tokens import whole_words
+from bertkit.words.window_step import WIDTH, scratch
 
 _SENTENCES_AT_A_TIME = 20_000
 _WORDS_OF_A_PART = 20_000
@@ -128,12 +129,13 @@ def train_words(
         epoch, part = divmod(step, num_parts)
         share = (epoch * int(corpus.starts[-1]) + int(corpus.starts[edges[part]])) / total
         rate = settings.learning_rate * (1 - share * (1 - _LAST_RATE))
-        dim = settings.dimensions
+        is_cbow = settings.method == "cbow"
+        num_rows = 1 if is_cbow else 2 * settings.window
         train_sentences(
             corpus.ids, corpus.starts, edges[part], edges[part + 1], epoch, settings.seed, keep, shares, aliases,
-            settings.window, settings.negatives, settings.method == "cbow", rate, *units, inputs, outputs, LOGISTIC,
-            np.empty(longest, np.int32), np.empty(1 + settings.negatives, np.int32), np.empty(dim, np.float32),
-            np.empty(dim, np.float32),
+            settings.window, settings.negatives, is_cbow, rate, *units, inputs, outputs,
+            np.empty(longest, np.int32), np.empty(1 + settings.negatives, np.int32),
+            *scratch(num_rows, 1 + settings.negatives, inputs.shape[1]),
         )  # fmt: skip
         return int(corpus.starts[edges[part + 1]] - corpus.starts[edges[part]])
 
@@ -153,7 +155,7 @@ def train_words(
     report = TrainingReport(
         len(corpus.words), int(corpus.starts[-1]), total / max(seconds, 1e-9), seconds, torch.get_num_threads()
     )
-    return _encoder(corpus.words, inputs, units, settings), report
+    return _encoder(corpus.words, inputs[:, : settings.dimensions], units, settings), report
 
 
 def _keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
@@ -172,7 +174,7 @@ def _edges(starts: np.ndarray) -> list[int]:
 
 
 def _fingerprint(corpus: WordCorpus, settings: WordTraining) -> str:
-    known = hashlib.sha256(json.dumps(asdict(settings)).encode())
+    known = hashlib.sha256(json.dumps([asdict(settings), WIDTH]).encode())
     for part in ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes()):
         known.update(part)
     return known.hexdigest()
@@ -199,8 +201,10 @@ def _start(corpus: WordCorpus, settings: WordTraining, state: Path | None) -> tu
         return inputs, outputs, int(about["done"]), float(about["seconds"])
     random = np.random.default_rng(settings.seed)
     num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
-    inputs = (2 * random.random((num_rows, dim), np.float32) - 1) / np.float32(dim)
-    return inputs, np.zeros((num_words, dim), np.float32), 0, 0.0
+    width = -(-dim // WIDTH) * WIDTH  # whole vectors; the rest stays 0
+    inputs, outputs = np.zeros((num_rows, width), np.float32), np.zeros((num_words, width), np.float32)
+    inputs[:, :dim] = (2 * random.random((num_rows, dim), np.float32) - 1) / np.float32(dim)
+    return inputs, outputs, 0, 0.0
 
 
 def _encoder(
@@ -210,4 +214,4 @@ def _encoder(
         return of_words(words, inputs)
     starts, rows = units
     sums = np.add.reduceat(inputs[rows], starts[:-1], axis=0) / np.diff(starts)[:, None].astype(np.float32)
-    return replace(of_words(words, sums), ngrams=inputs[len(words) :])
+    return replace(of_words(words, sums), ngrams=np.ascontiguousarray(inputs[len(words) :]))

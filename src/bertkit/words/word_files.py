@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.executor import map_on_cores
-from bertkit.words.number_lines import NOT_A_NUMBER, NOT_FINITE, powers_of_ten, read_binary, read_lines
+from bertkit.words.number_lines import NOT_A_NUMBER, NOT_FINITE, count_lines, powers_of_ten, read_binary, read_lines
 from bertkit.words.room import release, room_for
 
 _BYTES_AT_A_TIME = 1 << 24
@@ -79,23 +80,21 @@ def _is_binary(rest: bytes, dim: int) -> bool:
 
 
 def _read_text(path: Path, file: BinaryIO, start: int, dim: int) -> WordVectors:
-    parts = list(_line_parts(file, start))
-    first_rows = np.cumsum([0, *(num_lines for _, _, num_lines in parts)])
+    parts = list(pairwise(_line_starts(file, start)))
+    first_rows = np.cumsum([0, *map_on_cores(lambda part: count_lines(_lines(file, *part)), parts)])
     num_words = int(first_rows[-1])
     if not num_words:
         raise DataError(f"{path} holds no words: expected lines of a word and {dim} numbers")
     vectors, first_line = room_for(num_words, dim), 1 + (start > 0)
 
     def read(number: int) -> list[bytes]:
-        (begin, end, num_lines), first = parts[number], int(first_rows[number])
-        content = os.pread(file.fileno(), end - begin, begin)
-        data = np.frombuffer(content if content.endswith(b"\n") else content + b"\n", np.uint8)
-        bounds = np.empty((num_lines, 2), np.int64)
-        done, problem = read_lines(data, dim, vectors[first : first + num_lines], bounds, powers_of_ten())
+        first, data = int(first_rows[number]), _lines(file, *parts[number])
+        bounds = np.empty((int(first_rows[number + 1]) - first, 2), np.int64)
+        done, problem = read_lines(data, dim, vectors[first : first + len(bounds)], bounds, powers_of_ten())
         if problem:
             line = data.tobytes().split(b"\n")[done]
             raise DataError(f"{path}, line {first_line + first + done}: {_why(line, dim, problem)}")
-        return [content[a:b] for a, b in bounds.tolist()]
+        return _words(data, bounds)
 
     words: list[bytes] = []
     for part in map_on_cores(read, range(len(parts))):
@@ -113,22 +112,28 @@ def _why(line: bytes, dim: int, problem: int) -> str:
     return f"{max(len(line.split()) - 1, 0)} numbers after {word!r:.40}, expected {dim} as in the first line"
 
 
-def _line_parts(file: BinaryIO, start: int) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and number of lines of parts of a file, split at line ends."""
-    size, begin = os.fstat(file.fileno()).st_size, start
-    while begin < size:
-        length = _BYTES_AT_A_TIME
-        while True:
-            content = os.pread(file.fileno(), length, begin)
-            cut = content.rfind(b"\n") + 1
-            if begin + len(content) >= size:
-                cut = len(content)
-            if cut:
-                break
-            length *= 2
-        part = content[:cut]
-        yield begin, begin + cut, part.count(b"\n") + (not part.endswith(b"\n"))
-        begin += cut
+def _line_starts(file: BinaryIO, start: int) -> Iterator[int]:
+    """Begins of parts of a file, each some whole lines, and its end."""
+    size = os.fstat(file.fileno()).st_size
+    while start < size:
+        yield start
+        start, tail = start + _BYTES_AT_A_TIME, b""
+        while start < size and not tail.endswith(b"\n"):
+            part = os.pread(file.fileno(), 1 << 16, start)
+            tail = part[: part.find(b"\n") + 1] or part
+            start += len(tail)
+    yield size
+
+
+def _lines(file: BinaryIO, begin: int, end: int) -> np.ndarray:
+    """(num_bytes,) uint8 of whole lines, each with a newline at its end."""
+    content = os.pread(file.fileno(), end - begin, begin)
+    return np.frombuffer(content if content.endswith(b"\n") else content + b"\n", np.uint8)
+
+
+def _words(data: np.ndarray, bounds: np.ndarray) -> list[bytes]:
+    content = data.tobytes()
+    return [content[a:b] for a, b in zip(*bounds.T.tolist(), strict=True)]
 
 
 def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: int) -> WordVectors:
@@ -139,18 +144,20 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
             "again"
         )
     vectors, words = room_for(num_words, dim), []
-    bits = vectors.view(np.uint32)
+    numbers, bits = vectors.view(np.uint8), vectors.view(np.uint32)
     while len(words) < num_words:
         content = os.pread(file.fileno(), max(_BYTES_AT_A_TIME, 8 * dim + 4096), start)
         data, first = np.frombuffer(content, np.uint8), len(words)
         count = min(num_words - first, len(data) // (4 * dim + 2))
         bounds = np.empty((count, 2), np.int64)
-        done, end, problem = read_binary(data, count, dim, bits[first : first + count], bounds)
+        done, end, problem = read_binary(
+            data, count, numbers[first : first + count], bits[first : first + count], bounds
+        )
         if problem:
             raise DataError(f"{path}: a number of word {first + done + 1} is NaN or infinite; remove the word")
         if not done:
             raise DataError(f"{path} ends within word {first + 1} of {num_words}: copy it again")
-        words += [content[a:b] for a, b in bounds[:done].tolist()]
+        words += _words(data, bounds[:done])
         start += end
         release(vectors)
     return _distinct(path, words, vectors)
@@ -159,16 +166,17 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
 def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVectors:
     """Words as str, with the first vector of each."""
     spelled = [word.decode("utf-8", "replace") for word in words]
+    if len(set(spelled)) == len(spelled):
+        return WordVectors(spelled, vectors, np.arange(len(spelled), dtype=np.int32))
     rows: dict[str, int] = {}
     for row, word in enumerate(spelled):
         rows.setdefault(word, row)
-    if len(rows) < len(spelled):
-        number = len(spelled) - len(rows)
-        again = next(word for row, word in enumerate(spelled) if rows[word] != row)
-        warnings.warn(
-            f"{path}: {number} lines repeat a word, {again!r} first; the first vector of each word is kept",
-            stacklevel=4,
-        )
+    number = len(spelled) - len(rows)
+    again = next(word for row, word in enumerate(spelled) if rows[word] != row)
+    warnings.warn(
+        f"{path}: {number} lines repeat a word, {again!r} first; the first vector of each word is kept",
+        stacklevel=4,
+    )
     return WordVectors(list(rows), vectors, np.fromiter(rows.values(), np.int32, len(rows)))
 
 

@@ -133,8 +133,8 @@ class EmbeddedStore(VectorStore):
                 if view is None or view.state.commit_number != state.commit_number:
                     try:
                         view = self._view = View(self.folder, state, connection)
-                    except (FileNotFoundError, ValueError):  # missing or too short; or a newer commit replaced the
-                        # files
+                    except (FileNotFoundError, ValueError):
+                        # missing or too short; or a newer commit replaced the files
                         if self._is_current(state):
                             raise StoreError(f"{self.folder} lacks vectors of its records: repair it") from None
                         continue
