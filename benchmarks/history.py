@@ -107,6 +107,8 @@ class History(LongRuns):
             return TfidfVectorizer(sublinear_tf=True).fit(fitted_to).transform
         if system == "BERT, frozen":
             return model().embed
+        if not (self._vectors / system).is_dir():  # trained on another machine
+            self._train(system).save(self._vectors / system)
         encoder = StaticEncoder.open(self._vectors / system)
         return lambda texts: encoder.embed(texts, report=EmbedReport())
 

@@ -9,7 +9,7 @@ from families.distilbert import DISTILBERT
 import bertkit
 from bertkit.architectures.distilbert import DistilBertConfig
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.pretraining.network import check_shape
+from bertkit.pretraining.network import new_network
 from bertkit.pretraining.recipe import read_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -60,10 +60,10 @@ def test_unsupported_parts_raise() -> None:
 
 def test_recipes_of_pretraining() -> None:
     changes = ["model.architecture=distilbert", "data.sentence_pairs=none", "model.size=tiny"]
-    check_shape(read_recipe("bert-2018", changes), None)
+    new_network(read_recipe("bert-2018", changes), None)
     with pytest.raises(UsageError, match=r"\[model\.config\]: .*type_vocab_size"):
-        check_shape(read_recipe("bert-2018", [*changes, "model.config.type_vocab_size=2"]), None)
+        new_network(read_recipe("bert-2018", [*changes, "model.config.type_vocab_size=2"]), None)
     with pytest.raises(UsageError, match="distilbert has no next_sentence head"):
-        check_shape(read_recipe("bert-2018", [*changes, "data.sentence_pairs=balanced"]), None)
+        new_network(read_recipe("bert-2018", [*changes, "data.sentence_pairs=balanced"]), None)
     with pytest.raises(UsageError, match="expected one of bert, modernbert, distilbert"):
         read_recipe("bert-2018", ["model.architecture=t5"])

@@ -17,6 +17,7 @@ COMMANDS = {  # name -> (file, summary)
     "vocab": ("vocab", "Train, extend or inspect a WordPiece vocabulary."),
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
+    "plan": ("plan", "Estimate hours, memory and files of a pre-training run."),
     "compare": ("compare", "Compare BERT with one-directional and shallow models on a corpus."),
     "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
     "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),

@@ -7,6 +7,7 @@ tasks, objectives, checkpoint, training, model.
 """
 
 from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed
+from bertkit.pretraining.plan import Plan, plan
 from bertkit.pretraining.recipe import (
     RECIPES,
     DataSettings,
@@ -23,12 +24,14 @@ __all__ = [
     "DataSettings",
     "Inputs",
     "ModelSettings",
+    "Plan",
     "Pretraining",
     "PretrainingFeed",
     "Recipe",
     "VocabularySettings",
     "held_out_batches",
     "make_feed",
+    "plan",
     "read_recipe",
     "with_length",
 ]

@@ -1,5 +1,7 @@
 """Initial model of a run: a new one with the shape of the recipe, or a published checkpoint."""
 
+import os
+
 import torch
 
 from bertkit.architectures import ARCHITECTURES, Network
@@ -36,13 +38,34 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
     return model
 
 
-def check_shape(recipe: Recipe, checkpoint: str | None) -> None:
-    """Raise the errors of `new_model` for a model whose vocabulary is still to be trained."""
+def new_network(recipe: Recipe, checkpoint: str | None) -> Network:
+    """The network of `new_model` without weights, before its vocabulary is trained; raises the same errors."""
     heads = _check_origin(recipe, checkpoint)
     config = _config(recipe, recipe.vocabulary.size)
     _check_positions(recipe, config)
     with torch.device("meta"):
-        Network(config, heads)
+        return Network(config, heads)
+
+
+def resolve_size(recipe: Recipe) -> str:
+    """The named size of a new model, "fit" resolved by the minutes of the run."""
+    if recipe.model.size != "fit":
+        return recipe.model.size
+    if recipe.training.minutes is None:
+        raise UsageError("size = 'fit' depends on the minutes of a run: give --minutes, or name a size")
+    return _fitting(recipe.training.minutes)
+
+
+def size_for(minutes: float) -> str:
+    """The size with the lowest loss after some minutes on all cores of this machine.
+
+    Measured on two cores (docs/pretraining.md); minutes of more cores count proportionally.
+    """
+    return _fitting(minutes * (os.cpu_count() or 1) / 2)
+
+
+def _fitting(minutes: float) -> str:
+    return next(name for most, name in _FITTING if minutes <= most)
 
 
 def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
@@ -72,11 +95,7 @@ def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
 
 
 def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
-    size, training, changes = recipe.model.size, recipe.training, dict(recipe.model.config)
-    if size == "fit":
-        if training.minutes is None:
-            raise UsageError("size = 'fit' depends on the minutes of a run: give --minutes, or name a size")
-        size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
+    size, changes = resolve_size(recipe), dict(recipe.model.config)
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
     try:

@@ -19,7 +19,7 @@ from bertkit.files.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.objectives import PretrainingTask
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
-from bertkit.pretraining.network import check_shape, new_model
+from bertkit.pretraining.network import new_model, new_network
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import (
     check_texts,
@@ -165,7 +165,7 @@ class Pretraining:
             return None
         tokenizer = None
         if inputs.vocabulary is None and not recipe.model.from_checkpoint:
-            check_shape(recipe, inputs.model)
+            new_network(recipe, inputs.model)
             return None
         if inputs.vocabulary is not None:
             if recipe.model.from_checkpoint:
