@@ -1,15 +1,16 @@
-"""Tokens per second of generation, next to transformers' generate, with random weights of published sizes.
+"""Tokens per second of generation, next to transformers' generate and CTranslate2, with random weights.
 
-    python benchmarks/generate.py [--quick]
+    python benchmarks/generate.py [--quick] [--models decoder] [--batches 1] [--rounds 3]
 
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
-with its default cache; ours in float32, bfloat16 and int8. The best of three turns, one after the other. In float32 the
-tokens are compared too. ``--quick`` takes smaller models and one turn.
+with its default and its static cache; CTranslate2, converted from the same weights, and ours in float32, bfloat16 and
+int8. Turns one after the other, of which the best counts. In float32 the tokens are compared too. ``--quick`` takes
+smaller models.
 """
 
+import argparse
 import json
-import sys
 import tempfile
 import time
 from functools import partial
@@ -17,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import report
 import tokenizers
 import torch
 import transformers
 
-from bertkit.device import cpu_name
 from bertkit.generation import GenerationSettings, load_generator
 
-NEW_TOKENS, PROMPT_TOKENS, TURNS = 64, 32, 1 if "--quick" in sys.argv else 3
+NEW_TOKENS, PROMPT_TOKENS = 64, 32
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def write_tokenizer(folder: Path, vocab_size: int) -> None:
@@ -64,51 +66,144 @@ def models(quick: bool) -> dict[str, Any]:
     return {"encoder-decoder": transformers.MarianMTModel(marian), "decoder": transformers.GPT2LMHeadModel(gpt2)}
 
 
-def best_seconds(work: Any) -> tuple[float, Any]:
-    """The shortest of several turns, and what it returned."""
+def best_speed(work: Any, num_tokens: int, turns: int) -> tuple[float, Any]:
+    """Tokens per second of the shortest of several turns, and what it returned."""
     times, result = [], None
-    for _ in range(TURNS):
+    for _ in range(turns):
         began = time.perf_counter()
         result = work()
         times.append(time.perf_counter() - began)
-    return min(times), result
+    return round(num_tokens / min(times), 1), result
+
+
+def ctranslate2_models(theirs: Any, folder: Path, threads: int) -> dict[str, Any]:
+    """CTranslate2's models by precision, made from the weights of transformers' model."""
+    import ctranslate2
+    from ctranslate2.converters.transformers import _MODEL_LOADERS
+
+    class Words:
+        """What its converter reads of a tokenizer."""
+
+        bos_token, eos_token, unk_token, pad_token = "w2", "w3", "w1", "w0"
+        bos_token_id, eos_token_id, unk_token_id, pad_token_id = 2, 3, 1, 0
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"w{number}": number for number in range(theirs.config.vocab_size)}
+
+    is_pair = theirs.config.is_encoder_decoder
+    loader = _MODEL_LOADERS[type(theirs.config).__name__]
+    spec = loader.get_model_spec(theirs)
+    words = [f"w{number}" for number in range(theirs.config.vocab_size)]
+    loader.set_vocabulary(spec, words[:-1] if is_pair else words)  # its Marian models have no last row, for padding
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "w2", "w3", "w1"
+    if is_pair:
+        spec.config.decoder_start_token = "w0"
+        spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize()
+    folder.mkdir()
+    spec.save(str(folder))
+    kind, supported = (
+        ctranslate2.Translator if is_pair else ctranslate2.Generator,
+        ctranslate2.get_supported_compute_types("cpu"),
+    )
+    return {
+        precision: kind(str(folder), device="cpu", compute_type=precision, intra_threads=threads, inter_threads=1)
+        for precision in PRECISIONS
+        if precision in supported  # bfloat16 on few processors
+    }
+
+
+def run_ctranslate2(model: Any, ids: np.ndarray) -> list[list[int]]:
+    """The new tokens of each row."""
+    rows = [[f"w{token}" for token in row] for row in ids.tolist()]
+    if hasattr(model, "translate_batch"):
+        made = model.translate_batch(rows, beam_size=1, min_decoding_length=NEW_TOKENS, max_decoding_length=NEW_TOKENS)
+        return [[int(token[1:]) for token in one.hypotheses[0]] for one in made]
+    made = model.generate_batch(
+        rows, beam_size=1, min_length=NEW_TOKENS, max_length=NEW_TOKENS, include_prompt_in_result=False
+    )
+    return [one.sequences_ids[0] for one in made]
+
+
+def measured(theirs: Any, ours: Any, converted: dict[str, Any], ids: np.ndarray, turns: int) -> dict[str, Any]:
+    """Tokens per second of each program for a batch, and the number of rows with transformers' tokens."""
+    inputs, num_tokens = torch.from_numpy(ids), ids.shape[0] * NEW_TOKENS
+
+    def run_theirs(cache: str | None) -> Any:
+        with torch.inference_mode():
+            return theirs.generate(
+                inputs, attention_mask=torch.ones_like(inputs), do_sample=False, num_beams=1, pad_token_id=0,
+                min_new_tokens=NEW_TOKENS, max_new_tokens=NEW_TOKENS, bad_words_ids=None, cache_implementation=cache,
+            )[:, -NEW_TOKENS:].tolist()  # fmt: skip
+
+    line: dict[str, Any] = {}
+    line["transformers float32"], expected = best_speed(partial(run_theirs, None), num_tokens, turns)
+    try:
+        run_theirs("static")
+        line["transformers float32, static cache"], _ = best_speed(partial(run_theirs, "static"), num_tokens, turns)
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        line["transformers float32, static cache"] = f"fails: {type(error).__name__}"
+    for precision in PRECISIONS:
+        settings = GenerationSettings(max_new_tokens=NEW_TOKENS, precision=precision)
+        rows = list(ids)
+        ours.generate_ids(rows, GenerationSettings(max_new_tokens=2, precision=precision))  # prepares
+        speed, results = best_speed(partial(ours.generate_ids, rows, settings), num_tokens, turns)
+        made = [one.ids for one in results]
+        line[f"bertkit {precision}"] = speed if all(len(one) == NEW_TOKENS for one in made) else "ended early"
+        if precision == "float32":
+            line["bertkit's rows equal"] = sum(one == other for one, other in zip(made, expected, strict=True))
+        if precision in converted:
+            run_ctranslate2(converted[precision], ids)
+            work = partial(run_ctranslate2, converted[precision], ids)
+            line[f"CTranslate2 {precision}"], made = best_speed(work, num_tokens, turns)
+            if precision == "float32":
+                same = sum(one == other for one, other in zip(made, expected, strict=True))
+                line["CTranslate2's rows equal"] = same
+    return line
 
 
 def main() -> None:
-    """Print a line of JSON for each model, batch size and program."""
-    print(json.dumps({"processor": cpu_name(), "threads": torch.get_num_threads(), "torch": torch.__version__}))
-    for name, theirs in models("--quick" in sys.argv).items():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--models", default="encoder-decoder,decoder")
+    parser.add_argument("--batches", default="1,16")
+    results, options = report.begin("generate", parser)
+    torch.set_num_threads(options.threads)
+    results["rows"] = []
+    for name, theirs in models(options.quick).items():
+        if name not in options.models.split(","):
+            continue
         theirs.eval()
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
             write_tokenizer(Path(folder), theirs.config.vocab_size)
             ours = load_generator(folder)
-            for batch_size in (1, 16):
+            try:
+                converted = ctranslate2_models(theirs, Path(folder) / "converted", options.threads)
+            except ImportError as error:
+                converted, results["skipped"] = {}, {"CTranslate2": str(error)}
+            for batch_size in map(int, options.batches.split(",")):
                 draw = np.random.default_rng(batch_size)
-                ids = draw.integers(5, theirs.config.vocab_size, (batch_size, PROMPT_TOKENS))
-                inputs = torch.from_numpy(ids)
+                ids = draw.integers(5, theirs.config.vocab_size - 1, (batch_size, PROMPT_TOKENS))
+                line = measured(theirs, ours, converted, ids, options.rounds)
+                results["rows"].append({"model": name, "batch": batch_size, **line})
+                print(json.dumps(results["rows"][-1]), flush=True)
+    report.finish(results, describe(results), options.out)
 
-                def run_theirs(inputs: torch.Tensor = inputs, theirs: Any = theirs) -> Any:
-                    with torch.inference_mode():
-                        return theirs.generate(
-                            inputs, attention_mask=torch.ones_like(inputs), do_sample=False, num_beams=1,
-                            min_new_tokens=NEW_TOKENS, max_new_tokens=NEW_TOKENS, pad_token_id=0, bad_words_ids=None,
-                        )  # fmt: skip
 
-                seconds, made = best_seconds(run_theirs)
-                expected = made[:, -NEW_TOKENS:].tolist()
-                speeds = {"transformers float32": batch_size * NEW_TOKENS / seconds}
-                for precision in ("float32", "bfloat16", "int8"):
-                    settings = GenerationSettings(max_new_tokens=NEW_TOKENS, precision=precision)
-                    rows = list(ids)
-                    ours.generate_ids(rows, GenerationSettings(max_new_tokens=2, precision=precision))  # prepares
-                    seconds, results = best_seconds(partial(ours.generate_ids, rows, settings))
-                    num_tokens = sum(len(one.ids) for one in results)
-                    speeds[f"bertkit {precision}"] = num_tokens / seconds
-                    if precision == "float32":
-                        same = [one.ids == other for one, other in zip(results, expected, strict=True)]
-                line = {name: round(speed, 1) for name, speed in speeds.items()}
-                print(json.dumps({"model": name, "batch": batch_size, "same_tokens": sum(same), **line}), flush=True)
+def describe(results: dict) -> str:
+    """The results as Markdown."""
+    names = list(results["rows"][0])
+    cells = [[str(row.get(name, "")) for name in names] for row in results["rows"]]
+    return "\n".join(
+        [
+            *report.heading("Generation: new tokens per second", results),
+            f"Greedy, {NEW_TOKENS} new tokens after {PROMPT_TOKENS}, random weights, best of the turns.",
+            "",
+            report.markdown_table(names, *cells),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -11,9 +11,13 @@ from random_models import randomize, vocabulary_tokens
 from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
 from bertkit.cli import run
-from bertkit.comparison import MODELS
+from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
+from bertkit.comparison.features import measure_features, word_features
 from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
 from bertkit.comparison.run import _new_network
+from bertkit.comparison.writers import LENGTHS, RecurrentWriter, TransformerWriter, letters_of, measure_writer
+from bertkit.errors import DataError
+from bertkit.inspection import LabeledWords
 from bertkit.model import Model
 from bertkit.objectives import EveryToken, SpecialIds
 from bertkit.objectives.sequences import Sequences
@@ -94,14 +98,19 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     )
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "3"]
     arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
-    assert run([*arguments, "--models", "bert"]) == 0
+    assert run([*arguments, "--models", "bert", "--writers", "gru"]) == 0
     capsys.readouterr()
     arguments += ["--cloze", "the [MASK] sat .", "--word", "cat"]
     assert run(arguments) == 2
     assert "already contains a run" in capsys.readouterr().err
     assert run([*arguments, "--resume"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["model"] for row in rows] == list(MODELS)
+    assert [row["model"] for row in rows] == [*MODELS, *WRITERS]
+    for row in rows[len(MODELS) :]:
+        assert row["steps"] == 3 and all(0 <= row[f"exact_of_{length}"] <= 1 for length in LENGTHS)
+    page = (tmp_path / "out" / "comparison.html").read_text()
+    assert "Accuracy on hidden tokens" in page and "Texts without a wrong character" in page and "gru-attention" in page
+    rows = rows[: len(MODELS)]
     for row in rows:
         assert row["seeds"] == 1 and row["steps"] == 3 and 0 <= row["cloze_accuracy"] <= 1
         assert 0 <= row["minimal_pairs"] <= 1 and 0 < row["word_prob"] < 1
@@ -110,3 +119,73 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     assert abs(sizes["shallow-bidirectional"] / sizes["bert"] - 1) < 0.1
     assert run([*arguments, "--resume", "--models", "elmo"]) == 2
     assert "models elmo: expected one or more of bert" in capsys.readouterr().err
+    assert run([*arguments, "--resume", "--writers", "lstm"]) == 2
+    assert "writers lstm: expected any of gru" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_features_see_the_token_and_the_side_of_each_model(name: str) -> None:
+    network, tokenizer = network_of(name), Tokenizer.from_vocab(vocabulary_tokens(99))
+    words = ["the", "cat", "sat"]
+    text, spans = " ".join(words), [(0, 3), (4, 7), (8, 11)]
+
+    def features(text: str) -> np.ndarray:
+        vectors, labels = word_features(network, tokenizer, [LabeledWords(text, spans, ["a", "b", "c"])], 16)
+        assert labels == ["a", "b", "c"]
+        return vectors
+
+    before = features(text)
+    for changed in range(3):
+        other = " ".join("dog" if number == changed else word for number, word in enumerate(words))
+        depends = [not np.allclose(a, b, atol=1e-6) for a, b in zip(features(other), before, strict=True)]
+        sees = {
+            "left-to-right": [number >= changed for number in range(3)],
+            "right-to-left": [number <= changed for number in range(3)],
+            "static": [number == changed for number in range(3)],
+        }.get(name, [True] * 3)
+        assert depends == sees
+
+
+def test_scores_of_features() -> None:
+    network, tokenizer = network_of("static"), Tokenizer.from_vocab(vocabulary_tokens(99))
+    labeled = [LabeledWords("the cat", [(0, 3), (4, 7)], ["DET", "NOUN"]), LabeledWords("the dog", [(0, 3)], ["DET"])]
+    probes = Probes(
+        (labeled, labeled), [(labeled[:1], labeled[:1])], [("the cat", "the cat", 5.0), ("the", "dog", 0.0)]
+    )
+    scores = measure_features(network, tokenizer, probes, 16, 0)
+    assert scores == {"parts_of_speech": 1.0, "senses": 1.0, "similarity": pytest.approx(1.0)}
+
+
+def test_reads_senses(tmp_path: Path) -> None:
+    word = tmp_path / "bank"
+    word.mkdir()
+    for part in ("train", "test"):
+        (word / f"{part}.data.txt").write_text("1\ta bank .\n0\tbank\n")
+        (word / f"{part}.gold.txt").write_text("0\n1\n")
+    ((train, test),) = read_senses(tmp_path)
+    assert train == test and [one.words for one in train] == [["bank"], ["bank"]]
+    assert [one.labels for one in train] == [["0"], ["1"]]
+    (word / "test.data.txt").write_text("9\ta bank\n0\tbank\n")
+    with pytest.raises(DataError, match=r"test.data.txt:1: .*expected the index of a word"):
+        read_senses(tmp_path)
+    (word / "test.gold.txt").write_text("0\n")
+    with pytest.raises(DataError, match="2 texts and 1 senses in test"):
+        read_senses(tmp_path)
+    with pytest.raises(DataError, match="no senses"):
+        read_senses(word)
+
+
+@pytest.mark.parametrize("name", list(WRITERS))
+def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
+    letters = letters_of(["The cat sat on the mat, the dog ran."] * 20)
+    result = measure_writer(name, (letters, letters), 0, None, 120, lambda: False)
+    assert result is not None and result["steps"] == 120 and result["exact"][0] > 0.2
+    assert measure_writer(name, (letters, letters), 0, None, 120, lambda: True) is None
+    torch.manual_seed(0)
+    writer = TransformerWriter() if name == "transformer" else RecurrentWriter(name == "gru-attention")
+    sources, before = torch.randint(0, 27, (2, 1, 9))
+    changed = before.clone()
+    changed[0, 5] = (changed[0, 5] + 1) % 27
+    with torch.no_grad():
+        same = torch.isclose(writer(sources, before), writer(sources, changed), atol=1e-6).all(dim=-1)[0]
+    assert same[:5].all() and not same[5]

@@ -21,7 +21,7 @@ from bertkit.tokenizer.layout import Layout
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORTER = {  # commands that take minutes as documented
-    "--minutes 10 --seeds 0 1 2": "--steps 2 --seeds 0",
+    "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
     "--num-epochs 20": "--num-epochs 1",
     "bertkit plan": "bertkit plan --seconds 1",
     "--minutes 20": "--set training.num_steps=2 model.size=tiny",

@@ -87,7 +87,7 @@ def test_products_that_agree_are_not_split() -> None:
 
 def test_products_that_disagree_are_split_into_few() -> None:
     library = Library(ORDERS["AMX, 1536 x 384"])
-    for num_rows, expected in [(1000, [1024]), (256, [64, 64, 64, 64]), (100, [64, 48]), (35, [48]), (3, [8])]:
+    for num_rows, expected in [(1000, [1024]), (256, [64, 64, 64, 64]), (100, [64, 48]), (35, [48]), (3, [4])]:
         multiply_rows("split", library, lambda: library, torch.randn(num_rows, 3))
         library.calls.clear()
         multiply_rows("split", library, lambda: library, torch.randn(num_rows, 3))

@@ -1,12 +1,14 @@
 """Comparison of bidirectional and one-directional models trained on the same corpus.
 
-Takes: text files, sizes, minutes for each model, seeds.
-Gives: a table of cloze and minimal-pair scores of each model; a stopped comparison resumes.
+Takes: text files, sizes, minutes for each model, seeds, labeled words and sentences.
+Gives: a table and a page of the scores of each model; a stopped comparison resumes.
 May import: errors, files, tokenizer, batch, transformer, heads, architectures, corpus, tasks, objectives, checkpoint,
-training, model, evidence, pretraining.
+training, model, evidence, pretraining, inspection, pages.
 """
 
+from bertkit.comparison.features import Probes, read_senses
 from bertkit.comparison.predictors import Predictor
 from bertkit.comparison.run import MODELS, Comparison
+from bertkit.comparison.writers import WRITERS
 
-__all__ = ["MODELS", "Comparison", "Predictor"]
+__all__ = ["MODELS", "WRITERS", "Comparison", "Predictor", "Probes", "read_senses"]

@@ -1,9 +1,11 @@
 """Run of a comparison: the same corpus, vocabulary, size and time for every model; resumable."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.architectures import Network, initialize
+from bertkit.comparison.features import Probes, measure_features
+from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import Predictor, hidden_log_probs, rows_of, text_scores
+from bertkit.comparison.writers import LENGTHS, WRITERS, letters_of, measure_writer
 from bertkit.corpus.shards import TokenShard
-from bertkit.errors import UsageError
+from bertkit.corpus.texts import read_texts
+from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_file
@@ -48,6 +54,10 @@ MODELS: Mapping[str, str] = {
 
 _HELD_OUT_SEED = 12_345
 _MOST_CLOZES = 2_000
+_TEXTS = 20_000  # of each file, for the writers
+_NO_PROBES = Probes()
+_SPREAD = ("cloze_accuracy", "minimal_pairs", "parts_of_speech", "senses", "similarity")
+"""Metrics whose standard deviation is given."""
 
 
 @dataclass
@@ -57,10 +67,11 @@ class Comparison:
     out: Path
     corpus: Sequence[Path]
     size: str = "tiny"  # a name of SIZES
-    minutes: float | None = 10.0  # per model and seed
+    minutes: float | None = 20.0  # processor time per model and seed, summed over cores
     num_steps: int | None = None  # instead of minutes
     seeds: Sequence[int] = (0, 1, 2)
     models: Sequence[str] = tuple(MODELS)
+    writers: Sequence[str] = tuple(WRITERS)  # models that write a text backwards, trained as long
     vocab_size: int = 8_000
     max_seqlen: int = 64
     batch_size: int = 64
@@ -72,15 +83,17 @@ class Comparison:
         self,
         suite: Sequence[Paradigm] = (),
         cloze: tuple[str, str] | None = None,
+        probes: Probes = _NO_PROBES,
         *,
         resume: bool = False,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[dict[str, Any]]:
-        """Train and evaluate every model without results.
+        """Train every model without results, evaluate all, and write ``comparison.html``.
 
         Args:
             suite: minimal pairs, from `read_suite`.
             cloze: a text with [MASK], and the word that it hides.
+            probes: labeled data for the frozen features.
 
         Returns:
             A row for each model: mean and standard deviation over the seeds.
@@ -91,6 +104,8 @@ class Comparison:
         """
         if unknown := set(self.models) - MODELS.keys():
             raise UsageError(f"models {', '.join(sorted(unknown))}: expected one or more of {', '.join(MODELS)}")
+        if unknown := set(self.writers) - WRITERS.keys():
+            raise UsageError(f"writers {', '.join(sorted(unknown))}: expected any of {', '.join(WRITERS)}")
         if not self.seeds or not self.models:
             raise UsageError("a comparison needs at least one model and one seed")
         if cloze is not None and cloze[0].count("[MASK]") != 1:
@@ -98,7 +113,11 @@ class Comparison:
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
         check_texts(self.corpus, (), data, self.column)
         settings = asdict(self) | {"corpus": [str(path) for path in self.corpus]}
-        kept = {name: value for name, value in settings.items() if name not in ("log_line", "out", "seeds", "models")}
+        kept = {
+            name: value
+            for name, value in settings.items()
+            if name not in ("log_line", "out", "seeds", "models", "writers")
+        }
         claim_run_folder(self.out, self.out / "comparison.json", json.loads(json.dumps(kept)), resume=resume)
         vocabulary = self.out / "vocab.txt"
         if not vocabulary.is_file():
@@ -112,30 +131,69 @@ class Comparison:
                 folder = self.out / f"{name}-{seed}"
                 network = self._trained(folder, name, seed, tokenizer, shards, data, should_stop)
                 if network is None:
-                    return self.rows(cloze is not None)
+                    return self._rows(cloze is not None)
                 result = read_json(folder / "result.json") or {}
                 result |= self._measured(network, tokenizer, shards[1], suite, cloze)
+                result |= measure_features(network, tokenizer, probes, self.max_seqlen, seed)
                 write_json(folder / "result.json", result)
                 self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
-        return self.rows(cloze is not None)
+        self._write_backwards(should_stop)
+        rows = self._rows(cloze is not None)
+        write_comparison_page(self.out / "comparison.html", rows, LENGTHS)
+        return rows
 
-    def rows(self, with_cloze: bool = False) -> list[dict[str, Any]]:
+    def _write_backwards(self, should_stop: Callable[[], bool]) -> None:
+        """Train and measure the writers without results; a stopped one starts again."""
+        missing = [
+            (name, seed, self.out / f"{name}-{seed}.json")
+            for seed in self.seeds
+            for name in self.writers
+            if not (self.out / f"{name}-{seed}.json").is_file()
+        ]
+        if not missing:
+            return
+        letters = letters_of([text for path in self.corpus for text in islice(read_texts(path, self.column), _TEXTS)])
+        held_out = max(len(letters) // 20, 2 * LENGTHS[-1])
+        if len(letters) < 2 * held_out:
+            raise DataError(f"the corpus has {len(letters)} letters: expected at least {4 * LENGTHS[-1]}")
+        budget = None if self.num_steps is not None or self.minutes is None else 60 * self.minutes
+        for name, seed, path in missing:
+            parts = letters[:-held_out], letters[-held_out:]
+            result = measure_writer(name, parts, seed, budget, self.num_steps, should_stop)
+            if result is None:
+                return
+            write_json(path, result)
+            self.log_line(f"{name}, seed {seed}: exact by length " + ", ".join(f"{one:.2f}" for one in result["exact"]))
+
+    def _rows(self, with_cloze: bool) -> list[dict[str, Any]]:
         """The table so far: a row for each model with results."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name in self.models:
             results = [read_json(self.out / f"{name}-{seed}" / "result.json") for seed in self.seeds]
             measured = [result for result in results if result]
             if not measured:
                 continue
             row: dict[str, Any] = {"model": name, "sees": MODELS[name], "seeds": len(measured)}
-            for key in ("parameters", "steps", "cloze_accuracy", "cloze_perplexity", "minimal_pairs", "word_prob"):
+            for key in ("parameters", "steps", "cloze_accuracy", "cloze_perplexity", *_SPREAD[1:], "word_prob"):
                 values = [result[key] for result in measured if key in result]
                 if not values or (key == "word_prob" and not with_cloze):
                     continue
                 row[key] = float(np.mean(values)) if key != "parameters" else values[0]
-                if key in ("cloze_accuracy", "minimal_pairs") and len(values) > 1:
+                if key in _SPREAD and len(values) > 1:
                     row[f"{key}_sd"] = float(np.std(values, ddof=1))
             rows.append(row)
+        for name in self.writers:
+            results = [read_json(self.out / f"{name}-{seed}.json") for seed in self.seeds]
+            measured = [result for result in results if result]
+            if measured:
+                row = {"model": name, "sees": WRITERS[name], "seeds": len(measured)}
+                row |= {
+                    "parameters": measured[0]["parameters"],
+                    "steps": float(np.mean([one["steps"] for one in measured])),
+                }
+                for number, length in enumerate(LENGTHS):
+                    row[f"exact_of_{length}"] = float(np.mean([one["exact"][number] for one in measured]))
+                rows.append(row)
         return rows
 
     def _trained(
@@ -171,15 +229,15 @@ class Comparison:
             warmup=0.1, tokens_per_part=None, seed=seed,
         )  # fmt: skip
         held_out = Loader([TokenBlocks(shards[1], special, self.max_seqlen, _HELD_OUT_SEED)], objective, _HELD_OUT_SEED)
-        number = min(256, held_out.sources[0].num_examples(0))
-        parts = held_out.batch(0, number, stage=0, mask_rate=0.15).split(8)
+        number = min(64, held_out.sources[0].num_examples(0))
+        parts = held_out.batch(0, number, stage=0, mask_rate=0.15).split(4)
         run = Run(folder, Ranks(), self.log_line)
         folder.mkdir(exist_ok=True)
         task = PretrainingTask()
         trainer = run.trainer(
             network, task, PretrainingFeed(loader, data, self.batch_size), training, should_stop=should_stop,
             save_model=_save, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
-            best_by="masked_lm_loss",
+            best_by="masked_lm_loss", clock=time.process_time,
         )  # fmt: skip
         run.log_start(trainer, model=name)
         if trainer.train() == "stopped":

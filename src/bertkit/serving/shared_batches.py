@@ -203,10 +203,11 @@ class SharedBatches:
             submit(self._compute, batch, is_extra, num_used)
 
     def _budget(self, job: Job) -> int:
-        """The share of one core in what waits: small batches while little waits, so what comes next starts soon."""
+        """One core's share of what waits: small batches while little waits, so that what comes next starts soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
-        share = max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads))
-        return min(most, share) if job.runner.device.type == "cpu" else most
+        if job.runner.device.type != "cpu":
+            return most
+        return min(most, max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads)))
 
     def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int) -> None:
         if not getattr(_thread, "yields", False):

@@ -30,7 +30,7 @@ class TrainingState:
 
     step: int = 0  # number of optimizer steps
     position: int = 0  # position of the loader
-    seconds: float = 0.0  # wall-clock time in the loop, interruptions excluded
+    seconds: float = 0.0  # time in the loop by the trainer's clock, interruptions excluded
     num_tokens: int = 0  # real tokens processed
     best: float | None = None  # the best value of the selecting metric
     best_step: int | None = None

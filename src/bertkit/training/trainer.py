@@ -90,6 +90,7 @@ class Trainer:
     ranks: Ranks = field(default_factory=Ranks)
     should_stop: Callable[[], bool] = lambda: False
     tensorboard: bool = False
+    clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
@@ -99,7 +100,7 @@ class Trainer:
             NonFiniteError: the loss or a gradient is not finite; ``non-finite.json`` has the position.
             TrainingError: a checkpoint that cannot be written.
         """
-        self._started = time.monotonic() - self.state.seconds
+        self._started = self.clock() - self.state.seconds
         self._log = MetricsLog(self.run, tensorboard=self.tensorboard) if self.ranks.is_first else None
         self._sums, self._tokens_logged, self._seconds_logged = None, self.state.num_tokens, self.state.seconds
         self._step_evaluated = self.state.step
@@ -210,7 +211,7 @@ class Trainer:
 
     def _after_step(self, before: float, progress: float, bar: tqdm) -> None:
         settings, state = self.settings, self.state
-        state.seconds = time.monotonic() - self._started
+        state.seconds = self.clock() - self._started
         bar.update(1 if settings.num_steps else state.seconds - bar.n)
         if state.step % self._log_every(progress) == 0 or progress >= 1:
             self._log_metrics(bar)
@@ -293,7 +294,7 @@ class Trainer:
         if settings.num_steps is not None:
             return min(1.0, self.state.step / settings.num_steps)
         assert settings.minutes is not None
-        return min(1.0, (time.monotonic() - self._started) / (60 * settings.minutes))
+        return min(1.0, (self.clock() - self._started) / (60 * settings.minutes))
 
     def _sync_stop_and_progress(self) -> tuple[bool, float]:
         """Whether any rank must stop, and the progress of the first rank: the same on every rank."""

@@ -43,14 +43,23 @@ class DirectionalEncoder(nn.Module):
     def forward(self, batch: Batch, positions: Tensor) -> Tensor:
         """Representations (P, width) of the tokens at (P,) packed positions, computed from the other tokens; the first
         and last token of a sequence are not allowed."""
-        embedded = self.embeddings(batch)
-        parts = []
+        outputs = self._outputs(batch)
+        parts = [hidden[positions - 1 if name == "left" else positions + 1] for name, hidden in outputs.items()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def states(self, batch: Batch) -> Tensor:
+        """Representations (T, width) of all tokens, each computed from itself and the tokens on the model's side."""
+        return torch.cat(list(self._outputs(batch).values()), dim=1)
+
+    def _outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """The (T, D) output of each direction."""
+        embedded, outputs = self.embeddings(batch), {}
         for name, layers in self.stacks.items():
             hidden = embedded
             for layer in layers:  # pyrefly: ignore
                 hidden = layer(hidden, batch.seqlens)
-            parts.append(hidden[positions - 1 if name == "left" else positions + 1])
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            outputs[name] = hidden
+        return outputs
 
 
 class NeighborMean(nn.Module):
@@ -65,7 +74,7 @@ class NeighborMean(nn.Module):
 
     def forward(self, batch: Batch, positions: Tensor) -> Tensor:
         """As `DirectionalEncoder.forward`, from up to ``reach`` tokens on each side: (P, D)."""
-        vectors = look_up(self.embeddings.word, batch.input_ids)  # pyrefly: ignore
+        vectors = self.states(batch)
         bounds = batch.cu_seqlens.long()
         sequence = torch.searchsorted(bounds, positions, right=True) - 1
         first, last = bounds[sequence], bounds[sequence + 1] - 1
@@ -76,3 +85,7 @@ class NeighborMean(nn.Module):
             summed = summed + vectors[at.clamp(0, len(vectors) - 1)] * inside[:, None]
             count = count + inside
         return summed / count[:, None]
+
+    def states(self, batch: Batch) -> Tensor:
+        """The static vector (T, D) of each token."""
+        return look_up(self.embeddings.word, batch.input_ids)  # pyrefly: ignore

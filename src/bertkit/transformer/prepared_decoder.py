@@ -17,7 +17,7 @@ from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
-from bertkit.transformer.kernels.row_invariance import row_count
+from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
 
@@ -152,7 +152,7 @@ class PreparedDecoder:
             int(num_new.max()), int(position_ids.max()) + 1,
         )  # fmt: skip
         self.embeddings.check(batch)
-        hidden = self.embeddings(batch.filled(row_count(num_tokens))).to(self.dtype)
+        hidden = self.embeddings(batch.filled(product_row_count(num_tokens))).to(self.dtype)
         for number, layer in enumerate(self.layers):
             hidden = layer(hidden, cu_new, cache, number)
         cache.lengths += num_new

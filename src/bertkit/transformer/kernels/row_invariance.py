@@ -20,7 +20,11 @@ ROW_COUNTS = (
     8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
     160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
 )  # fmt: skip
-"""Row counts of products: from 64 rows on, at most a fifth is padding."""
+"""Row counts of batches: from 64 rows on, at most a fifth is padding."""
+
+_PRODUCT_COUNTS = (1, 2, 4, *ROW_COUNTS)
+"""Row counts of products. The smallest are for generation, where a step has one row for each text and a product takes
+as long as reading its weights."""
 
 _REFERENCE_COUNTS = (64, 32, 16, 8)
 """Candidates for the reference count: the first one whose rows do not depend on their position is used."""
@@ -48,6 +52,15 @@ def row_count(num_rows: int) -> int:
     if num_rows > ROW_COUNTS[-1]:
         return -(-num_rows // 128) * 128
     return next(count for count in ROW_COUNTS if count >= num_rows)
+
+
+def product_row_count(num_rows: int) -> int:
+    """As `row_count`, for rows that are only multiplied: also 1, 2 and 4.
+
+    >>> [product_row_count(num_rows) for num_rows in (1, 3, 9)]
+    [1, 4, 12]
+    """
+    return next((count for count in _PRODUCT_COUNTS if count >= num_rows), row_count(num_rows))
 
 
 def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor) -> Tensor:
@@ -124,8 +137,8 @@ def _plan(checks: "_Checks", num_rows: int) -> tuple[int, ...]:
     plan: list[int] = []
     rest = num_rows
     while rest > 0:
-        filled, others = row_count(rest), [count for count in reversed(ROW_COUNTS) if count <= rest]
-        larger = [count for count in ROW_COUNTS if count > filled]
+        filled, others = product_row_count(rest), [count for count in reversed(_PRODUCT_COUNTS) if count <= rest]
+        larger = [count for count in _PRODUCT_COUNTS if count > filled]
         count = next((count for count in (filled, *others, *larger, 1) if checks.agrees(count)), None)
         if count is None:
             return ()

@@ -1,0 +1,96 @@
+"""Bidirectional, one-directional and static models on the novels: `bertkit compare` with probes, three seeds.
+
+    python benchmarks/directions.py FOLDER [--novels 10] [--minutes 20] [--seeds 0,1,2] [--models bert,static]
+
+The budget is processor time for each model and seed, summed over cores; 20 minutes are 10 on two cores that do nothing
+else. Each model has two layers, 128 wide, and a vocabulary of 2,000. The folder keeps the trained models; another call
+with the same options continues there, and a call for other models or seeds may run at the same time. Needs
+../shared/data.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import report
+from turns import say
+
+from bertkit.comparison import MODELS, WRITERS, Comparison, Probes, read_senses
+from bertkit.evidence.suites import read_suite
+from bertkit.inspection import read_trees
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+COLUMNS = {
+    "cloze_accuracy": "hidden tokens", "cloze_perplexity": "perplexity", "minimal_pairs": "minimal pairs",
+    "parts_of_speech": "parts of speech", "senses": "senses", "similarity": "similarity", "word_prob": "“door”",
+}  # fmt: skip
+CLOZE = ("She opened the [MASK].", "door")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--novels", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--writers", default=",".join(WRITERS))
+    results, options = report.begin("directions", parser)
+    novels = sorted((DATA / "english_novels").glob("*_*.txt"))
+    novels = novels[:: max(1, len(novels) // options.novels)][: options.novels]
+    comparison = Comparison(
+        options.folder, novels, minutes=options.minutes, seeds=[int(seed) for seed in options.seeds.split(",")],
+        models=options.models.split(","), writers=[one for one in options.writers.split(",") if one], vocab_size=2_000,
+        batch_size=16, learning_rate=2e-3, log_line=say,
+    )  # fmt: skip
+    treebank = DATA / "ud_english_ewt"
+    tags = [
+        [tree.labeled("tags") for tree in read_trees(treebank / f"en_ewt-ud-{part}.conllu", 400)]
+        for part in ("train", "test")
+    ]
+    senses = [(train[:200], test[:200]) for train, test in read_senses(DATA / "coarsewsd20")]
+    with (DATA / "sts_benchmark" / "sts-test.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    pairs = [(line[5], line[6], float(line[4])) for line in lines]
+    suite = read_suite(DATA / "zorro", 20)
+    rows = comparison.start(suite, CLOZE, Probes((tags[0], tags[1]), senses, pairs), resume=True)
+    results |= {"minutes": options.minutes, "novels": [novel.name for novel in novels], "seeds": options.seeds,
+                "rows": rows}  # fmt: skip
+    report.finish(results, describe(results), options.out)
+
+
+def describe(results: dict) -> str:
+    """The results as Markdown."""
+    models = [row for row in results["rows"] if "cloze_accuracy" in row]
+    writers = [row for row in results["rows"] if "exact_of_4" in row]
+    lengths = [key for key in writers[0] if key.startswith("exact_of_")] if writers else []
+    table = [
+        [row["model"], row["sees"], f"{row['steps']:.0f}", *(_cell(row, key) for key in COLUMNS)] for row in models
+    ]
+    written = [
+        [row["model"], row["sees"], f"{row['steps']:.0f}", *(f"{100 * row[key]:.0f} %" for key in lengths)]
+        for row in writers
+    ]
+    return "\n".join(
+        [
+            *report.heading("Bidirectional and one-directional models", results),
+            f"{results['minutes']} minutes of processor time for each model and seed (seeds {results['seeds']}), "
+            f"{len(results['novels'])} novels. Mean over the seeds, standard deviation in brackets.",
+            "",
+            report.markdown_table(["model", "sees", "steps", *COLUMNS.values()], *table),
+            "",
+            "Pieces of the novels written backwards: share without a wrong letter, by length in letters (2 to 20 were "
+            "trained):",
+            "",
+            report.markdown_table(["model", "reads", "steps", *(key.rpartition("_")[2] for key in lengths)], *written),
+        ]
+    )
+
+
+def _cell(row: dict, key: str) -> str:
+    spread = f" ({row[f'{key}_sd']:.3f})" if f"{key}_sd" in row else ""
+    return f"{row[key]:.4f}{spread}" if key == "word_prob" else f"{row[key]:.3f}{spread}"
+
+
+if __name__ == "__main__":
+    main()
