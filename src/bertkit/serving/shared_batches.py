@@ -205,9 +205,8 @@ class SharedBatches:
     def _budget(self, job: Job) -> int:
         """One core's share of what waits: small batches while little waits, so that what comes next starts soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
-        if job.runner.device.type != "cpu":
-            return most
-        return min(most, max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads)))
+        share = max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads))
+        return min(most, share) if job.runner.device.type == "cpu" else most
 
     def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int) -> None:
         if not getattr(_thread, "yields", False):
