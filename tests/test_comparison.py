@@ -15,7 +15,7 @@ from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
 from bertkit.comparison.features import measure_features, word_features
 from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
 from bertkit.comparison.run import _new_network
-from bertkit.comparison.writers import LENGTHS, RecurrentWriter, TransformerWriter, letters_of, measure_writer
+from bertkit.comparison.writers import LENGTHS, letters_of, measure_writer, new_writer
 from bertkit.errors import DataError
 from bertkit.inspection import LabeledWords
 from bertkit.model import Model
@@ -181,8 +181,9 @@ def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
     result = measure_writer(name, (letters, letters), 0, None, 120, lambda: False)
     assert result is not None and result["steps"] == 120 and result["exact"][0] > 0.2
     assert measure_writer(name, (letters, letters), 0, None, 120, lambda: True) is None
-    torch.manual_seed(0)
-    writer = TransformerWriter() if name == "transformer" else RecurrentWriter(name == "gru-attention")
+    writer = new_writer(name, 0).eval()
+    again = new_writer(name, 0).state_dict()
+    assert all(torch.equal(one, again[part]) for part, one in writer.state_dict().items())
     sources, before = torch.randint(0, 27, (2, 1, 9))
     changed = before.clone()
     changed[0, 5] = (changed[0, 5] + 1) % 27

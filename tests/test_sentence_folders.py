@@ -222,6 +222,16 @@ def test_invalid_dense_layer_raises(tmp_path: Path, file: str, changes: dict, me
         bertkit.load(tmp_path / "published")
 
 
+def test_unknown_module_raises(tmp_path: Path) -> None:
+    sentence_transformer(tmp_path, "dense")
+    file = tmp_path / "published" / "modules.json"
+    modules = json.loads(file.read_text())
+    modules[2]["type"] = "house.layers.Adapter"
+    file.write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match=r"lists the modules Transformer, Pooling, .*Adapter.*supported: "):
+        bertkit.load(tmp_path / "published")
+
+
 def test_dense_layer_with_pickled_weights_raises(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "dense")
     weights = tmp_path / "published" / "2_Dense" / "model.safetensors"

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, initialize_encoder_decoder
 from bertkit.comparison.predictors import batch_of
 from bertkit.transformer import TransformerConfig
 
@@ -56,7 +56,7 @@ class RecurrentWriter(nn.Module):
 class TransformerWriter(nn.Module):
     """The original Transformer with one layer in each stack."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
         encoder, decoder = (
             TransformerConfig(_SIZE, _WIDTH, 1, 4, 2 * _WIDTH, max_position_embeddings=32, hidden_dropout_prob=0.0,
@@ -64,11 +64,18 @@ class TransformerWriter(nn.Module):
             for is_decoder in (False, True)
         )  # fmt: skip
         self.network = EncoderDecoder(EncoderDecoderConfig(encoder, decoder, _START, _START, _START, True))
+        initialize_encoder_decoder(self.network, seed)
 
     def forward(self, sources: Tensor, before: Tensor) -> Tensor:
         """As `RecurrentWriter.forward`."""
         source, target = (batch_of(list(rows.numpy())) for rows in (sources, before))
         return self.network(source, target=target).view(*before.shape, _SIZE)
+
+
+def new_writer(name: str, seed: int) -> nn.Module:
+    """A writer of WRITERS with random weights."""
+    torch.manual_seed(seed)
+    return TransformerWriter(seed) if name == "transformer" else RecurrentWriter(name == "gru-attention")
 
 
 def letters_of(texts: Sequence[str]) -> np.ndarray:
@@ -93,8 +100,7 @@ def measure_writer(
         Steps, parameters, and ``exact``: the share of texts of each of LENGTHS without a wrong character; None if
         ``should_stop`` ended the training.
     """
-    torch.manual_seed(seed)
-    writer = TransformerWriter() if name == "transformer" else RecurrentWriter(name == "gru-attention")
+    writer = new_writer(name, seed)
     optimizer = torch.optim.Adam(writer.parameters(), lr=_RATE)
     draw, began, step, progress = np.random.default_rng(seed), time.process_time(), 0, 0.0
     while progress < 1:
