@@ -1,0 +1,74 @@
+"""`bertkit plan` compared with the runs it plans: how far off are steps, hours and files?
+
+    python benchmarks/plans.py [--threads 2] [--out FOLDER]
+
+Two recipes on ten novels, a minute or two of training each: the length of one is in minutes, of the other in steps.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import report
+from pretrained import corpus
+from turns import say
+
+from bertkit.pretraining import Inputs, Pretraining, Recipe, plan, read_recipe, with_length
+
+RECIPES = {
+    "cpu-minutes, 1 minute": with_length(read_recipe("cpu-minutes"), minutes=1),
+    "bert-modern, mini, 30 steps": with_length(read_recipe("bert-modern", ["model.size=mini", "vocabulary.size=8192"]),
+                                               num_steps=30),
+}  # fmt: skip
+NUM_NOVELS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    results, options = report.begin("plans", parser)
+    novels = corpus()[:NUM_NOVELS]
+    if not novels:
+        raise SystemExit("plans: ../shared/data/english_novels is not there")
+    results["plans"] = {name: compare(recipe, Inputs(novels)) for name, recipe in RECIPES.items()}
+    report.finish(results, "\n".join([*report.heading("Plans and runs", results), *describe(results)]), options.out)
+
+
+def compare(recipe: Recipe, inputs: Inputs) -> dict:
+    """The plan of a run and what the run took."""
+    planned = plan(recipe, inputs, device="cpu", log_line=say)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Pretraining(Path(folder, "run"), recipe, inputs, log_line=lambda line: None, device="cpu")
+        run.start(resume=False)
+        events = [json.loads(line) for line in (run.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        saved = max(run.run.glob("checkpoints/*"), key=lambda path: path.stat().st_mtime)
+        measured = {
+            "num_parameters": next(event["num_parameters"] for event in events if event["event"] == "start"),
+            "num_steps": run.state.step,
+            "hours": run.state.seconds / 3_600,
+            "tokens_per_second": run.state.num_tokens / run.state.seconds,
+            "checkpoint_bytes": sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()),
+            "shard_bytes": sum(path.stat().st_size for path in (run.run / "shard").rglob("*") if path.is_file()),
+        }
+    return {"planned": planned.facts(), "measured": measured}
+
+
+def describe(results: dict) -> list[str]:
+    """A row for each figure of each run."""
+    rows = [
+        [run, name, f"{planned:,.4g}", f"{value:,.4g}", f"{planned / value:.2f}"]
+        for run, both in results["plans"].items()
+        for name, value in both["measured"].items()
+        if (planned := both["planned"][name]) is not None
+    ]
+    return [
+        report.markdown_table(["run", "figure", "planned", "measured", "ratio"], *rows),
+        "",
+        f"{NUM_NOVELS} novels. The time of a run includes its evaluations and checkpoints, tokens_per_second of a plan "
+        "does not.",
+        "",
+    ]
+
+
+if __name__ == "__main__":
+    main()
