@@ -170,6 +170,16 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
     assert {each.label for each in labels} == {"dog", "cat"}
 
 
+def test_sparse_vectors_are_those_of_the_library(server, models):
+    vectors = server.post("/embed_sparse", {"inputs": TEXTS})
+    expected = models["masks"].embed_sparse(TEXTS).dense()
+    dense = np.zeros_like(expected)
+    for row, weights in zip(dense, vectors, strict=True):
+        for each in weights:
+            row[each["index"]] = each["value"]
+    assert (dense == expected).all() and expected.any(axis=1).all()
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "kind"),
     [
@@ -181,7 +191,8 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
         ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
         ("/embed", {"inputs": "a", "model": "ranker"}, 424, "Backend"),
         ("/embed", {"inputs": "a", "model": "no such"}, 404, "Validation"),
-        ("/embed_sparse", {"inputs": "a"}, 424, "Backend"),
+        ("/embed_sparse", {"inputs": "a", "model": "encoder"}, 424, "Backend"),
+        ("/embed_sparse", {"inputs": ""}, 400, "Empty"),
         ("/rerank", {"query": "a", "texts": ["b"], "model": "encoder"}, 424, "Backend"),
         ("/predict", {"inputs": "a", "model": "answers"}, 424, "Backend"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 400, "Empty"),
