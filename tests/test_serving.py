@@ -1,6 +1,8 @@
 """Serving: OpenAI's routes and what every request goes through, over HTTP on a free port of this machine."""
 
 import base64
+import http.client
+import json
 import signal
 import socket
 import threading
@@ -232,6 +234,21 @@ def test_disconnected_clients_do_not_affect_others(server):
     while _metric(server, "te_queue_size") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert _metric(server, "te_queue_size") == 0
+
+
+def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
+    path = tmp_path / "socket"
+    with serving("--model", encoder, "--unix-socket", path) as server:
+        assert server.url == f"unix:{path}"
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(path))
+        connection.request("POST", "/embed", json.dumps({"inputs": TEXTS[:1]}), {"content-type": "application/json"})
+        vectors = json.loads(connection.getresponse().read())
+        connection.close()
+        server.process.terminate()
+        assert server.process.wait(60) == 0 and not path.exists()
+    assert (np.array(vectors, np.float32) == model.embed(TEXTS[:1], normalize=True)).all()
 
 
 def test_keys_protect_every_route_but_health(encoder, tmp_path):

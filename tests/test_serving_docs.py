@@ -62,7 +62,7 @@ def test_curl_examples(server):
     commands = [line for block in examples("sh") for line in block.replace("\\\n", "").splitlines()]
     routes = {re.search(r"localhost:8080(/[\w/]*)", command)[1] for command in commands}
     documented = {path for path, verbs in server.request("/openapi.json")[1]["paths"].items() if "{" not in path}
-    assert documented - routes <= {"/", "/health", "/ready", "/embed_sparse", "/v1/models", "/v2/rerank"}
+    assert documented - routes <= {"/", "/health", "/ready", "/v1/models", "/v2/rerank"}
     for command in commands:
         run = command.replace("localhost:8080", server.url.removeprefix("http://")).replace("curl -s", "curl -sf")
         answer = subprocess.run(run, shell=True, capture_output=True, text=True)
@@ -73,7 +73,7 @@ def test_curl_examples(server):
 def test_python_examples_have_every_route(server):
     documented = {path for path in server.request("/openapi.json")[1]["paths"] if "{" not in path}
     named = set(re.findall(r'(?:ask|get)\("(/[\w/]+)"', TEXT))
-    assert documented - named <= {"/", "/metrics", "/embed_sparse"}  # sparse vectors need another kind of model
+    assert documented - named <= {"/", "/metrics"}
 
 
 @pytest.mark.parametrize("number", range(len(examples("served"))))

@@ -11,6 +11,7 @@ from random_models import our_model
 from served import Server, serving
 
 import bertkit
+from bertkit.checkpoint import SentenceSettings
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
 QUERY, TEXTS = "one two", ["a cat sat", "the dog ran and ran", "blue", "red mat"]
@@ -19,6 +20,8 @@ LONG = " ".join("the cat sat and one dog ran".split() * 12)
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, bertkit.Model]:
+    prompted = our_model("encoder", 5, max_position_embeddings=29)
+    prompted.checkpoint.sentence = SentenceSettings(prompts={"query": "one ", "document": "the "})
     return {
         "encoder": our_model("encoder", 3, max_position_embeddings=29),
         "masks": our_model("masked_lm", 4, max_position_embeddings=29),
@@ -27,6 +30,7 @@ def models() -> dict[str, bertkit.Model]:
         "ranker": model_of(Regression()),
         "tagger": model_of(TokenClassification(("B-animal", "I-animal", "O"))),
         "answers": model_of(QuestionAnswering(no_answer=True)),
+        "prompted": prompted,
     }
 
 
@@ -170,6 +174,30 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
     assert {each.label for each in labels} == {"dog", "cat"}
 
 
+def test_model_names_input_types_and_prompt_names_choose_the_prompt(server, models):
+    def vectors(**body):
+        return np.array(server.post("/embed", {"inputs": TEXTS, **body}), np.float32)
+
+    prompted = models["prompted"]
+    expected = {name: prompted.embed(TEXTS, prompt_name=name, normalize=True) for name in ("query", "document")}
+    assert not np.allclose(expected["query"], expected["document"], atol=1e-3)
+    for name, input_type in (("query", "search_query"), ("document", "passage")):
+        for body in ({"model": f"prompted-{name}"}, {"model": "prompted", "input_type": input_type},
+                     {"model": "prompted", "prompt_name": name}):  # fmt: skip
+            assert (vectors(**body) == expected[name]).all(), body
+    assert (vectors(model="prompted") == prompted.embed(TEXTS, normalize=True)).all()
+
+
+def test_sparse_vectors_are_those_of_the_library(server, models):
+    vectors = server.post("/embed_sparse", {"inputs": TEXTS})
+    expected = models["masks"].embed_sparse(TEXTS).dense()
+    dense = np.zeros_like(expected)
+    for row, weights in zip(dense, vectors, strict=True):
+        for each in weights:
+            row[each["index"]] = each["value"]
+    assert (dense == expected).all() and expected.any(axis=1).all()
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "kind"),
     [
@@ -181,7 +209,8 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
         ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
         ("/embed", {"inputs": "a", "model": "ranker"}, 424, "Backend"),
         ("/embed", {"inputs": "a", "model": "no such"}, 404, "Validation"),
-        ("/embed_sparse", {"inputs": "a"}, 424, "Backend"),
+        ("/embed_sparse", {"inputs": "a", "model": "encoder"}, 424, "Backend"),
+        ("/embed_sparse", {"inputs": ""}, 400, "Empty"),
         ("/rerank", {"query": "a", "texts": ["b"], "model": "encoder"}, 424, "Backend"),
         ("/predict", {"inputs": "a", "model": "answers"}, 424, "Backend"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 400, "Empty"),

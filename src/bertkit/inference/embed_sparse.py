@@ -15,6 +15,7 @@ from tqdm import tqdm
 from bertkit.batch import Batch
 from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
+from bertkit.inference.embed import EmbedReport
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
@@ -64,6 +65,7 @@ def embed_sparse(
     *,
     as_queries: bool = False,
     on_long: OnLong = "truncate",
+    report: EmbedReport | None = None,
 ) -> SparseVectors:
     """Sparse vectors of texts; as `Model.embed_sparse`.
 
@@ -75,7 +77,7 @@ def embed_sparse(
         raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
     if isinstance(texts, str):
         raise UsageError("texts is a str: expected several, such as [text]")
-    texts, num_cut, num_tokens_cut = list(texts), 0, 0
+    texts, cut = list(texts), EmbedReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
     longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
     with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
@@ -84,8 +86,10 @@ def embed_sparse(
             encodings = runner.tokenizer.encode_batch(
                 chunk, max_length=longest, on_long=on_long, first_index=start, with_offsets=False
             )
-            num_cut += encodings.num_texts_cut
-            num_tokens_cut += int(encodings.num_tokens_cut.sum())
+            cut.num_texts += len(chunk)
+            cut.num_tokens += len(encodings.input_ids)
+            cut.num_texts_cut += encodings.num_texts_cut
+            cut.num_tokens_cut += int(encodings.num_tokens_cut.sum())
 
             def forward(batch: Batch, indices: np.ndarray) -> Tensor:
                 logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
@@ -98,7 +102,9 @@ def embed_sparse(
             ids.append(columns.astype(np.int32))
             weights.append(rows[row_of, columns])
             progress.update(len(chunk))
-    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to encode them in full", stacklevel=4)
+    if report is None:
+        remedy = "shorten them to encode them in full"
+        warn_of_truncation(len(texts), cut.num_texts_cut, cut.num_tokens_cut, remedy, stacklevel=4)
     return SparseVectors(
         np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
     )

@@ -164,10 +164,16 @@ class Model:
         return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_sparse(
-        self, texts: Iterable[str], *, as_queries: bool = False, on_long: OnLong = "truncate"
+        self,
+        texts: Iterable[str],
+        *,
+        as_queries: bool = False,
+        on_long: OnLong = "truncate",
+        report: EmbedReport | None = None,
     ) -> inference.SparseVectors:
         """Learned sparse vectors (SPLADE): a weight of at least 0 for each vocabulary entry, from the masked LM head,
-        or with ``as_queries`` from the query table of an inference-free model.
+        or with ``as_queries`` from the query table of an inference-free model. Without a report, texts that were cut
+        raise a TruncationWarning.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
@@ -175,7 +181,8 @@ class Model:
         """
         self.require_trained("masked_lm")
         sparse = self.checkpoint.sparse
-        return inference.embed_sparse(self._runner, sparse, texts, as_queries=as_queries, on_long=on_long)
+        options: Any = {"as_queries": as_queries, "on_long": on_long, "report": report}
+        return inference.embed_sparse(self._runner, sparse, texts, **options)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.

@@ -110,6 +110,38 @@ def token_vectors(
     return np.split(rows, ends[:-1])
 
 
+def sparse_vectors(
+    served: ServedModel,
+    texts: Sequence[str],
+    ticket: Ticket,
+    *,
+    as_queries: bool,
+    prompt_name: str | None = None,
+    on_long: OnLong = "truncate",
+) -> list[list[dict[str, Any]]]:
+    """Index and value of each nonzero weight of each text.
+
+    Raises:
+        BertkitError: a text that is too long under ``on_long="error"``.
+        ComputationFailed: a weight is not finite.
+    """
+    if on_long == "error":
+        refuse_endless(served, texts, ticket)
+    prompt, report = served.prompts.get(prompt_name or "", ""), EmbedReport()
+    vectors = served.model.embed_sparse(
+        [prompt + text for text in texts], as_queries=as_queries, on_long=on_long, report=report
+    )
+    ticket.num_inputs_cut += report.num_texts_cut
+    ticket.num_tokens_cut += report.num_tokens_cut
+    if not np.isfinite(vectors.weights).all():
+        raise ComputationFailed("Backend error: a weight is not finite")
+    ids, weights = (np.split(values, vectors.starts[1:-1]) for values in (vectors.token_ids, vectors.weights))
+    return [
+        [{"index": index, "value": value} for index, value in zip(*(part.tolist() for part in parts), strict=True)]
+        for parts in zip(ids, weights, strict=True)
+    ]
+
+
 def refuse_endless(served: Served, texts: Sequence[str], ticket: Ticket) -> None:
     """Reject texts that are too long by their number of characters, before tokenization."""
     most = served.max_length * 250

@@ -8,10 +8,18 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from bertkit.serving.bodies import ModelBody, PromptBody
-from bertkit.serving.embedding import Input, embed, inputs_of, refuse_endless, text_of_ids, token_vectors
+from bertkit.serving.embedding import (
+    Input,
+    embed,
+    inputs_of,
+    refuse_endless,
+    sparse_vectors,
+    text_of_ids,
+    token_vectors,
+)
 from bertkit.serving.json_route import Body, JsonRoute
-from bertkit.serving.refusals import EmptyInput, WrongModelKind
-from bertkit.serving.served_models import FEATURES, Served, ServedModel, role_of
+from bertkit.serving.refusals import EmptyInput
+from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 
@@ -98,9 +106,23 @@ def embedding_routes(service: Service) -> APIRouter:
         return await service.answer(request, _sizes(inputs), work, verb="embed")
 
     @router.post("/embed_sparse")
-    async def embed_sparse(body: InputsBody) -> Response:
-        """Always refused: no model that is served has sparse vectors."""
-        raise WrongModelKind("Backend error: model is not a sparse embedding (SPLADE) model")
+    async def embed_sparse(body: InputsBody, request: Request) -> Response:
+        """Learned sparse vectors (SPLADE) of a masked language model: index and value of each nonzero weight."""
+        served, named_role = service.models.choose(body.model, [FILL_MASK], "a sparse embedding (SPLADE)")
+        role = role_of(body.input_type) or named_role
+        prompt_name, inputs, on_long = served.prompt_of(role, body.prompt_name), inputs_of(body.inputs), body.policy
+
+        def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
+            return sparse_vectors(
+                served,
+                _texts(served, inputs),
+                ticket,
+                as_queries=role == QUERY,
+                prompt_name=prompt_name,
+                on_long=on_long,
+            )
+
+        return await service.answer(request, _sizes(inputs), work, verb="embed")
 
     @router.post("/similarity")
     async def similarity(body: SimilarityBody, request: Request) -> Response:
