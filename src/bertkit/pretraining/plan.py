@@ -108,7 +108,10 @@ def plan(
         share * batch_size * trial.tokens_per_sequence / per_step / trial.tokens_per_second
         for share, trial in zip(shares, trials, strict=True)
     )
-    judged = _EVALUATIONS * HELD_OUT_SEQUENCES * first.tokens_per_sequence * _FORWARD_SHARE / rate  # seconds, at most
+    num_evaluations = min(_EVALUATIONS, training.num_steps or _EVALUATIONS)
+    judged = (
+        num_evaluations * HELD_OUT_SEQUENCES * first.tokens_per_sequence * _FORWARD_SHARE / rate
+    )  # seconds, at most
     if training.num_steps is not None:
         num_steps, total = training.num_steps, training.num_steps * per_step / rate + judged
     else:
