@@ -135,7 +135,6 @@ class Runs(LongRuns):
 
     def __init__(self, out: Path, scale: float, threads: int) -> None:
         super().__init__("default-settings", out, scale, threads)
-        self._read = cache(lambda name: DATA[name].read(DATA[name]))
         self.runs = {run.name: run for run in all_runs()}
 
     def names(self) -> list[str]:
@@ -157,16 +156,9 @@ class Runs(LongRuns):
     def perform(self, name: str) -> dict[str, Any]:
         """Fine-tune or fit the head alone, and score predictions of the test examples."""
         one = self.runs[name]
-        task, (train, test) = DATA[one.data], self._read(one.data)
-        test = texts.shuffled(test)[: round(MAX_TEST * self.scale)]
-        draw = np.random.default_rng(one.seed).permutation(len(train))[: round(one.size * self.scale)]
-        train = [train[index] for index in draw.tolist()]
-        kind: Any = task_kind(task.settings.kind)
-        while unusable := {id(example) for example, _ in kind.unusable_examples(train)}:
-            train = [example for example in train if id(example) not in unusable]
-        if kind is SequenceClassification:
-            labels = {example.label for example in train}
-            test = [example for example in test if example.label in labels]
+        task, kind = DATA[one.data], task_kind(DATA[one.data].settings.kind)
+        sizes = round(one.size * self.scale), round(MAX_TEST * self.scale)
+        train, test = draw_examples(one.data, one.seed, *sizes)
         start = time.perf_counter()
         if one.settings == TF_IDF:
             predictions = _by_tf_idf(kind.of_examples(train, {}), train, test)
@@ -206,6 +198,23 @@ class Runs(LongRuns):
     def _settings(self, run: Run) -> FinetuningSettings:
         given = {"max_length": 128, "precision": "bfloat16", "seed": run.seed, **SETTINGS[run.settings]}
         return FinetuningSettings(**given).completed(default_settings(384, -(-round(run.size * self.scale) // 32)))
+
+
+_read = cache(lambda name: DATA[name].read(DATA[name]))
+
+
+def draw_examples(name: str, seed: int, num_train: int, num_test: int) -> tuple[Examples, Examples]:
+    """Training rows of a data set drawn at random, without labels that have too few, and test rows of their labels."""
+    train, test = _read(name)
+    kind: Any = task_kind(DATA[name].settings.kind)
+    test = texts.shuffled(test)[:num_test]
+    train = [train[index] for index in np.random.default_rng(seed).permutation(len(train))[:num_train].tolist()]
+    while unusable := {id(example) for example, _ in kind.unusable_examples(train)}:
+        train = [example for example in train if id(example) not in unusable]
+    if kind is SequenceClassification:
+        labels = {example.label for example in train}
+        test = [example for example in test if example.label in labels]
+    return train, test
 
 
 def _folder(run: Run) -> Path:

@@ -13,15 +13,12 @@ import statistics
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import report
-import texts
 import torch
-from default_settings import DATA, MAX_TEST
+from default_settings import DATA, MAX_TEST, draw_examples
 from finetune_tasks import score
 from finetuners.bertkit import plain
 from long_runs import LongRuns, add_options
@@ -29,7 +26,6 @@ from models import MINILM, published_folder
 
 from bertkit import load
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
-from bertkit.tasks import SequenceClassification, task_kind
 
 MINUTES, SIZES, SEEDS = (1, 5, 20), (300, 1_000, 3_000), (0, 1, 2)
 NAMES = ("banking77", "sst2", "tweets", "mrpc")
@@ -69,7 +65,6 @@ class Runs(LongRuns):
 
     def __init__(self, out: Path, scale: float, threads: int) -> None:
         super().__init__("minutes", out, scale, threads)
-        self._read = cache(lambda name: DATA[name].read(DATA[name]))
         order = itertools.product(SEEDS, MINUTES, SIZES, NAMES)
         runs = [Run(data, size, minutes, seed) for seed, minutes, size, data in order]
         self.runs = {run.name: run for run in runs}
@@ -87,21 +82,14 @@ class Runs(LongRuns):
     def perform(self, name: str) -> dict[str, Any]:
         """Find the best model within the minutes; its score and that of frozen features on the test examples."""
         one = self.runs[name]
-        task, (train, test) = DATA[one.data], self._read(one.data)
-        draw = np.random.default_rng(one.seed).permutation(len(train))[: one.size]
-        train, test = [train[index] for index in draw.tolist()], texts.shuffled(test)[:MAX_TEST]
-        kind: Any = task_kind(task.settings.kind)
-        while unusable := {id(example) for example, _ in kind.unusable_examples(train)}:
-            train = [example for example in train if id(example) not in unusable]
-        if kind is SequenceClassification:
-            labels = {example.label for example in train}
-            test = [example for example in test if example.label in labels]
+        task = DATA[one.data]
+        train, test = draw_examples(one.data, one.seed, one.size, MAX_TEST)
         settings = FinetuningSettings(
             max_length=128, precision="bfloat16", seed=one.seed, minutes=one.minutes * self.scale
         )
         with tempfile.TemporaryDirectory() as folder:
             run = Finetuning(
-                Path(folder) / "model", published_folder(MINILM), kind.name, settings, {}, device="cpu",
+                Path(folder) / "model", published_folder(MINILM), task.settings.kind, settings, {}, device="cpu",
                 log_line=lambda line: None, resumable=False,
             )  # fmt: skip
             frozen = run.frozen(train, test).predictions

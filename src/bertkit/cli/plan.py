@@ -55,8 +55,6 @@ def command(
     """
     from bertkit.pretraining import Inputs, plan, read_recipe, with_length
 
-    if minutes is not None and steps is not None:
-        raise UsageError("--minutes and --steps both set the length of the run: give one")
     if not 1 <= seconds < float("inf"):
         raise UsageError(f"--seconds {seconds:g}: expected at least 1")
     changes = set or ()

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
-from bertkit.errors import NonFiniteError, UsageError
+from bertkit.errors import NonFiniteError
 
 
 def command(
@@ -72,8 +72,6 @@ def command(
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
     from bertkit.training import Ranks, checkpoints, stop_signals
 
-    if minutes is not None and steps is not None:
-        raise UsageError("--minutes and --steps both set the length of the run: give one")
     changes = set or ()
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)

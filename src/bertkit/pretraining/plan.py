@@ -147,7 +147,7 @@ def _write_sample(inputs: Inputs, recipe: Recipe, path: Path) -> tuple[int, bool
         The number of characters of the corpus, and True if the sample is the whole of it.
     """
     draw = np.random.default_rng(recipe.training.seed)
-    kept: list[tuple[float, str]] = []  # blocks with their random numbers, of which the lowest are kept
+    kept: list[tuple[float, str]] = []  # blocks with random numbers; the lowest stay
     num_characters = num_kept = 0
     for block in _blocks(inputs, recipe):
         kept.append((float(draw.random()), block))

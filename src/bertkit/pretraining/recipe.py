@@ -142,6 +142,8 @@ def with_length(
     Intervals of evaluations and checkpoints that do not suit that length become a fixed number per run, unless
     ``changes``, with which the recipe was read, sets them.
     """
+    if num_steps is not None and minutes is not None:
+        raise UsageError("--minutes and --steps both set the length of the run: give one")
     if num_steps is None and minutes is None:
         return recipe
     before, unsuited = recipe.training, {}
