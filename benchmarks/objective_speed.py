@@ -17,7 +17,7 @@ import report
 import torch
 
 from bertkit.architectures import Network, initialize
-from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, initialize_encoder_decoder
 from bertkit.comparison import Predictor
 from bertkit.generation.generator import batch_of_ids
 from bertkit.transformer import BertConfig, TransformerConfig
@@ -48,6 +48,8 @@ def cases(width: int) -> dict[str, tuple[Any, float]]:
     pair = EncoderDecoder(EncoderDecoderConfig(*stacks, 1, 2, 0, True))
     for network in (bert, causal):
         initialize(network, config, 0)
+    initialize_encoder_decoder(pair, 0)
+    for network in (bert, causal, pair):
         network.train()
     masked = torch.from_numpy(np.sort(draw.choice(TOKENS, TOKENS * 15 // 100, replace=False)))
     inside = torch.from_numpy(np.concatenate([np.arange(1, LENGTH) + first for first in range(0, TOKENS, LENGTH)]))

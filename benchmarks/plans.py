@@ -47,10 +47,15 @@ def compare(recipe: Recipe, inputs: Inputs) -> dict:
             "num_steps": run.state.step,
             "hours": run.state.seconds / 3_600,
             "tokens_per_second": run.state.num_tokens / run.state.seconds,
-            "checkpoint_bytes": sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()),
-            "shard_bytes": sum(path.stat().st_size for path in (run.run / "shard").rglob("*") if path.is_file()),
+            "checkpoint_bytes": _size(saved),
+            "shard_bytes": _size(run.run / "shard"),
         }
     return {"planned": planned.facts(), "measured": measured}
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files of a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def describe(results: dict) -> list[str]:

@@ -9,7 +9,6 @@ change them. Needs ../shared/data.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -49,15 +48,8 @@ def pairs() -> list[TextSet]:
 
 
 def collections() -> dict[str, Collection]:
-    passages, questions, judgments = {}, {}, {}
-    for article in json.loads((DATA / "xquad" / "xquad.en.json").read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            name = f"p{len(passages)}"
-            passages[name] = paragraph["context"]
-            for question in paragraph["qas"]:
-                questions[question["id"]], judgments[question["id"]] = question["question"], {name: 1}
-    return {"cranfield": read_collection(DATA / "cranfield" / "beir_like"),
-            "xquad": Collection(questions, passages, judgments)}  # fmt: skip
+    files = {"cranfield": "cranfield/beir_like", "xquad": "xquad/xquad.en.json"}
+    return {name: read_collection(DATA / file) for name, file in files.items()}
 
 
 def main() -> None:

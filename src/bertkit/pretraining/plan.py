@@ -28,13 +28,12 @@ from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.run import HELD_OUT_SEQUENCES, Inputs, Pretraining
 from bertkit.pretraining.text import check_texts
 from bertkit.tokenizer import Tokenizer
-from bertkit.training import checkpoints
+from bertkit.training import EVALUATIONS, checkpoints
 
 _SAMPLE_CHARACTERS, _BLOCK_CHARACTERS = 2_000_000, 10_000
 _TOKENS_PER_STEP, _FEWEST_STEPS = 8_192, 2  # of the trial
 _NEVER = 1_000_000_000  # steps
 _NUM_BATCHES = 20  # batches whose lengths are counted
-_EVALUATIONS = 20  # in a run (docs/pretraining.md)
 _FORWARD_SHARE = 1 / 3  # of a training step: the backward pass computes two products for each of the forward pass
 
 
@@ -108,16 +107,19 @@ def plan(
         share * batch_size * trial.tokens_per_sequence / per_step / trial.tokens_per_second
         for share, trial in zip(shares, trials, strict=True)
     )
-    num_evaluations = min(_EVALUATIONS, training.num_steps or _EVALUATIONS)
-    judged = (
-        num_evaluations * HELD_OUT_SEQUENCES * first.tokens_per_sequence * _FORWARD_SHARE / rate
-    )  # seconds, at most
+    seconds_per_step = per_step / rate
+    seconds_to_evaluate = HELD_OUT_SEQUENCES * first.tokens_per_sequence * _FORWARD_SHARE / rate  # at most
+    if training.evaluate_every is not None:
+        seconds_per_step += seconds_to_evaluate / training.evaluate_every
+        evaluating = 0.0
+    else:
+        evaluating = min(EVALUATIONS, training.num_steps or EVALUATIONS) * seconds_to_evaluate
     if training.num_steps is not None:
-        num_steps, total = training.num_steps, training.num_steps * per_step / rate + judged
+        num_steps, total = training.num_steps, training.num_steps * seconds_per_step + evaluating
     else:
         assert training.minutes is not None
         total = 60 * training.minutes
-        num_steps = round(max(0.0, total - judged) * rate / per_step)
+        num_steps = round(max(0.0, total - evaluating) / seconds_per_step)
     num_tokens = num_characters * first.tokens_per_character
     num_parameters = first.num_parameters
     if network is not None and inputs.vocabulary is None and not is_whole:  # a sample has fewer words

@@ -21,9 +21,10 @@ from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
 from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints
-from bertkit.training.trainer import Feed, Trainer
+from bertkit.training.trainer import EVALUATIONS, Feed, Trainer
 
 __all__ = [
+    "EVALUATIONS",
     "OPTIMIZERS",
     "SCHEDULES",
     "AdamW2018",

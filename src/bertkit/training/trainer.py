@@ -40,7 +40,8 @@ from bertkit.training.state import (
     save_state,
 )
 
-_EVALUATIONS, _SAVES = 20, 10  # per run, by default
+EVALUATIONS, _SAVES = 20, 10
+"""Evaluations, and checkpoints, of a run without such settings."""
 _LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and minimum number of lines in a shorter run
 
 
@@ -216,7 +217,7 @@ class Trainer:
         if state.step % self._log_every(progress) == 0 or progress >= 1:
             self._log_metrics(bar)
         improved = False
-        if self._is_due(settings.evaluate_every, _EVALUATIONS, before, progress):
+        if self._is_due(settings.evaluate_every, EVALUATIONS, before, progress):
             improved = self._evaluate()
         if improved or self._is_due(settings.save_every, _SAVES, before, progress):
             self._save()
