@@ -363,9 +363,12 @@ def test_config_that_cannot_be_honored(folder: Path, change: dict, message: str)
 
 def test_absurd_number_of_layers_raises_before_building(folder: Path) -> None:
     edit_json(folder / "config.json", num_hidden_layers=10_000)
-    start = time.process_time()
-    refused(folder, "layer")
-    assert time.process_time() - start < 1
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        refused(folder, "layer")
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 1
 
 
 def test_unknown_config_key_raises_unless_ignored(folder: Path) -> None:

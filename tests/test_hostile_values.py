@@ -3,6 +3,7 @@
 A sample of the replacements in `make test`; all of them, some tens of thousands, in `make test-slow`.
 """
 
+import contextlib
 import copy
 import json
 import random
@@ -176,20 +177,24 @@ class Attack:
         ]
 
     def run(self, path: Path, key_path: tuple[Any, ...], value: int) -> str | None:
-        """The fault, or None if the model works or a BertkitError is raised within a second."""
+        """The fault, or None if the model works or a BertkitError is raised within a second.
+
+        A case that takes longer is run again: threads of a library that wait for a busy core use processor time too.
+        """
         before = path.read_bytes()
         path.write_text(json.dumps(replaced(self.contents[path], key_path, HOSTILE[value])))
-        start = time.process_time()
+        seconds = []
         try:
-            use(bertkit.load(self.folder), self.name)
-        except BertkitError:
-            pass
+            while not seconds or (seconds[-1] > 1 and len(seconds) < 3):
+                start = time.process_time()
+                with contextlib.suppress(BertkitError):
+                    use(bertkit.load(self.folder), self.name)
+                seconds.append(time.process_time() - start)
         except BaseException as error:
             return f"{type(error).__name__}: {error!s:.200}"
         finally:
             path.write_bytes(before)
-        seconds = time.process_time() - start
-        return f"took {seconds:.1f} s" if seconds > 1 else None
+        return f"took {min(seconds):.1f} s" if min(seconds) > 1 else None
 
     def failures(self, replacements: list[tuple[Path, tuple[Any, ...], int]]) -> list[str]:
         results = []
