@@ -106,8 +106,8 @@ def describe(results: dict) -> str:
     lines = [
         "# Search quality: words, meaning, both",
         "",
-        f"{results['model']}, {results['metric']} with 95 % bootstrap intervals over queries. Hybrid: reciprocal rank "
-        f"fusion of the two others. {results['date']}.",
+        f"{results['model']}, {results['metric']} with 95 % bootstrap intervals over queries. Hybrid: cosine and "
+        f"share of the largest BM25 possible. {results['date']}.",
         "",
         "| collection | documents | queries | lexical (BM25) | dense | hybrid | hybrid less the better alone |",
         "|---|---|---|---|---|---|---|",

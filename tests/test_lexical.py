@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts
-from bertkit.search.fusion import fuse
+from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B
 from bertkit.search.words import stem, words
@@ -74,6 +74,9 @@ def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypat
                 assert results.keys() == reference.keys()
                 for id, score in results.items():
                     assert score == pytest.approx(reference[id], abs=1e-5)
+                with store.snapshot() as snapshot:
+                    bound = index.largest_score(snapshot, query)
+                assert bound > max(results.values()) if results else bound == 0
     with EmbeddedStore.open(folder, LexicalIndex(folder, str.split)) as store:
         assert scores_of(LexicalIndex(folder, str.split), store, "w1 w2") == pytest.approx(
             expected_with_lengths(padded, "w1 w2"), abs=1e-5
@@ -173,13 +176,34 @@ def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_fusion_equals_the_formula_over_the_lists_that_hold_a_row(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rankings = [rng.permutation(30)[: rng.integers(0, 25)] for _ in range(rng.integers(1, 4))]
-    rows, scores = fuse(rankings)
+    rows, scores = fuse_ranks(rankings)
     naive = {
         row: sum(1 / (60 + ranking.tolist().index(row) + 1) for ranking in rankings if row in ranking)
         for row in {row for ranking in rankings for row in ranking.tolist()}
     }
     assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(naive)
     assert (np.diff(scores) <= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fused_scores_equal_the_formula(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cosines, bm25 = rng.uniform(-1, 1, 30), rng.uniform(0, 7, 30)
+    dense, lexical = np.argsort(-cosines)[: rng.integers(1, 30)], np.argsort(-bm25)[: rng.integers(0, 25)]
+    rows, scores = fuse_scores((dense, cosines[dense]), (lexical, bm25[lexical]), 8.0)
+    naive = {
+        row: (cosines[row] if row in dense else cosines[dense[-1]])
+        + (WEIGHT_OF_WORDS * bm25[row] / 8.0 if row in lexical else 0.0)
+        for row in {*dense.tolist(), *lexical.tolist()}
+    }
+    assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(naive)
+    assert (np.diff(scores) <= 0).all()
+
+
+def test_no_rows_are_fused_to_no_rows() -> None:
+    nothing = (np.empty(0, np.int64), np.empty(0))
+    rows, scores = fuse_scores(nothing, nothing, 0.0)
+    assert rows.tolist() == scores.tolist() == [] and rows.dtype == np.int64
 
 
 def test_words_are_the_same_from_many_threads() -> None:

@@ -17,7 +17,7 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
-from bertkit.search.fusion import fuse
+from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
@@ -215,8 +215,9 @@ class Index:
 
         Args:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
-                "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins all
-                rankings by reciprocal rank fusion.
+                "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins the
+                first two by their scores, see `fuse_scores`. With learned sparse vectors, or a model whose vectors are
+                compared by products, the rankings are joined by reciprocal rank fusion.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred.
 
@@ -243,7 +244,13 @@ class Index:
                 raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
             if mode in ("hybrid", "sparse") and sparse is not None:
                 rankings.append(sparse.search(snapshot, query, depth, where))
-            numbers, scores = rankings[0] if mode != "hybrid" else fuse([numbers for numbers, _ in rankings])
+            if mode != "hybrid":
+                numbers, scores = rankings[0]
+            elif sparse is None and self.encoder.identity.similarity == "cosine":
+                dense, lexical = rankings
+                numbers, scores = fuse_scores(dense, lexical, self._tables.largest_score(snapshot, query))
+            else:
+                numbers, scores = fuse_ranks([numbers for numbers, _ in rankings])
             if reranker is not None:
                 records = snapshot.records(numbers[:_DEPTH])
                 scores = reranker.score_pairs(query, [record.text for record in records])

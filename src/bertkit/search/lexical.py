@@ -51,6 +51,11 @@ class LexicalIndex(ImpactIndex):
         for word, number in _word_ids(snapshot.connection, list(counts)).items():
             view.add_bm25(number, counts[word], scores)
 
+    def largest_score(self, snapshot: Snapshot, query: str) -> float:
+        """A bound that no text's BM25 reaches: each word counted infinitely often."""
+        counts = Counter(self._split(query))
+        return sum(counts[word] * weight for word, weight in self.weights(snapshot, query).items())
+
     def weights(self, snapshot: Snapshot, query: str) -> dict[str, float]:
         """The inverse document frequency of each word of a query that is in the store."""
         view = self.view_of(snapshot)
