@@ -198,7 +198,7 @@ def _store(rows: np.ndarray, queries: np.ndarray) -> dict:
             times = [_seconds(store.search, query, identity, K) for query in queries[:20]]
             figures["one_search_s"] = float(np.median(times))
             together = []
-            for _ in range(5):
+            for _ in range(20):
                 threads = [threading.Thread(target=store.search, args=(query, identity, K)) for query in queries[:16]]
                 together.append(_seconds(_run, threads))
             figures["sixteen_searches_s"] = float(np.median(together))

@@ -72,7 +72,7 @@ KINDS = {
 @pytest.mark.parametrize("scan", ["int8", "float32"])
 def test_equals_exact_arithmetic(kind: str, similarity: str, scan: ScanName) -> None:
     for seed, (num_rows, dimensions, num_queries, k) in enumerate(
-        [(1, 1, 1, 1), (17, 3, 2, 5), (1031, 21, 9, 10), (257, 50, 1, 300), (2003, 384, 6, 7)]
+        [(1, 1, 1, 1), (17, 3, 2, 5), (1031, 21, 9, 10), (257, 50, 1, 300), (2003, 384, 6, 7), (1043, 19, 14, 9)]
     ):
         draw = np.random.default_rng([seed, len(kind)])
         rows = KINDS[kind](draw, (num_rows, dimensions)).astype(np.float32)
@@ -89,7 +89,7 @@ def test_equals_exact_arithmetic(kind: str, similarity: str, scan: ScanName) -> 
 @pytest.mark.every_processor
 def test_only_counted_rows_are_compared() -> None:
     draw = np.random.default_rng(1)
-    rows, queries = unit_rows(draw, (3001, 33)), unit_rows(draw, (5, 33))
+    rows, queries = unit_rows(draw, (3001, 33)), unit_rows(draw, (13, 33))
     for share in (0.0, 0.001, 0.1, 0.9):
         for scan in ("int8", "float32"):
             check(queries, rows, 10, "cosine", draw.random(3001) < share, scan)
@@ -159,6 +159,7 @@ def test_room_for_candidates_grows() -> None:
     assert Candidates.empty(1, 3).positions.shape[1] < 5000
     check(np.ones((1, 20)), rows, 3, "cosine")  # every row ties but for its rounding
     check(np.ones((2, 20)), np.ones((5000, 20)), 3, "dot")
+    check(np.ones((13, 20)), np.ones((5001, 20)), 3, "dot")  # two blocks at once
     check(np.ones((2, 20)), np.ones((5000, 20)), 3, "dot", scan="float32")
 
 

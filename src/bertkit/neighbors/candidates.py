@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.compiled import lean_part
-from bertkit.neighbors.int8_tiles import LANES
+from bertkit.neighbors.int8_tiles import LANES, TILE_BLOCKS
 
 _ROOM = 1024  # candidates of a query before they are first pruned
 
@@ -59,7 +59,7 @@ def collected(num_queries: int, k: int, first: int, end: int, step: Callable[[in
 
 @lean_part
 def collect(query, block, one, hits, low, high, numbers, lowest, positions, upper, counts):
-    """Record the rows of a block that reach the threshold. Returns True if the next block may not fit."""
+    """Record the rows of a block that reach the threshold. Returns True if the next blocks may not fit."""
     bits, lane = hits[one], 0
     while bits:
         if bits & 1 and high[one * LANES + lane] >= numbers[query, 3]:
@@ -72,7 +72,7 @@ def collect(query, block, one, hits, low, high, numbers, lowest, positions, uppe
         bits >>= 1
         lane += 1
     room = positions.shape[1]
-    if counts[query] + LANES > room:
+    if counts[query] + TILE_BLOCKS * LANES > room:
         _thin_out(query, numbers[query, 3], positions, upper, counts)
         return counts[query] > room // 2
     return False

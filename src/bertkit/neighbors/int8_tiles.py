@@ -6,6 +6,7 @@ sixteen sums. Rows are stored as value + 128, since one operand of the instructi
 constant is subtracted from the sums of a query at the end. Other processors compute the same sums from 16-bit products.
 """
 
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -35,6 +36,10 @@ WORDS = 1 if BYTE_PRODUCTS else 2
 
 TILE_QUERIES = 4
 """Number of queries processed together per read of a block."""
+
+TILE_BLOCKS = 2 if BYTE_PRODUCTS else 1
+"""Number of blocks processed together with a tile of queries. Two share the loads of the queries: a processor that adds
+two products and loads two operands per cycle is otherwise limited by loads."""
 
 
 def _in_all_lanes(builder: Any, value: Any) -> Any:
@@ -71,24 +76,24 @@ def _add_products(builder: Any, sums: Any, rows: Any, words: list[Any]) -> Any:
     return sums
 
 
-def _tile(num_queries: int, unrolled: int) -> Any:
-    """Generate a function of a block and some queries, with separate sums for each of ``unrolled`` groups of
+def _tile(num_queries: int, unrolled: int, num_blocks: int = 1) -> Any:
+    """Generate a function of consecutive blocks and some queries, with separate sums for each of ``unrolled`` groups of
     dimensions."""
 
     @intrinsic
     def bounds(typing_context, blocks, masks, block, queries, query, numbers, offsets, hits, lower, upper):
-        """Bounds of the products of the rows of a block and some queries.
+        """Bounds of the products of the rows of some blocks and some queries.
 
         Args:
             blocks: (num_all_blocks, block_bytes) uint8: products of bytes, then 3 x 16 float32.
             masks: (num_all_blocks,) uint16, a bit for every row to compare.
-            block: its index.
+            block: index of the first.
             queries: int32, for every tile of queries, group of dimensions and word one number for each query.
             query: the first query, a multiple of the number of queries.
             numbers: (num_all_queries, 4) float32: scale, length of the quantized query, of its error, threshold.
             offsets: (num_all_queries,) int32, constant to subtract from the sums.
-            hits: for each query the bits of rows whose upper bound reaches the threshold, int32.
-            lower, upper: for each query sixteen float32.
+            hits: for each block and query the bits of rows whose upper bound reaches the threshold, int32.
+            lower, upper: for each block and query sixteen float32.
 
         Returns:
             All hits, combined by or.
@@ -109,15 +114,17 @@ def _tile(num_queries: int, unrolled: int) -> Any:
             block_bytes = builder.extract_value(shape, 1)
             groups = builder.udiv(builder.sub(block_bytes, LONG(3 * 64)), LONG(64))
             base, query_base = data(0, ir.IntType(8)), data(3, INT)
-            start = builder.mul(block, block_bytes)
+            starts = [builder.mul(builder.add(block, LONG(b)), block_bytes) for b in range(num_blocks)]
             words_start = builder.mul(builder.mul(query, groups), LONG(WORDS))  # query is a multiple of num_queries
-            # The next block arrives from memory while this one is computed: each tile asks for its share of it.
+            # The next blocks arrive from memory while these are computed: each tile asks for its share of them.
             tile = builder.udiv(query, LONG(num_queries))
             offsets_array = context.make_array(kinds[6])(context, builder, arguments[6])
             num_tiles = builder.udiv(builder.extract_value(offsets_array.shape, 0), LONG(num_queries))
             share = builder.udiv(LONG(64), num_tiles)  # bytes for each group of dimensions
             share = builder.select(builder.icmp_unsigned(">", share, LONG(1)), share, LONG(1))
-            next_start = builder.add(builder.add(start, block_bytes), builder.mul(builder.mul(tile, groups), share))
+            ahead = builder.add(
+                builder.mul(block_bytes, LONG(num_blocks)), builder.mul(builder.mul(tile, groups), share)
+            )
 
             before, loop = builder.block, builder.append_basic_block("groups")
             after = builder.append_basic_block("sums")
@@ -125,60 +132,65 @@ def _tile(num_queries: int, unrolled: int) -> Any:
             builder.position_at_end(loop)
             group = builder.phi(LONG)
             group.add_incoming(LONG(0), before)
-            phis = [builder.phi(INTS) for _ in range(num_queries * unrolled)]
-            sums = list(phis)
+            one_of = list(product(range(unrolled), range(num_blocks), range(num_queries)))
+            phis = {one: builder.phi(INTS) for one in one_of}
+            sums = dict(phis)
             for step in range(unrolled):
                 here = builder.add(group, LONG(step))
-                offset = builder.add(start, builder.mul(here, LONG(64)))
-                rows = load(base, offset, INTS, 4)
+                rows = [load(base, builder.add(start, builder.mul(here, LONG(64))), INTS, 4) for start in starts]
                 if num_queries > 1:
-                    _prefetch(builder, builder.gep(base, [builder.add(next_start, builder.mul(here, share))]))
+                    for start in starts:
+                        there = builder.add(builder.add(start, ahead), builder.mul(here, share))
+                        _prefetch(builder, builder.gep(base, [there]))
                 first = builder.add(words_start, builder.mul(here, LONG(WORDS * num_queries)))
                 for q in range(num_queries):
                     words = [
                         _in_all_lanes(builder, load(query_base, builder.add(first, LONG(w * num_queries + q)), INT, 4))
                         for w in range(WORDS)
                     ]
-                    index = step * num_queries + q
-                    sums[index] = _add_products(builder, sums[index], rows, words)
+                    for b in range(num_blocks):
+                        sums[step, b, q] = _add_products(builder, sums[step, b, q], rows[b], words)
             following = builder.add(group, LONG(unrolled))
             group.add_incoming(following, builder.block)
-            for phi, value in zip(phis, sums, strict=True):
+            for one, phi in phis.items():
                 phi.add_incoming(ir.Constant(INTS, None), before)
-                phi.add_incoming(value, builder.block)
+                phi.add_incoming(sums[one], builder.block)
             builder.cbranch(builder.icmp_signed("<", following, groups), loop, after)
             builder.position_at_end(after)
 
             masks_base, numbers_base, offsets_base = data(1, ir.IntType(16)), data(5, FLOAT), data(6, INT)
             hits_base, lower_base, upper_base = data(7, INT), data(8, FLOAT), data(9, FLOAT)
             any_hit = INT(0)
-            bound_start = builder.add(start, builder.mul(groups, LONG(64)))
-            factors, errors, norms = (
-                load(base, builder.add(bound_start, LONG(64 * part)), FLOATS, 4) for part in range(3)
-            )
-            counted = builder.zext(load(masks_base, block, ir.IntType(16), 2), INT)
-            for q in range(num_queries):
-                number = builder.add(query, LONG(q))
-                row = builder.mul(number, LONG(4))
-                scale, length, error, threshold = (
-                    _in_all_lanes(builder, load(numbers_base, builder.add(row, LONG(part)), FLOAT, 4))
-                    for part in range(4)
+            for b, start in enumerate(starts):
+                bound_start = builder.add(start, builder.mul(groups, LONG(64)))
+                factors, errors, norms = (
+                    load(base, builder.add(bound_start, LONG(64 * part)), FLOATS, 4) for part in range(3)
                 )
-                offset = _in_all_lanes(builder, load(offsets_base, number, INT, 4))
-                total = sums[q]
-                for step in range(1, unrolled):
-                    total = builder.add(total, sums[step * num_queries + q])
-                product = builder.sitofp(builder.sub(total, offset), FLOATS)
-                estimate = builder.fmul(product, builder.fmul(factors, scale))
-                width = builder.fadd(builder.fmul(errors, length), builder.fmul(norms, error))
-                low, high = builder.fsub(estimate, width), builder.fadd(estimate, width)
-                reaching = builder.bitcast(builder.fcmp_ordered(">=", high, threshold), ir.IntType(16))
-                hit = builder.and_(builder.zext(reaching, INT), counted)
-                any_hit = builder.or_(any_hit, hit)
-                builder.store(hit, builder.gep(hits_base, [LONG(q)]), align=4)
-                for vector, target in ((low, lower_base), (high, upper_base)):
-                    pointer = builder.gep(target, [LONG(LANES * q)])
-                    builder.store(vector, builder.bitcast(pointer, FLOATS.as_pointer()), align=4)
+                counted = builder.zext(load(masks_base, builder.add(block, LONG(b)), ir.IntType(16), 2), INT)
+                for q in range(num_queries):
+                    number = builder.add(query, LONG(q))
+                    row = builder.mul(number, LONG(4))
+                    scale, length, error, threshold = (
+                        _in_all_lanes(builder, load(numbers_base, builder.add(row, LONG(part)), FLOAT, 4))
+                        for part in range(4)
+                    )
+                    offset = _in_all_lanes(builder, load(offsets_base, number, INT, 4))
+                    total = sums[0, b, q]
+                    for step in range(1, unrolled):
+                        total = builder.add(total, sums[step, b, q])
+                    estimate = builder.fmul(
+                        builder.sitofp(builder.sub(total, offset), FLOATS), builder.fmul(factors, scale)
+                    )
+                    width = builder.fadd(builder.fmul(errors, length), builder.fmul(norms, error))
+                    low, high = builder.fsub(estimate, width), builder.fadd(estimate, width)
+                    reaching = builder.bitcast(builder.fcmp_ordered(">=", high, threshold), ir.IntType(16))
+                    hit = builder.and_(builder.zext(reaching, INT), counted)
+                    any_hit = builder.or_(any_hit, hit)
+                    one = b * num_queries + q
+                    builder.store(hit, builder.gep(hits_base, [LONG(one)]), align=4)
+                    for vector, target in ((low, lower_base), (high, upper_base)):
+                        pointer = builder.gep(target, [LONG(LANES * one)])
+                        builder.store(vector, builder.bitcast(pointer, FLOATS.as_pointer()), align=4)
             return any_hit
 
         signature = types.int32(blocks, masks, types.intp, queries, types.intp, numbers, offsets, hits, lower, upper)
@@ -188,7 +200,10 @@ def _tile(num_queries: int, unrolled: int) -> Any:
 
 
 bounds_of_one = _tile(1, 4)
-"""One query."""
+"""One block and query."""
 
 bounds_of_tile = _tile(TILE_QUERIES, 2)
-"""TILE_QUERIES queries."""
+"""One block and TILE_QUERIES queries."""
+
+bounds_of_blocks = _tile(TILE_QUERIES, 2, TILE_BLOCKS)
+"""TILE_BLOCKS blocks and TILE_QUERIES queries."""

@@ -159,5 +159,6 @@ class Snapshot:
             if position == len(self._view.numbers) or self._view.numbers[position] != number:
                 raise StoreError(f"record {id!r} has no vector: verify and repair the store")
             vector = np.array(self._view.vectors[position])
-            records.append(Record(id, text, vector, document_id, start, end, json.loads(metadata)))
+            of_record = {} if metadata == "{}" else json.loads(metadata)
+            records.append(Record(id, text, vector, document_id, start, end, of_record))
         return records
