@@ -13,11 +13,13 @@ from random_models import our_model
 from bertkit import EmbedReport, Model
 from bertkit.executor import Executor
 from bertkit.inference import PredictReport
-from bertkit.serving import shared_batches
-from bertkit.serving.queue import Job, Queue
+from bertkit.serving import encoded_jobs
+from bertkit.serving.encoded_jobs import Job
+from bertkit.serving.queue import Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, SharedModel
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Ticket, set_current_ticket
 from bertkit.tasks import TokenClassification
 
@@ -125,10 +127,8 @@ def test_equal_queued_texts_are_computed_once(model):
 
 def test_a_lone_text_is_computed_on_all_cores_and_several_on_one_each(model, monkeypatch):
     batches, used = SharedBatches(ServerSettings()), []
-    computed = shared_batches._compute_parts
-    monkeypatch.setattr(
-        shared_batches, "_compute_parts", lambda batch: used.append(torch.get_num_threads()) or computed(batch)
-    )
+    computed = encoded_jobs._compute
+    monkeypatch.setattr(encoded_jobs, "_compute", lambda batch: used.append(torch.get_num_threads()) or computed(batch))
     shared = SharedModel(model, batches)
     alone = shared.embed(["the cat sat"])
     assert used == [batches.cores.num_threads]

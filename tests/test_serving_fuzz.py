@@ -19,13 +19,14 @@ from test_generation import gpt2, marian
 
 import bertkit
 from bertkit.generation import load_generator
-from bertkit.serving.app import application
+from bertkit.serving.app import Application
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, SharedModel
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
 ALLOWED_NULLS = {"start", "stop", "answer", "seed"}
@@ -60,16 +61,17 @@ class Fuzzed:
         index = bertkit.Index.open(folder / "store", folder / "encoder")
         index.add([bertkit.Document("a", "The cat sat on the mat.")])
         self.service = Service(ServedModels(served, index.with_encoder(served[0].model)), batches, Metrics())
-        app = application(self.service)
+        app = Application(self.service)
         self.app = Guard(app, self.service, local_only=False)
-        document = app.openapi()
+        self.of_fastapi = Guard(app.fastapi, self.service, local_only=False)
+        document = app.fastapi.openapi()
         self.routes = [path for path, verbs in document["paths"].items() if "post" in verbs and "{" not in path]
         self.routes += [f"/models/{one.name}" for one in served]
         self.fields = sorted(
             {name for one in document["components"]["schemas"].values() for name in one.get("properties", {})}
         )
 
-    async def ask(self, path: str, body: bytes) -> tuple[int, bytes]:
+    async def ask(self, path: str, body: bytes, *, of_fastapi: bool = False) -> tuple[int, bytes]:
         """Status and body of an answer."""
         sent: list[dict[str, Any]] = []
         received = [{"type": "http.request", "body": body, "more_body": False}]
@@ -89,7 +91,7 @@ class Fuzzed:
             "headers": [(b"content-type", b"application/json")],
         }  # fmt: skip
         try:
-            await self.app(scope, receive, send)
+            await (self.of_fastapi if of_fastapi else self.app)(scope, receive, send)
         except Exception:  # Starlette sends a 500, and raises for the server's log
             assert sent, (path, body[:300])
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
@@ -178,6 +180,21 @@ def test_random_bodies(fuzzed: Fuzzed) -> None:
     assert statuses[200] > 40 and statuses[422] > 40, statuses
 
 
+def test_bodies_are_checked_as_by_fastapi(fuzzed: Fuzzed) -> None:
+    async def compare() -> Counter[int]:
+        draw, statuses = random.Random(3), Counter()
+        for _ in range(300):
+            path, body = draw.choice(fuzzed.routes), random_body(draw, fuzzed.fields)
+            status, answer = await fuzzed.ask(path, body)
+            expected, expected_answer = await fuzzed.ask(path, body, of_fastapi=True)
+            assert status == expected and (status == 200 or answer == expected_answer), (path, body[:500], answer)
+            statuses[status] += 1
+        return statuses
+
+    statuses = asyncio.run(compare())
+    assert statuses[200] > 20 and statuses[400] > 20 and statuses[422] > 20, statuses
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
 def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
@@ -188,7 +205,7 @@ def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
 def test_a_body_that_stops_arriving_times_out(fuzzed: Fuzzed) -> None:
     batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.1))
     service = Service(fuzzed.service.models, batches, Metrics())
-    app, parts, sent = Guard(application(service), service, local_only=False), [b'{"inputs"', b': "a'], []
+    app, parts, sent = Guard(Application(service), service, local_only=False), [b'{"inputs"', b': "a'], []
 
     async def receive() -> dict[str, Any]:
         if parts:

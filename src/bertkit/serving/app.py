@@ -14,6 +14,7 @@ from bertkit.serving.guard import FAILURE, refusal_body
 from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.inspect_api import inspect_routes
+from bertkit.serving.json_route import Handler, JsonRoute
 from bertkit.serving.openai_api import openai_routes
 from bertkit.serving.refusals import InvalidRequest, MalformedRequest, Refusal
 from bertkit.serving.rerank_api import rerank_routes
@@ -25,46 +26,57 @@ from bertkit.version import __version__
 _LOG = logging.getLogger("bertkit.serving")
 
 
-def application(service: Service) -> FastAPI:
-    """A FastAPI application with all routes; its OpenAPI document is at /openapi.json."""
-    app = FastAPI(
-        title="bertkit", version=__version__, docs_url=None, redoc_url=None, separate_input_output_schemas=False
-    )
-    for routes in (
-        health_routes,
-        openai_routes,
-        embedding_routes,
-        rerank_routes,
-        task_routes,
-        generate_routes,
-        search_routes,
-        inspect_routes,
-        hub_routes,
-    ):
-        app.include_router(routes(service))
+class Application:
+    """An ASGI application with all routes: endpoints with a fixed path are called directly, others by FastAPI.
 
-    @app.exception_handler(BertkitError)
-    async def refused(request: Request, error: BertkitError) -> Response:
-        return _answer(request, error if isinstance(error, Refusal) else InvalidRequest(str(error)))
+    FastAPI's routing, middleware and dependencies cost more time on the event loop than the rest of a request.
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _answer(request, _refusal_of(error.errors()))
+    Attributes:
+        fastapi: the same routes in FastAPI; its OpenAPI document is at /openapi.json.
+    """
 
-    @app.exception_handler(HTTPException)
-    async def not_found(request: Request, error: HTTPException) -> Response:
-        refusal = InvalidRequest(f"{request.method} {request.url.path}: {error.detail}")
-        refusal.status = error.status_code
-        return _answer(request, refusal)
+    def __init__(self, service: Service) -> None:
+        self.fastapi = FastAPI(
+            title="bertkit", version=__version__, docs_url=None, redoc_url=None, separate_input_output_schemas=False
+        )
+        self._handlers: dict[tuple[str, str], Handler] = {}
+        for routes in _ROUTES:
+            router = routes(service)
+            self.fastapi.include_router(router)
+            for route in router.routes:
+                if isinstance(route, JsonRoute) and (handler := route.direct_handler()):
+                    self._handlers |= {(method, route.path): handler for method in route.methods or ()}
 
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
-        _LOG.error("a request failed", exc_info=error)
-        refusal = InvalidRequest("internal error: see the log of the server")
-        refusal.status, refusal.kind, refusal.metric = 500, "Backend", "inference"
-        return _answer(request, refusal)
+        async def failed(request: Request, error: Exception) -> Response:
+            return _answer(request, _refusal_of(request, error))
 
-    return app
+        for kind in (BertkitError, RequestValidationError, HTTPException, Exception):
+            self.fastapi.add_exception_handler(kind, failed)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        handle = self._handlers.get((scope.get("method"), scope.get("path")))
+        if handle is None:
+            await self.fastapi(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await handle(request)
+        except Exception as error:
+            response = _answer(request, _refusal_of(request, error))
+        await response(scope, receive, send)
+
+
+_ROUTES = (
+    health_routes,
+    openai_routes,
+    embedding_routes,
+    rerank_routes,
+    task_routes,
+    generate_routes,
+    search_routes,
+    inspect_routes,
+    hub_routes,
+)
 
 
 def _answer(request: Request, refusal: Refusal) -> Response:
@@ -73,7 +85,23 @@ def _answer(request: Request, refusal: Refusal) -> Response:
     return Response(body, status, headers=refusal.headers, media_type="application/json")
 
 
-def _refusal_of(errors: Any) -> Refusal:
+def _refusal_of(request: Request, error: Exception) -> Refusal:
+    """The refusal for an exception; one that is nobody's fault but the server's is logged."""
+    if isinstance(error, RequestValidationError):
+        return _invalid_body(error.errors())
+    if isinstance(error, BertkitError):
+        return error if isinstance(error, Refusal) else InvalidRequest(str(error))
+    if isinstance(error, HTTPException):
+        refusal = InvalidRequest(f"{request.method} {request.url.path}: {error.detail}")
+        refusal.status = error.status_code
+        return refusal
+    _LOG.error("a request failed", exc_info=error)
+    refusal = InvalidRequest("internal error: see the log of the server")
+    refusal.status, refusal.kind, refusal.metric = 500, "Backend", "inference"
+    return refusal
+
+
+def _invalid_body(errors: Any) -> Refusal:
     """The first error of a body in one sentence."""
     first = errors[0]
     if first["type"] == "json_invalid":

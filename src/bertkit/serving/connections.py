@@ -1,9 +1,12 @@
 """HTTP connections with limits on the headers of a request: uvicorn's protocol over httptools."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bertkit.serving.ticket import ON_DISCONNECT
 
 _MOST_HEADER_BYTES = 65_536
 
@@ -43,9 +46,13 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer, and tell the request in progress."""
         self._stop()
         super().connection_lost(exc)
+        if self.cycle is not None and self.cycle.disconnected:
+            on_disconnect: Callable[[], object] | None = self.cycle.scope.get(ON_DISCONNECT)  # type: ignore[assignment]
+            if on_disconnect is not None:
+                on_disconnect()
 
     def _start(self) -> None:
         self._num_header_bytes = 0

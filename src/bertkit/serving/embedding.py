@@ -1,19 +1,24 @@
 """Embedding for requests: checks and counts shared by all routes with vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fastapi import Request, Response
 
-from bertkit.inference import EmbedReport
+from bertkit.inference import EmbedReport, Runner
 from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
 from bertkit.serving.served_models import Served, ServedModel
+from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer.layout import OnLong
 
 TokenIds = list[int]
 Input = str | TokenIds | list[str | TokenIds]
 """A text or the token ids of one, or several: a flat list of ids is one input."""
+
+Vectors = Sequence[np.ndarray] | np.ndarray
 
 
 def inputs_of(given: Input) -> list[str | TokenIds]:
@@ -48,39 +53,97 @@ def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
     )
 
 
-def embed(
-    served: ServedModel,
-    texts: Sequence[str],
-    ticket: Ticket,
-    *,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-    prompt_name: str | None = None,
-    on_long: OnLong = "truncate",
-) -> np.ndarray:
-    """(N, E) float32, finite.
+@dataclass(frozen=True)
+class Embedding:
+    """`Model.embed` with options; see `text_jobs.Verb`."""
+
+    served: ServedModel
+    normalize: bool = True
+    dimensions: int | None = None
+    prompt_name: str | None = None
+    on_long: OnLong = "truncate"
+
+    @property
+    def runner(self) -> Runner:
+        return self.served.model._runner
+
+    @property
+    def most_tokens(self) -> int | None:
+        """See `Verb.most_tokens`."""
+        return None if self.on_long == "window" else self.served.max_length
+
+    def compute(self, items: Sequence[str], ticket: Ticket) -> np.ndarray:
+        """(N, E) float32.
+
+        Raises:
+            BertkitError: an option that the model does not support, or a text that is too long under
+                ``on_long="error"``.
+        """
+        report = EmbedReport()
+        vectors = self.served.model.embed(
+            items,
+            report=report,
+            normalize=self.normalize,
+            dimensions=self.dimensions,
+            prompt_name=self.prompt_name,
+            on_long=self.on_long,
+            progress=False,
+        )
+        ticket.num_inputs_cut += report.num_texts_cut
+        ticket.num_tokens_cut += report.num_tokens_cut
+        return vectors
+
+
+async def embedded(
+    service: Service,
+    request: Request,
+    embedding: Embedding,
+    inputs: Sequence[str | TokenIds],
+    finish: Callable[[Vectors, Ticket], Any] = lambda vectors, ticket: vectors,
+) -> Response:
+    """Answer with vectors, or what ``finish`` makes of them.
 
     Raises:
-        BertkitError: an option that the model does not support, or a text that is too long under ``on_long="error"``.
         ComputationFailed: a vector is not finite.
+        BertkitError: as `Embedding.compute`, or token ids of another tokenizer.
     """
-    if on_long == "error":
-        refuse_endless(served, texts, ticket)
-    report = EmbedReport()
-    vectors = served.model.embed(
-        texts,
-        report=report,
-        normalize=normalize,
-        dimensions=dimensions,
-        prompt_name=prompt_name,
-        on_long=on_long,
-        progress=False,
-    )
-    ticket.num_inputs_cut += report.num_texts_cut
-    ticket.num_tokens_cut += report.num_tokens_cut
+
+    def finish_finite(vectors: Vectors, ticket: Ticket) -> Any:
+        return finish(finite(vectors), ticket)
+
+    served, texts = embedding.served, [one for one in inputs if isinstance(one, str)]
+    if embedding.on_long == "error":
+        refuse_endless(served, texts)
+    if len(texts) == len(inputs):
+        return await service.compute(request, texts, embedding, texts, finish_finite, "embed")
+
+    def work(ticket: Ticket) -> Any:
+        decoded = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
+        return finish_finite(embedding.compute(decoded, ticket), ticket)
+
+    return await service.answer(request, list(map(text_like, inputs)), work, verb="embed")
+
+
+def finite(vectors: Vectors) -> Vectors:
+    """The vectors.
+
+    Raises:
+        ComputationFailed: one of them is not finite.
+    """
     if not np.isfinite(vectors).all():
         raise ComputationFailed("Backend error: a vector is not finite")
     return vectors
+
+
+def cosines(vectors: Vectors, ticket: Ticket) -> np.ndarray:
+    """(N - 1,) cosines of the first normalized vector with the others."""
+    matrix = np.stack(list(vectors))
+    return matrix[1:] @ matrix[0]
+
+
+def text_like(given: str | TokenIds) -> str:
+    """A string with the size of the input, for counting characters."""
+    return given if isinstance(given, str) else " " * len(given)
 
 
 def token_vectors(
@@ -126,7 +189,7 @@ def sparse_vectors(
         ComputationFailed: a weight is not finite.
     """
     if on_long == "error":
-        refuse_endless(served, texts, ticket)
+        refuse_endless(served, texts)
     prompt, report = served.prompts.get(prompt_name or "", ""), EmbedReport()
     vectors = served.model.embed_sparse(
         [prompt + text for text in texts], as_queries=as_queries, on_long=on_long, report=report
@@ -142,7 +205,7 @@ def sparse_vectors(
     ]
 
 
-def refuse_endless(served: Served, texts: Sequence[str], ticket: Ticket) -> None:
+def refuse_endless(served: Served, texts: Sequence[str]) -> None:
     """Reject texts that are too long by their number of characters, before tokenization."""
     most = served.max_length * 250
     if longest := next((len(text) for text in texts if len(text) > most), None):

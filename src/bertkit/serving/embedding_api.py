@@ -9,11 +9,14 @@ from pydantic import Field
 
 from bertkit.serving.bodies import ModelBody, PromptBody
 from bertkit.serving.embedding import (
+    Embedding,
     Input,
-    embed,
+    cosines,
+    embedded,
     inputs_of,
     refuse_endless,
     sparse_vectors,
+    text_like,
     text_of_ids,
     token_vectors,
 )
@@ -79,20 +82,8 @@ def embedding_routes(service: Service) -> APIRouter:
     async def embed_inputs(body: EmbedBody, request: Request) -> Response:
         """One vector for each input."""
         served, prompt_name = chosen(body.model, body)
-        inputs, on_long = inputs_of(body.inputs), body.policy
-
-        def work(ticket: Ticket) -> np.ndarray:
-            return embed(
-                served,
-                _texts(served, inputs),
-                ticket,
-                normalize=body.normalize,
-                dimensions=body.dimensions,
-                prompt_name=prompt_name,
-                on_long=on_long,
-            )
-
-        return await service.answer(request, _sizes(inputs), work, verb="embed")
+        embedding = Embedding(served, body.normalize, body.dimensions, prompt_name, body.policy)
+        return await embedded(service, request, embedding, inputs_of(body.inputs))
 
     @router.post("/embed_all")
     async def embed_all(body: InputsBody, request: Request) -> Response:
@@ -129,15 +120,11 @@ def embedding_routes(service: Service) -> APIRouter:
         """Cosine of a sentence with each of others."""
         parameters = body.parameters or PromptBody()
         served, prompt_name = chosen(body.model, parameters)
-        texts, on_long = [body.inputs.source_sentence, *body.inputs.sentences], parameters.policy
+        texts = [body.inputs.source_sentence, *body.inputs.sentences]
         if not body.inputs.sentences or not all(texts):
             raise EmptyInput("`inputs` cannot be empty")
-
-        def work(ticket: Ticket) -> np.ndarray:
-            vectors = embed(served, texts, ticket, normalize=True, prompt_name=prompt_name, on_long=on_long)
-            return vectors[1:] @ vectors[0]
-
-        return await service.answer(request, texts, work, verb="embed")
+        embedding = Embedding(served, prompt_name=prompt_name, on_long=parameters.policy)
+        return await embedded(service, request, embedding, texts, cosines)
 
     @router.post("/tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
@@ -147,7 +134,7 @@ def embedding_routes(service: Service) -> APIRouter:
         prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
 
         def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
-            refuse_endless(served, texts, ticket)
+            refuse_endless(served, texts)
             return [_tokens(served, prompt + text, body.add_special_tokens) for text in texts]
 
         return await service.answer(request, texts, work)
@@ -172,7 +159,7 @@ def _texts(served: ServedModel, inputs: list[str | list[int]]) -> list[str]:
 
 
 def _sizes(inputs: list[str | list[int]]) -> list[str]:
-    return [one if isinstance(one, str) else " " * len(one) for one in inputs]
+    return list(map(text_like, inputs))
 
 
 def _tokens(served: Served, text: str, with_special: bool) -> list[dict[str, Any]]:

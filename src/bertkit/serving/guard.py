@@ -29,6 +29,8 @@ _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
 _MOST_ID_CHARACTERS = 128
+_LOG_SECONDS, _MOST_LINES = 0.05, 100
+"""Lines of the log that are written together: those of some time, and how many at most."""
 
 
 class Reply(NamedTuple):
@@ -50,6 +52,7 @@ class Guard:
     def __init__(self, app: Any, service: Service, *, local_only: bool) -> None:
         self._app, self._service, self._local_only = app, service, local_only
         self._keys = [key.encode() for key in service.settings.api_keys]
+        self._lines: list[str] = []  # for the log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -125,7 +128,8 @@ class Guard:
         settings, parts, size = self._service.settings, [], 0
         while True:
             try:
-                message = await asyncio.wait_for(receive(), settings.receive_timeout_seconds)
+                async with asyncio.timeout(settings.receive_timeout_seconds):
+                    message = await receive()
             except TimeoutError:
                 reply = _refused("", 408, "the body did not arrive in time", "timeout")
                 return reply._replace(headers=reply.headers | {"connection": "close"}), receive
@@ -169,7 +173,17 @@ class Guard:
             "tokens": ticket.num_tokens,
             "queue_milliseconds": round(1e3 * ticket.queue_seconds, 2),
         }
-        _LOG.info(orjson.dumps(line).decode())
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_LOG_SECONDS, self.write_log)
+        self._lines.append(orjson.dumps(line).decode())
+        if len(self._lines) >= _MOST_LINES:
+            self.write_log()
+
+    def write_log(self) -> None:
+        """Write the lines of the last requests at once: the logger costs more than a line."""
+        if self._lines:
+            _LOG.info("\n".join(self._lines))
+            self._lines.clear()
 
     def _observe(self, ticket: Ticket, seconds: float) -> None:
         metrics = self._service.metrics

@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 
 from fastapi import APIRouter, Response
 
+from bertkit.serving.json_route import JsonRoute
 from bertkit.serving.refusals import Refusal
 from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, Served, ServedModel
 from bertkit.serving.service import Service
@@ -24,7 +25,7 @@ class _NotReady(Refusal):
 
 def health_routes(service: Service) -> APIRouter:
     """The routes, for an app."""
-    router = APIRouter(tags=["server"])
+    router = APIRouter(route_class=JsonRoute, tags=["server"])
     page = (Path(__file__).parent / "playground.html").read_bytes()
 
     @router.get("/")

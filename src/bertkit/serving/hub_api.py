@@ -12,7 +12,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter
 
 from bertkit.inference.zero_shot import InferenceLabels
-from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
+from bertkit.serving.embedding import (
+    Embedding,
+    Input,
+    Vectors,
+    cosines,
+    finite,
+    inputs_of,
+    refuse_endless,
+    text_like,
+    text_of_ids,
+)
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, sigmoid
@@ -115,8 +125,7 @@ def _features(call: _Call) -> Answer:
             raise InvalidRequest("inputs.sentences: expected a list of texts, none of them empty")
 
         def similarity(ticket: Ticket) -> np.ndarray:
-            vectors = embed(served, texts, ticket, normalize=True, prompt_name=prompt_name)
-            return vectors[1:] @ vectors[0]
+            return cosines(finite(Embedding(served, prompt_name=prompt_name).compute(texts, ticket)), ticket)
 
         return texts, similarity
     try:
@@ -127,19 +136,21 @@ def _features(call: _Call) -> Answer:
         raise InvalidRequest("inputs: expected a text or a list of texts") from None
     dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1)
     normalize, truncate = options.get("normalize"), options.get("truncate")
+    embedding = Embedding(
+        served,
+        True if normalize is None else bool(normalize),
+        dimensions,
+        prompt_name,
+        "error" if truncate is False else "truncate",
+    )
 
-    def vectors(ticket: Ticket) -> np.ndarray:
-        return embed(
-            served,
-            [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs],
-            ticket,
-            normalize=True if normalize is None else bool(normalize),
-            dimensions=dimensions,
-            prompt_name=prompt_name,
-            on_long="error" if truncate is False else "truncate",
-        )
+    def vectors(ticket: Ticket) -> Vectors:
+        texts = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
+        if embedding.on_long == "error":
+            refuse_endless(served, texts)
+        return finite(embedding.compute(texts, ticket))
 
-    return [one if isinstance(one, str) else " " * len(one) for one in inputs], vectors
+    return list(map(text_like, inputs)), vectors
 
 
 def _classes(call: _Call) -> Answer:

@@ -3,11 +3,10 @@
 import base64
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
+from bertkit.serving.embedding import Embedding, Input, Vectors, embedded, inputs_of
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import MalformedRequest
 from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, Served, role_of
@@ -48,17 +47,7 @@ def openai_routes(service: Service) -> APIRouter:
                 "model's tokenizer"
             )
 
-        def work(ticket: Ticket) -> dict[str, Any]:
-            texts = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
-            vectors = embed(
-                served,
-                texts,
-                ticket,
-                normalize=True,
-                dimensions=body.dimensions,
-                prompt_name=prompt_name,
-                on_long=body.on_long,
-            )
+        def finish(vectors: Vectors, ticket: Ticket) -> dict[str, Any]:
             return {
                 "object": "list",
                 "data": [
@@ -69,7 +58,8 @@ def openai_routes(service: Service) -> APIRouter:
                 "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
             }
 
-        return await service.answer(request, list(map(_text_of, inputs)), work, verb="embed")
+        embedding = Embedding(served, True, body.dimensions, prompt_name, body.on_long)
+        return await embedded(service, request, embedding, inputs, finish)
 
     router.add_api_route("/embeddings", embeddings, methods=["POST"], include_in_schema=False)
 
@@ -86,12 +76,7 @@ def openai_routes(service: Service) -> APIRouter:
     return router
 
 
-def _text_of(given: str | list[int]) -> str:
-    """A string with the size of the input, for counting characters."""
-    return given if isinstance(given, str) else " " * len(given)
-
-
-def _encoded(vectors: np.ndarray) -> list[str]:
+def _encoded(vectors: Vectors) -> list[str]:
     return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
 
 

@@ -1,22 +1,17 @@
-"""Queue of sequences for the encoder, from which batches are taken.
+"""Queue of sequences and texts for the encoder, from which batches are taken.
 
 Clients take turns of a few tokens, so that many texts of one client do not delay a single text of another. Equal texts
 that wait at the same time are computed once.
 """
 
+import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from torch import Tensor
-
-from bertkit.batch import Batch
 from bertkit.inference import Runner
 from bertkit.serving.ticket import Ticket
-from bertkit.tokenizer import Encodings
 
 _TURN_TOKENS = 64
 """Tokens that a client contributes to a batch per turn; at least one sequence."""
@@ -25,67 +20,58 @@ SHORT_TOKENS = 128
 """Maximum tokens of a short job, which may be computed while all cores work on long batches."""
 
 
-@dataclass(eq=False)
-class Job:
-    """The sequences of one call, and the function to compute."""
+class Queued(ABC):
+    """The sequences or texts of one call, as the queue sees them: items with numbers of tokens."""
 
     runner: Runner
-    encodings: Encodings
-    forward: Callable[[Batch, np.ndarray], Tensor]  # as in `Runner.run`
     ticket: Ticket
-    started: float | None = None  # start time of the first batch with one of its sequences
-    results: list[tuple[np.ndarray, Tensor]] = field(default_factory=list)  # indices of sequences, and their rows
-    error: BaseException | None = None
-    done: Future[None] = field(default_factory=Future)
 
-    def __post_init__(self) -> None:
-        self.bounds: list[int] = self.encodings.cu_seqlens.tolist()
-        self.pending = deque(np.argsort(-self.encodings.seqlens, kind="stable").tolist())
-        self.is_taken = bytearray(len(self.encodings))
-        self.num_missing = len(self.encodings)
-        self.num_tokens_waiting = self.bounds[-1]
+    def __init__(self, ticket: Ticket, lengths: Sequence[int]) -> None:
+        self.ticket, self.lengths = ticket, lengths
+        self.started: float | None = None  # start time of the first batch with one of its items
+        self.error: BaseException | None = None
+        self.pending = deque(sorted(range(len(lengths)), key=lambda index: -lengths[index]))  # the longest first
+        self.is_taken = bytearray(len(lengths))
+        self.num_tokens_waiting = sum(lengths)
+        self._num_missing, self._lock = len(lengths), threading.Lock()
+
+    def have_come(self, num_items: int) -> bool:
+        """Count items with a result, from any thread; True if they were the last ones."""
+        with self._lock:
+            self._num_missing -= num_items
+            return self._num_missing == 0
 
     @property
-    def encoder(self) -> object:
-        return self.runner.encoder
+    @abstractmethod
+    def group(self) -> Hashable:
+        """Equal for calls whose items may share a batch."""
 
-    def key(self, index: int) -> tuple[int, bytes, bytes]:
-        """Equal for sequences with the same hidden states."""
-        tokens = slice(self.bounds[index], self.bounds[index + 1])
-        encodings = self.encodings
-        return id(self.encoder), encodings.input_ids[tokens].tobytes(), encodings.token_type_ids[tokens].tobytes()
+    @property
+    @abstractmethod
+    def is_done(self) -> bool: ...
 
-    def length(self, index: int) -> int:
-        """Number of tokens of a sequence."""
-        return self.bounds[index + 1] - self.bounds[index]
+    @abstractmethod
+    def key(self, index: int) -> Hashable:
+        """Equal for items with the same result, over all calls."""
 
-    def add(self, indices: np.ndarray, rows: Tensor) -> None:
-        """Store the rows of some sequences; the last ones finish the job."""
-        self.results.append((indices, rows))
-        self.num_missing -= len(indices)
-        if not self.num_missing:
-            self._end()
-
+    @abstractmethod
     def fail(self, error: BaseException) -> None:
-        """End the job without a result."""
-        if not self.done.done():
-            self.error = error
-            self._end()
+        """End the call without a result."""
 
-    def _end(self) -> None:
-        with suppress(InvalidStateError):  # ended by two threads at once
-            self.done.set_result(None)
+    @abstractmethod
+    def compute(self, batch: "TakenBatch") -> int:
+        """Compute a batch of calls with the group of this one, and return its number of tokens."""
 
 
 @dataclass
 class TakenBatch:
     """Distinct sequences for one run of an encoder, and the jobs that wait for them."""
 
-    sequences: list[tuple[Job, int]] = field(default_factory=list)
-    waiting: dict[Job, list[tuple[int, int]]] = field(default_factory=dict)  # (index in the job, index in sequences)
+    sequences: list[tuple[Queued, int]] = field(default_factory=list)
+    waiting: dict[Queued, list[tuple[int, int]]] = field(default_factory=dict)  # (index in the job, index in sequences)
     num_tokens: int = 0
 
-    def add(self, twins: list[tuple[Job, int]], num_tokens: int) -> None:
+    def add(self, twins: list[tuple[Queued, int]], num_tokens: int) -> None:
         """Add a sequence, for all jobs that wait for the same one."""
         for job, index in twins:
             self.waiting.setdefault(job, []).append((index, len(self.sequences)))
@@ -97,8 +83,8 @@ class Queue:
     """Jobs of all clients. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # by client; the next to take a turn first
-        self._twins: dict[tuple[int, bytes, bytes], list[tuple[Job, int]]] = {}
+        self._jobs: OrderedDict[Hashable, deque[Queued]] = OrderedDict()  # by client; the next to take a turn first
+        self._twins: dict[Hashable, list[tuple[Queued, int]]] = {}
         self.num_tokens = 0
         self.num_sequences = 0
 
@@ -106,7 +92,7 @@ class Queue:
         """Number of sequences."""
         return self.num_sequences
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Queued) -> None:
         """Add a job after the others of its client."""
         self._jobs.setdefault(job.ticket.client, deque()).append(job)
         for index in job.pending:
@@ -114,7 +100,7 @@ class Queue:
         self.num_tokens += job.num_tokens_waiting
         self.num_sequences += len(job.pending)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: Queued) -> None:
         """Remove the remaining sequences of a job."""
         waiting = [index for index in job.pending if not job.is_taken[index]]
         for key in {job.key(index) for index in waiting}:
@@ -124,14 +110,14 @@ class Queue:
             self._leave(job, index)
         job.pending.clear()
 
-    def take(self, budget: Callable[[Job], int], *, short_only: bool = False) -> TakenBatch:
+    def take(self, budget: Callable[[Queued], int], *, short_only: bool = False) -> TakenBatch:
         """Take sequences for one run of an encoder from the clients in turn; empty if none waits.
 
         Args:
             budget: maximum number of tokens, by the first job; a single sequence may exceed it.
             short_only: skip jobs with more than SHORT_TOKENS.
         """
-        taken, most, encoder = TakenBatch(), 0, None
+        taken, most, group = TakenBatch(), 0, None
         turns = deque(self._jobs)
         while turns:
             client = turns.popleft()
@@ -142,19 +128,17 @@ class Queue:
                 del self._jobs[client]
                 continue
             job = jobs[0]
-            if (encoder is not None and job.encoder is not encoder) or (
-                short_only and job.num_tokens_waiting > SHORT_TOKENS
-            ):
+            if (group is not None and job.group != group) or (short_only and job.num_tokens_waiting > SHORT_TOKENS):
                 continue  # the client keeps its turn for the next batch
-            if encoder is None:
-                encoder, most = job.encoder, budget(job)
+            if group is None:
+                group, most = job.group, budget(job)
             if not self._take_turn(job, taken, most):
                 break
             self._jobs.move_to_end(client)
             turns.append(client)
         return taken
 
-    def _take_turn(self, job: Job, taken: TakenBatch, most: int) -> bool:
+    def _take_turn(self, job: Queued, taken: TakenBatch, most: int) -> bool:
         """Add sequences of a job; False if the batch is full."""
         end = taken.num_tokens + _TURN_TOKENS
         while job.pending:
@@ -162,7 +146,7 @@ class Queue:
             if job.is_taken[index]:
                 job.pending.popleft()
                 continue
-            length = job.length(index)
+            length = job.lengths[index]
             if taken.sequences and taken.num_tokens + length > most:
                 return False
             job.pending.popleft()
@@ -174,8 +158,8 @@ class Queue:
                 break
         return taken.num_tokens < most
 
-    def _leave(self, job: Job, index: int) -> None:
+    def _leave(self, job: Queued, index: int) -> None:
         job.is_taken[index] = True
-        job.num_tokens_waiting -= job.length(index)
-        self.num_tokens -= job.length(index)
+        job.num_tokens_waiting -= job.lengths[index]
+        self.num_tokens -= job.lengths[index]
         self.num_sequences -= 1

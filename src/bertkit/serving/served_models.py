@@ -10,7 +10,7 @@ from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.search.index import Index
 from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
-from bertkit.serving.shared_batches import SharedModel
+from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Tokenizer
 

@@ -20,7 +20,7 @@ from bertkit.errors import BertkitError, UsageError
 from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.search.index import Index
-from bertkit.serving.app import application
+from bertkit.serving.app import Application
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
@@ -34,7 +34,8 @@ from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, SharedModel
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_model import SharedModel
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")
@@ -109,7 +110,8 @@ async def _serve(
     batches = SharedBatches(settings, metrics.count_batch)
     metrics.gauges["te_queue_size"] = lambda: batches.num_waiting
     service = Service(_opened(load, batches), batches, metrics)
-    guarded = Guard(application(service), service, local_only=address.is_local and not settings.api_keys)
+    is_local_only = address.is_local and not settings.api_keys
+    guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
     config = uvicorn.Config(
         guarded, http=LimitedProtocol, lifespan="off", log_config=None, access_log=False,
@@ -154,6 +156,7 @@ async def _serve(
     start(become_ready)
     returning = asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches))
     await server.serve(sockets=[listener])
+    guarded.write_log()
     returning.cancel()
     await asyncio.gather(*tasks)
 

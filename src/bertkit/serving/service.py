@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -14,7 +15,8 @@ from bertkit.serving.refusals import Canceled, EmptyInput, Overloaded, TimedOut,
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
-from bertkit.serving.ticket import Ticket, set_current_ticket
+from bertkit.serving.text_jobs import Answers, Finish, TextJob, Verb
+from bertkit.serving.ticket import ON_DISCONNECT, Ticket, set_current_ticket
 from bertkit.serving.workers import Workers
 
 TICKET = "bertkit.ticket"
@@ -40,6 +42,7 @@ class Service:
         self.is_draining = False
         self._workers = Workers(batches.cores.num_threads)
         self._threads = Executor(_MOST_THREADS)
+        self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
 
     @property
@@ -68,14 +71,8 @@ class Service:
         Raises:
             Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
         """
-        ticket: Ticket = request.scope[TICKET]
-        ticket.num_inputs, ticket.num_characters = len(inputs), sum(map(len, inputs))
-        ticket.verb = verb
-        self._admit(len(inputs))
-        self._num_requests += 1
-        self._num_inputs += len(inputs)
-        blocks = blocks or len(inputs) > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
-        pool = self._threads if blocks else self._workers
+        ticket = self._enter(request, inputs, verb)
+        pool = self._threads if blocks or _is_large(ticket) else self._workers
         future = asyncio.wrap_future(pool.submit(self._work, ticket, work))
         future.add_done_callback(lambda _: self._leave(len(inputs)))
         gone = asyncio.ensure_future(_disconnected(request.receive))
@@ -85,12 +82,54 @@ class Service:
                 return Response(future.result(), media_type="application/json", headers=headers_of(ticket))
             if gone.done():
                 raise Canceled("the client closed the connection")
-            raise TimedOut("the request took longer than its deadline allows", self.batches.seconds_waiting)
+            raise late(self.batches.seconds_waiting)
         finally:
             gone.cancel()
             if not future.done():
                 ticket.cancel()
                 future.add_done_callback(asyncio.Future.exception)  # its result is no longer needed
+
+    async def compute(
+        self, request: Request, inputs: Sequence[str], verb: Verb, items: Sequence[Any], finish: Finish, name: str
+    ) -> Response:
+        """Answer with a verb's results for some items; like `answer`, but few items are computed with those of others.
+
+        Args:
+            items: texts or pairs for the verb.
+            finish: from the results to what is sent as JSON.
+            name: as ``verb`` of `answer`.
+
+        Raises:
+            Refusal: as `answer`.
+        """
+        if _is_large(_counted(request, inputs, name)):
+            work = partial(_computed, verb, items, finish)
+            return await self.answer(request, inputs, work, verb=name)
+        ticket, loop = self._enter(request, inputs, name), asyncio.get_running_loop()
+        if self._answers is None or self._answers.loop is not loop:
+            self._answers = Answers(loop)
+        job, timer = TextJob(verb, items, finish, ticket, self._answers), None
+        try:
+            self.batches.put(job)
+            request.scope[ON_DISCONNECT] = lambda: job.fail(Canceled("the client closed the connection"))
+            timer = loop.call_later(ticket.seconds_left, lambda: job.fail(late(self.batches.seconds_waiting)))
+            body = await job.future
+        finally:
+            request.scope.pop(ON_DISCONNECT, None)
+            self._leave(len(inputs))
+            if timer is not None:
+                timer.cancel()
+            if job.pending:
+                self.batches.remove(job)
+        return Response(body, media_type="application/json", headers=headers_of(ticket))
+
+    def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Ticket:
+        """Admit a request, or raise a Refusal."""
+        ticket = _counted(request, inputs, verb)
+        self._admit(len(inputs))
+        self._num_requests += 1
+        self._num_inputs += len(inputs)
+        return ticket
 
     def _admit(self, num_inputs: int) -> None:
         if not num_inputs:
@@ -114,6 +153,26 @@ class Service:
             return orjson.dumps(work(ticket), option=orjson.OPT_SERIALIZE_NUMPY)
         finally:
             set_current_ticket(None)
+
+
+def late(seconds_waiting: float) -> TimedOut:
+    """The refusal of a request that missed its deadline."""
+    return TimedOut("the request took longer than its deadline allows", seconds_waiting)
+
+
+def _counted(request: Request, inputs: Sequence[str], verb: str) -> Ticket:
+    ticket: Ticket = request.scope[TICKET]
+    ticket.num_inputs, ticket.num_characters, ticket.verb = len(inputs), sum(map(len, inputs)), verb
+    return ticket
+
+
+def _is_large(ticket: Ticket) -> bool:
+    """Whether a request gets its own thread: its texts are tokenized for long."""
+    return ticket.num_inputs > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
+
+
+def _computed(verb: Verb, items: Sequence[Any], finish: Finish, ticket: Ticket) -> Any:
+    return finish(verb.compute(items, ticket), ticket)
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:

@@ -12,27 +12,22 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import collate
 from bertkit.executor import Executor, executor
-from bertkit.inference import Runner
-from bertkit.inference.runner import inferred, rows_in_order
+from bertkit.inference.runner import inferred
 from bertkit.model import Model
-from bertkit.serving.queue import SHORT_TOKENS, Job, Queue, TakenBatch
+from bertkit.serving.encoded_jobs import Job
+from bertkit.serving.queue import SHORT_TOKENS, Queue, Queued, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Ticket, current_ticket
+from bertkit.serving.ticket import Ticket
 from bertkit.serving.workers import wait, yield_to_event_loop
-from bertkit.tokenizer import Encodings
-from bertkit.tokenizer.ragged import ranges
-from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
 
@@ -44,6 +39,10 @@ jobs."""
 
 _LONE_TOKENS = 64
 """Most tokens of a text that is computed on all cores; memory of products grows with them."""
+
+_SHARE_UNDISTURBED = 0.8
+"""Share of the texts that come alone, and stay so until they are computed, above which such a text gets all cores: they
+finish it sooner, but use more processor time for it."""
 
 _SMALL_BATCH_TOKENS = 192
 """Token count that a core may always take, however little waits."""
@@ -67,6 +66,8 @@ class SharedBatches:
         self._num_turns = 0  # in progress
         self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
+        self._num_started = 0  # batches on cores
+        self._share_undisturbed = 1.0  # of texts that came alone: those beside which no other came; a moving average
         self._seconds_per_token = 1e-4  # of all cores together, a moving average
 
     @property
@@ -88,17 +89,13 @@ class SharedBatches:
         """
         ticket = job.ticket
         joined = _join(ticket)
-        with self._lock:
-            self._admit(job.num_tokens_waiting)
-            self._queue.put(job)
         ticket.on_cancel = lambda: job.fail(Canceled("the client closed the connection"))
         if ticket.is_canceled:  # meanwhile
             ticket.on_cancel()
-        self._start_batches()
+        self.put(job)
         in_time = wait(job.done, max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
         if not in_time or job.error is not None:
-            with self._lock:
-                self._queue.remove(job)
+            self.remove(job)
         ended = time.perf_counter()
         began = ended if job.started is None else job.started
         ticket.queue_seconds += began - joined
@@ -108,6 +105,22 @@ class SharedBatches:
         if not in_time:
             raise TimedOut("the request waited for longer than its deadline allows", self.seconds_waiting)
         return job.results
+
+    def put(self, job: Queued) -> None:
+        """Add a call to the queue, and return.
+
+        Raises:
+            Overloaded: the queue is full; nothing was added.
+        """
+        with self._lock:
+            self._admit(job.num_tokens_waiting)
+            self._queue.put(job)
+        self._start_batches()
+
+    def remove(self, job: Queued) -> None:
+        """Remove what is left of a call."""
+        with self._lock:
+            self._queue.remove(job)
 
     def _admit(self, num_tokens: int) -> None:
         waiting = self._queue.num_tokens + self._num_reserved
@@ -184,12 +197,15 @@ class SharedBatches:
             with self._lock:
                 if not len(self._queue):
                     return
-                num_used = 1  # cores
+                num_used, came_alone = 1, 0  # cores; its number if no other text is there
                 if self._num_running < self.cores.num_threads:
                     batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
                     others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
+                    self._num_started += 1
                     if not others and len(batch.sequences) == 1 and batch.num_tokens <= _LONE_TOKENS:
-                        submit, num_used = self._all_cores.submit, self.cores.num_threads
+                        came_alone = self._num_started
+                        if self._share_undisturbed >= _SHARE_UNDISTURBED:
+                            submit, num_used = self._all_cores.submit, self.cores.num_threads
                     self._num_running += num_used
                     self._num_long += batch.num_tokens > _LONG_TOKENS
                 elif self._num_long == self._num_running and not self._is_extra_running:
@@ -200,38 +216,41 @@ class SharedBatches:
                     self._is_extra_running = True
                 else:
                     return
-            submit(self._compute, batch, is_extra, num_used)
+            submit(self._compute, batch, is_extra, num_used, came_alone)
 
-    def _budget(self, job: Job) -> int:
+    def _budget(self, job: Queued) -> int:
         """One core's share of what waits: small batches while little waits, so that what comes next starts soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
         share = max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads))
         return min(most, share) if job.runner.device.type == "cpu" else most
 
-    def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int) -> None:
+    def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int, came_alone: int) -> None:
         if not getattr(_thread, "yields", False):
             _thread.yields = True
             yield_to_event_loop()
-        started = time.perf_counter()
+        started, num_tokens = time.perf_counter(), batch.num_tokens
         for job in batch.waiting:
             if job.started is None:
                 job.started = started
         try:
-            inferred(lambda: _compute_parts(batch))
+            num_tokens = inferred(lambda: next(iter(batch.waiting)).compute(batch))
         except BaseException as error:  # includes panics of foreign libraries: the thread must survive
             for job in batch.waiting:
                 job.fail(error)
         seconds = time.perf_counter() - started
         with self._lock:
             self.num_batches += 1
+            if came_alone:
+                was_undisturbed = came_alone == self._num_started and not len(self._queue)
+                self._share_undisturbed += 0.1 * (was_undisturbed - self._share_undisturbed)
             if is_extra:
                 self._is_extra_running = False
             else:
                 self._num_running -= num_cores
                 self._num_long -= batch.num_tokens > _LONG_TOKENS
-                per_token = seconds / batch.num_tokens * num_cores / self.cores.num_threads
+                per_token = seconds / max(1, num_tokens) * num_cores / self.cores.num_threads
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
-        self._on_batch(len(batch.sequences), batch.num_tokens)
+        self._on_batch(len(batch.sequences), num_tokens)
         self._start_batches()
 
 
@@ -250,151 +269,4 @@ def _join(ticket: Ticket) -> float:
     return joined
 
 
-def _compute_parts(batch: TakenBatch) -> None:
-    """Run the encoder for all sequences of a batch, and each job's ``forward`` for its own."""
-    jobs = [job for job in batch.waiting if not job.done.done()]
-    if not jobs:
-        return  # all of them were canceled
-    if len(batch.waiting) == 1:
-        (job,) = jobs
-        indices = np.array([index for index, _ in batch.waiting[job]])
-        packed = collate(job.encodings.take(indices)).to(job.runner.device)
-        _add_rows(job, packed, indices, None)
-        return
-    first = batch.sequences[0][0]
-    packed = collate([_Sequence(job, index) for job, index in batch.sequences]).to(first.runner.device)
-    shared = _SharedRun(packed)
-    for job in jobs:
-        indices, numbers = np.array(batch.waiting[job]).T
-        shared.choose(numbers)
-        part = collate(job.encodings.take(indices)).to(first.runner.device)
-        _add_rows(job, part, indices, shared)
-
-
-def _add_rows(job: Job, batch: Batch, indices: np.ndarray, shared: "_SharedRun | None") -> None:
-    _thread.shared = shared
-    try:
-        job.add(indices, job.forward(batch, indices))
-    except Exception as error:
-        job.fail(error)
-    finally:
-        _thread.shared = None
-
-
-class _Sequence:
-    """A sequence for `collate`."""
-
-    def __init__(self, job: Job, index: int) -> None:
-        tokens = slice(job.bounds[index], job.bounds[index + 1])
-        self.input_ids, self.token_type_ids = job.encodings.input_ids[tokens], job.encodings.token_type_ids[tokens]
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
-class _SharedRun:
-    """One encoder run over a packed batch; each job reads its own sequences."""
-
-    def __init__(self, packed: Batch) -> None:
-        self._packed = packed
-        self._outputs: dict[tuple[tuple[str, bool], ...], EncoderOutput] = {}
-        self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
-
-    def choose(self, numbers: np.ndarray) -> None:
-        """Choose the sequences of `output`, in order."""
-        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
-        is_run = bool((starts[1:] == ends[:-1]).all())
-        device = self._packed.input_ids.device
-        self._tokens = (
-            slice(int(starts[0]), int(ends[-1]))
-            if is_run
-            else torch.from_numpy(ranges(starts, ends - starts)).to(device)
-        )
-        self._sequences = torch.from_numpy(numbers).to(device)
-
-    def output(self, encoder: PreparedEncoder, **options: bool) -> EncoderOutput:
-        """The encoder's output for the chosen sequences; computed for all sequences at the first call with these
-        options."""
-        key = tuple(sorted(options.items()))
-        if key not in self._outputs:
-            self._outputs[key] = encoder(self._packed, **options)
-        whole, tokens = self._outputs[key], self._tokens
-        return EncoderOutput(
-            whole.last_hidden_state[tokens],
-            None if whole.pooled is None else whole.pooled[self._sequences],
-            None if whole.hidden_states is None else [hidden[tokens] for hidden in whole.hidden_states],
-        )
-
-
 _thread = threading.local()
-
-
-class SharedEncoder:
-    """A prepared encoder that, inside a shared batch, returns each job's part of the shared run."""
-
-    def __init__(self, prepared: PreparedEncoder) -> None:
-        self._prepared = prepared
-
-    def fits(self, encoder: nn.Module) -> bool:
-        """See `PreparedEncoder.fits`."""
-        return self._prepared.fits(encoder)
-
-    def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
-        """See `PreparedEncoder.__call__`."""
-        shared = getattr(_thread, "shared", None)
-        options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled, "first_only": first_only}
-        return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
-
-
-@dataclass(frozen=True)
-class SharedRunner(Runner):
-    """A Runner that uses the shared batches of the process."""
-
-    batches: SharedBatches
-
-    def run(
-        self,
-        encodings: Encodings,
-        forward: Callable[[Batch, np.ndarray], Tensor],
-        *,
-        rows_per_sequence: np.ndarray | None = None,
-        tokens_per_batch: int | None = None,
-        on_batch: Callable[[np.ndarray], object] = lambda indices: None,
-    ) -> Tensor:
-        """As `Runner.run`; the queue decides on the batches."""
-        ticket = current_ticket()
-        ticket.num_tokens += len(encodings.input_ids)
-        results = self.batches.run(Job(self, encodings, forward, ticket))
-        for indices, _ in results:
-            on_batch(indices)
-        return rows_in_order([rows for _, rows in results], [indices for indices, _ in results], rows_per_sequence)
-
-    def one(self, work: Callable[[], Result]) -> Result:
-        """As `Runner.one`, on one core."""
-        future = self.batches.cores.submit(inferred, work)
-        wait(future)
-        return future.result()
-
-
-class SharedModel(Model):
-    """A Model whose methods share batches across threads."""
-
-    def __init__(self, model: Model, batches: SharedBatches) -> None:
-        super().__init__(model.checkpoint, model.precision, model.precision_reason)
-        runner = model._runner
-        encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
-        self._shared = SharedRunner(runner.network, runner.tokenizer, encoder, batches=batches)
-
-    @property
-    def _runner(self) -> Runner:
-        return self._shared
-
-    def last_hidden_states(self, encodings: Encodings) -> np.ndarray:
-        """(T, D) float32: the last hidden state of every token."""
-
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            return self._shared.encoder(batch, with_pooled=False).last_hidden_state.float().cpu()
-
-        return self._shared.run(encodings, forward, rows_per_sequence=encodings.seqlens).numpy()

@@ -5,6 +5,9 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+ON_DISCONNECT = "bertkit.on_disconnect"
+"""Key of a function in the ASGI scope, called when the client closes the connection before its answer."""
+
 
 @dataclass(eq=False)
 class Ticket:

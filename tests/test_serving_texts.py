@@ -1,0 +1,131 @@
+"""Texts of several requests that are tokenized and computed by one call, without a server."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+import pytest
+from random_models import our_model
+
+from bertkit import EmbedReport, Model
+from bertkit.errors import OverLengthError
+from bertkit.serving.embedding import Embedding
+from bertkit.serving.refusals import Overloaded
+from bertkit.serving.served_models import ServedModel
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_model import SharedModel
+from bertkit.serving.text_jobs import Answers, TextJob
+from bertkit.serving.ticket import Ticket
+
+WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return our_model("encoder", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=29)
+
+
+class Requests:
+    """Requests that come while all cores are busy."""
+
+    def __init__(self, model: Model, **settings: int) -> None:
+        self.sizes: list[int] = []  # of batches
+        self.batches = SharedBatches(ServerSettings(**settings), lambda size, tokens: self.sizes.append(size))
+        self.served = ServedModel("m", "float32", SharedModel(model, self.batches))
+        self.answers = Answers(asyncio.get_running_loop())
+        self.jobs: list[TextJob] = []
+        self.batches._num_running = self.batches.cores.num_threads
+
+    def put(self, texts: Sequence[str], finish=lambda vectors, ticket: vectors, **options) -> TextJob:
+        ticket = Ticket(len(self.jobs), deadline=time.perf_counter() + 60)
+        job = TextJob(Embedding(self.served, **options), texts, finish, ticket, self.answers)
+        self.batches.put(job)
+        self.jobs.append(job)
+        return job
+
+    async def results(self, num_computed: int) -> list:
+        """The answers, or exceptions, once the cores are free and so many texts were computed."""
+        self.batches._num_running = 0
+        self.batches._start_batches()
+        done = await asyncio.gather(*(job.future for job in self.jobs), return_exceptions=True)
+        end = time.monotonic() + 10  # batches are counted after their answers
+        while sum(self.sizes) < num_computed and time.monotonic() < end:
+            await asyncio.sleep(0.001)
+        return [orjson.loads(one) if isinstance(one, bytes) else one for one in done]
+
+
+def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
+    draw = np.random.default_rng(1)
+    lists = [[" ".join(draw.choice(WORDS, draw.integers(1, 40))) for _ in range(size)] for size in (1, 3, 1, 2, 7, 1)]
+    every_option = [{}, {"on_long": "window"}, {"dimensions": 7}]
+
+    async def ask():
+        requests = Requests(model)
+        for texts in lists:
+            for options in every_option:
+                requests.put(texts, **options)
+        return await requests.results(3 * sum(map(len, lists))), requests
+
+    answers, requests = asyncio.run(ask())
+    assert len(requests.sizes) <= 2 * len(every_option) + 2 and sum(requests.sizes) == 3 * sum(map(len, lists))
+    expected = [(texts, options) for texts in lists for options in every_option]
+    for answer, job, (texts, options) in zip(answers, requests.jobs, expected, strict=True):
+        report = EmbedReport()
+        assert (np.float32(answer) == model.embed(texts, normalize=True, report=report, **options)).all()
+        ticket = job.ticket
+        assert (ticket.num_tokens, ticket.num_inputs_cut, ticket.num_tokens_cut) == (
+            report.num_tokens, report.num_texts_cut, report.num_tokens_cut,
+        )  # fmt: skip
+        assert ticket.queue_seconds > 0 and ticket.inference_seconds > 0
+
+
+def test_equal_texts_of_equal_options_are_computed_once(model):
+    async def ask():
+        requests = Requests(model)
+        for _ in range(5):
+            requests.put(["a cat", "blue", "a cat"])
+        requests.put(["blue"], normalize=False)
+        return await requests.results(3), requests.sizes
+
+    answers, sizes = asyncio.run(ask())
+    assert sorted(sizes) == [1, 2]
+    assert answers[0] == answers[4] and answers[0][0] == answers[0][2] and answers[5][0] != answers[0][1]
+
+
+def test_an_error_reaches_only_the_request_that_causes_it(model):
+    def broken(vectors, ticket):
+        raise MemoryError("too little")
+
+    async def ask():
+        requests = Requests(model)
+        requests.put(["a cat"], on_long="error")
+        requests.put(["blue", "cat " * 40], on_long="error")
+        requests.put(["the mat"], on_long="error")
+        requests.put(["the mat"], finish=broken, on_long="error")
+        return await requests.results(4), requests
+
+    (first, second, third, fourth), requests = asyncio.run(ask())
+    assert isinstance(second, OverLengthError) and "1" in str(second)
+    assert isinstance(fourth, MemoryError)
+    assert (np.float32(first + third) == model.embed(["a cat", "the mat"], normalize=True)).all()
+    assert requests.batches.num_waiting == 0 and requests.jobs[0].ticket.num_tokens == 4
+
+
+def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
+    async def ask():
+        requests = Requests(model, max_queue_tokens=30)
+        requests.put(["a cat"])
+        canceled = requests.put(["the mat " * 5, "blue"])
+        with pytest.raises(Overloaded):
+            requests.put(["green " * 9])
+        canceled.fail(TimeoutError("late"))
+        requests.batches.remove(canceled)
+        requests.put(["green " * 9])
+        return await requests.results(2), requests
+
+    (first, second, third), requests = asyncio.run(ask())
+    assert isinstance(second, TimeoutError) and sum(requests.sizes) == 2 and requests.batches.num_waiting == 0
+    assert (np.float32(first + third) == model.embed(["a cat", "green " * 9], normalize=True)).all()
