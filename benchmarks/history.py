@@ -83,6 +83,8 @@ class History(LongRuns):
             encoder.save(self._vectors / system, overwrite=True)
             return {"cpu_seconds": seconds, "num_vectors": len(encoder.vectors), "dimensions": encoder.embedding_dim}
         run = getattr(self, f"_{task}")
+        if system in TRAINED and not (self._vectors / system).is_dir():  # trained on another machine
+            self._train(system).save(self._vectors / system)
         (score, low, high), seconds = timed(lambda: run(system))
         return {"score": score, "low": low, "high": high, "cpu_seconds": seconds}
 
@@ -107,8 +109,6 @@ class History(LongRuns):
             return TfidfVectorizer(sublinear_tf=True).fit(fitted_to).transform
         if system == "BERT, frozen":
             return model().embed
-        if not (self._vectors / system).is_dir():  # trained on another machine
-            self._train(system).save(self._vectors / system)
         encoder = StaticEncoder.open(self._vectors / system)
         return lambda texts: encoder.embed(texts, report=EmbedReport())
 

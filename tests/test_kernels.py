@@ -10,6 +10,7 @@ from torch import nn
 from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels import vectors as v
+from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
@@ -256,3 +257,16 @@ def test_linear_kernels(linear, num_rows: int) -> None:
     torch.testing.assert_close(kernel(x, residual=residual), (product + residual).float())
     for name, activation in ACTIVATIONS.items():
         torch.testing.assert_close(kernel(x, activation=name), activation(product).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "relu"])
+def test_activations_regardless_of_position(name: str, dtype: torch.dtype) -> None:
+    values = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([0.0, -0.0, 1e-30, -1e-30, 88.0, -88.0, 1e4, -1e4])])
+    values = values.to(dtype)
+    exact = ACTIVATIONS[name](values.double())
+    results = [apply_activation(values.roll(shift)[None, :], name)[0].roll(-shift) for shift in (0, 1, 7)]
+    assert all(torch.equal(result, results[0]) for result in results)
+    tolerance = 1e-5 if dtype == torch.float32 else 2**-7
+    torch.testing.assert_close(results[0].double(), exact, rtol=tolerance, atol=1e-6)

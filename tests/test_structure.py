@@ -43,6 +43,7 @@ ROOMS = [  # each imports only rooms above it
     "mining",
     "inspection",
     "evidence",
+    "export",
     "search",
     "integrations",
     "reports",

@@ -42,6 +42,7 @@ _HOMES = {
     "Tokenizer": "bertkit.tokenizer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "export_model": "bertkit.export",
     "find_clusters": "bertkit.clusters",
     "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
@@ -85,6 +86,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "collate",
+    "export_model",
     "find_clusters",
     "gather_evidence",
     "load",
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
         TokenClassifier,
     )
     from bertkit.evidence import Evidence, gather_evidence
+    from bertkit.export import export_model
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport, PredictReport
     from bertkit.model import Model, load

@@ -25,6 +25,7 @@ ALBERT = Architecture(
     config=AlbertConfig,
     encoder=AlbertEncoder,
     prepare=PreparedBertEncoder,
+    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "next_sentence": Head(_order, pooler),  # original or swapped order of two texts

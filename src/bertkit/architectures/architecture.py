@@ -74,6 +74,7 @@ class Architecture:
     # weights are drawn again
     num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
     causal_class: str | None = None  # published class of causal language models, if any
+    graph: str | None = None  # kind of its graph in `bertkit.export`; None: it cannot be exported
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 

@@ -19,6 +19,7 @@ BERT = Architecture(
     config=BertConfig,
     encoder=BertEncoder,
     prepare=PreparedBertEncoder,
+    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "next_sentence": Head(lambda config, options: NextSentenceHead(config), pooler),

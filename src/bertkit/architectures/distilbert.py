@@ -55,6 +55,7 @@ DISTILBERT = Architecture(
     config=DistilBertConfig,
     encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
     prepare=PreparedBertEncoder,
+    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "sequence_classification": Head(_sequences, lambda config: "cls"),

@@ -45,6 +45,7 @@ ELECTRA = Architecture(
     config=ElectraConfig,
     encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
     prepare=PreparedBertEncoder,
+    graph="bert",
     heads={
         "replaced_tokens": Head(lambda config, options: ReplacedTokensHead(config), tokens),
         "masked_lm": Head(lambda config, options: MaskedLMHead(config, "gelu"), tokens),

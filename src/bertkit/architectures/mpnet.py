@@ -49,6 +49,7 @@ MPNET = Architecture(
     config=MpnetConfig,
     encoder=RelativeBiasEncoder,
     prepare=PreparedBertEncoder,
+    graph="bert",
     heads=HEADS,
     names=TensorNames(
         prefix="mpnet.",

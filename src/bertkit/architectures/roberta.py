@@ -156,6 +156,7 @@ def _record(model_type: str, class_prefix: str, config: type[RobertaConfig]) -> 
         config=config,
         encoder=BertEncoder,
         prepare=PreparedBertEncoder,
+        graph="bert",
         heads=HEADS,
         names=TensorNames(
             prefix="roberta.",

@@ -41,6 +41,7 @@ COMMANDS = {  # name -> (file, summary)
     "mine": ("mine", "Find hard negatives for training a sentence encoder."),
     "evaluate": ("evaluate", "Evaluate a model."),
     "inspect": ("inspect", "Inspect a model: attention, predictions of layers, heads, probes."),
+    "export": ("export", "Export a model for onnxruntime or OpenVINO, without torch."),
     "serve": ("serve", "Serve models over HTTP."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),

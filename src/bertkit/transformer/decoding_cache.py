@@ -11,6 +11,7 @@ from torch import Tensor
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.cached_attention import append_keys_values, attend_cached
 from bertkit.transformer.kernels.rows import whole_vectors
+from bertkit.transformer.kernels.vectors import WIDTH
 
 _FIRST_CAPACITY = 32
 
@@ -19,16 +20,16 @@ class LayerCache:
     """Keys and values of one layer; memory grows with the longest row."""
 
     def __init__(self, num_rows: int, num_heads: int, head_dim: int, capacity: int) -> None:
-        self.keys = np.zeros((num_rows, num_heads, head_dim, capacity), np.float32)  # transposed
+        self.keys = np.zeros((num_rows, num_heads, capacity // WIDTH, head_dim, WIDTH), np.float32)  # transposed
         self.values = np.zeros((num_rows, num_heads, capacity, whole_vectors(head_dim)), np.float32)
 
     def append(self, rows: Tensor, column: int, cu_new: np.ndarray, lengths: np.ndarray) -> None:
         """Append keys and values of new tokens to rows of ``lengths`` tokens; see `append_keys_values`."""
         longest = int((lengths + np.diff(cu_new)).max())
-        if longest > self.keys.shape[3]:
-            capacity = whole_vectors(max(longest, 2 * self.keys.shape[3]))
-            missing = capacity - self.keys.shape[3]
-            self.keys = np.pad(self.keys, ((0, 0), (0, 0), (0, 0), (0, missing)))
+        capacity = self.values.shape[2]
+        if longest > capacity:
+            missing = whole_vectors(max(longest, 2 * capacity)) - capacity
+            self.keys = np.pad(self.keys, ((0, 0), (0, 0), (0, missing // WIDTH), (0, 0), (0, 0)))
             self.values = np.pad(self.values, ((0, 0), (0, 0), (0, missing), (0, 0)))
         append_keys_values(array(rows), column, cu_new, lengths, self.keys, self.values)
 
@@ -36,7 +37,7 @@ class LayerCache:
         self, rows: Tensor, cu_new: np.ndarray, lengths: np.ndarray, cache_rows: np.ndarray, is_causal: bool
     ) -> Tensor:
         """The context (N, D) of new tokens; see `attend_cached`. Zeros after the last token."""
-        context = rows.new_zeros(len(rows), self.keys.shape[1] * self.keys.shape[2])
+        context = rows.new_zeros(len(rows), self.keys.shape[1] * self.keys.shape[3])
         attend_cached(array(rows), cu_new, lengths, cache_rows, is_causal, self.keys, self.values, array(context))
         return context
 

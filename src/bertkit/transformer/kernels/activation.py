@@ -13,7 +13,10 @@ from torch import Tensor
 from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.training_rows import gelu_forward
+from bertkit.transformer.kernels.vector_functions import logistic
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, fma
 
 
 def apply_activation(x: Tensor, name: str) -> Tensor:
@@ -21,14 +24,35 @@ def apply_activation(x: Tensor, name: str) -> Tensor:
     if x.device.type != "cpu" or name == "relu":  # without rounding
         return ACTIVATIONS[name](x)
     x = x.contiguous()
-    if name == "gelu" and x.dtype != torch.float64:
-        out = torch.empty_like(x)
-        gelu_forward(array(x), array(out))
+    out = torch.empty_like(x)
+    if name in _VECTORS and x.dtype != torch.float64:
+        _VECTORS[name](array(x), array(out))
         return out
     numbers = x.float() if x.dtype == torch.bfloat16 else x
     out = torch.empty_like(numbers)
     _FORWARD[name](numbers.numpy().ravel(), out.numpy().ravel())
     return out.to(x.dtype)
+
+
+@compiled
+def _gelu_tanh_vectors(x, out):
+    """``x / 2 * (1 + tanh(inner))`` is ``x * logistic(2 * inner)``."""
+    num_rows, width = x.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            numbers = read(x, row, c)
+            share = fma(numbers * numbers, broadcast(np.float32(0.044715)), broadcast(np.float32(1)))
+            inner = numbers * share * broadcast(np.float32(2 * math.sqrt(2 / np.pi)))
+            write(out, row, c, numbers * logistic(inner))
+
+
+@compiled
+def _silu_vectors(x, out):
+    num_rows, width = x.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            numbers = read(x, row, c)
+            write(out, row, c, numbers * logistic(numbers))
 
 
 @compiled
@@ -56,7 +80,14 @@ def _tanh(x, out):
         out[i] = math.tanh(x[i])
 
 
-_FORWARD = {  # of float32 and float64
+_VECTORS = {  # of float32 and bfloat16
+    "gelu": gelu_forward,
+    "gelu_new": _gelu_tanh_vectors,
+    "gelu_pytorch_tanh": _gelu_tanh_vectors,
+    "silu": _silu_vectors,
+    "swish": _silu_vectors,
+}
+_FORWARD = {  # of float64, and others of float32
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh,

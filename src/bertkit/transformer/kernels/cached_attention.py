@@ -1,8 +1,9 @@
 """Compiled attention with a key-value cache, for one step of generation.
 
 Each row and head is computed separately: a row is bit-identical regardless of the other rows, and of whether its tokens
-are added all at once or one by one. Keys are stored transposed, to compute sixteen scores at a time. Shape letters: N
-new tokens of all rows, D hidden_size, R rows, H num_heads, K head_dim, C capacity in tokens, a multiple of 16.
+are added all at once or one by one. Keys are stored in blocks of sixteen, transposed, to compute sixteen scores at a
+time from consecutive memory. Shape letters: N new tokens of all rows, D hidden_size, R rows, H num_heads, K head_dim, C
+capacity in tokens, a multiple of 16.
 """
 
 import numpy as np
@@ -32,10 +33,10 @@ def append_keys_values(rows, column, cu_new, lengths, keys, values):
         rows: (N, ...) array with the keys of all heads of each new token from ``column`` on, followed by the values.
         cu_new: (R + 1,) int64, cumulative number of new tokens.
         lengths: (R,) int64, number of cached tokens of each row.
-        keys: (R, H, K, C) float32.
+        keys: (R, H, C / 16, K, 16) float32.
         values: (R, H, C, K padded to whole vectors) float32.
     """
-    num_heads, head_dim = keys.shape[1], keys.shape[2]
+    num_heads, head_dim = keys.shape[1], keys.shape[3]
     line = np.empty(head_dim + WIDTH, np.float32)
     for row in range(len(lengths)):
         for token in range(cu_new[row], cu_new[row + 1]):
@@ -45,11 +46,32 @@ def append_keys_values(rows, column, cu_new, lengths, keys, values):
                 for c in range(0, head_dim, WIDTH):
                     store(line, c, read(rows, token, first + c))
                 for c in range(head_dim):
-                    keys[row, head, c, at] = line[c]
+                    keys[row, head, at // WIDTH, c, at % WIDTH] = line[c]
                 for c in range(0, head_dim, WIDTH):
                     store(line, c, read(rows, token, first + num_heads * head_dim + c))
                 for c in range(head_dim):
                     values[row, head, at, c] = line[c]
+
+
+@compiled
+def _weighted_sum(factors, number, numbers, offset, stride):
+    """The sum of ``number`` vectors, from ``offset`` on at a distance, each times a factor.
+
+    Four partial sums, as an addition takes as long as four that do not wait for each other.
+    """
+    first = second = third = fourth = broadcast(np.float32(0))
+    index = 0
+    while index + 3 < number:
+        at = offset + index * stride
+        first = fma(broadcast_from(factors, index), load(numbers, at), first)
+        second = fma(broadcast_from(factors, index + 1), load(numbers, at + stride), second)
+        third = fma(broadcast_from(factors, index + 2), load(numbers, at + 2 * stride), third)
+        fourth = fma(broadcast_from(factors, index + 3), load(numbers, at + 3 * stride), fourth)
+        index += 4
+    while index < number:
+        first = fma(broadcast_from(factors, index), load(numbers, offset + index * stride), first)
+        index += 1
+    return (first + second) + (third + fourth)
 
 
 @compiled
@@ -64,8 +86,7 @@ def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, co
         is_causal: a new token attends to itself and earlier ones.
         context: (N, D) array.
     """
-    num_heads, head_dim, capacity = keys.shape[1], keys.shape[2], keys.shape[3]
-    width = values.shape[3]
+    num_heads, head_dim, capacity, width = keys.shape[1], keys.shape[3], values.shape[2], values.shape[3]
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     query, weights = np.empty(width, np.float32), np.empty(capacity, np.float32)
     for row in range(len(lengths)):
@@ -75,13 +96,10 @@ def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, co
                 for c in range(0, head_dim, WIDTH):
                     store(query, c, read(rows, token, head * head_dim + c))
                 own = cache_rows[row] * num_heads + head
-                own_keys, own_values = own * head_dim, own * capacity
+                own_keys, own_values = own * capacity * head_dim, own * capacity
                 top = broadcast(np.float32(-np.inf))
                 for key in range(0, seen, WIDTH):
-                    score = broadcast(np.float32(0))
-                    for c in range(head_dim):
-                        score = fma(broadcast_from(query, c), load(keys, (own_keys + c) * capacity + key), score)
-                    store(weights, key, score)
+                    store(weights, key, _weighted_sum(query, head_dim, keys, own_keys + key * head_dim, WIDTH))
                     if key + WIDTH > seen:
                         for beyond in range(seen, key + WIDTH):
                             weights[beyond] = -np.inf
@@ -97,8 +115,6 @@ def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, co
                     summed = summed + load(weights, key)
                 share = broadcast(np.float32(1) / total(summed))
                 for c in range(0, head_dim, WIDTH):
-                    mixed = broadcast(np.float32(0))
-                    for key in range(seen):
-                        mixed = fma(broadcast_from(weights, key), load(values, (own_values + key) * width + c), mixed)
+                    mixed = _weighted_sum(weights, seen, values, own_values * width + c, width)
                     offset = token * context.shape[1] + head * head_dim + c
                     store_first(context, offset, mixed * share, head_dim - c)

@@ -1,4 +1,4 @@
-"""exp2 and GELU of sixteen numbers at once."""
+"""exp2, the logistic function and GELU of sixteen numbers at once."""
 
 import numpy as np
 
@@ -33,6 +33,15 @@ def exp2(x):
     power = fma(power, rest, broadcast(np.float32(0.6931469775915038)))
     power = fma(power, rest, broadcast(np.float32(1.0)))
     return add_to_exponent(power, bits)
+
+
+@compiled
+def logistic(x):
+    """1 / (1 + exp(-x)), to a relative error of 2e-7 (1 + |x|)."""
+    away = larger(x, broadcast(np.float32(0)) - x)
+    power = exp2(away * broadcast(np.float32(-1 / np.log(2))))
+    share = inverse(broadcast(np.float32(1)) + power)
+    return where_positive(x, share, power * share)
 
 
 @compiled

