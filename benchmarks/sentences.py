@@ -1,6 +1,6 @@
 """Sentence encoders and cross-encoders: training quality and time, and re-ranking, beside sentence-transformers.
 
-    python benchmarks/sentences.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
+    python benchmarks/sentences.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 all-MiniLM-L6-v2 is trained on STS benchmark (CoSENT), on SICK's entailment labels (softmax over u, v, |u - v|) and on
 questions of XQuAD with 30 % of the rows planted twice (in-batch), a model pre-trained here (`pretrained.py`) on the
