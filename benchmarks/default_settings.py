@@ -1,7 +1,7 @@
 """The default settings, measured: fine-tuning from a fitted head compared with frozen features, with TF-IDF, and with
 transformers' Trainer.
 
-    python benchmarks/default_settings.py [--list] [--only NAME] [--scale 1.0] [--threads 1] [--out FOLDER]
+    python benchmarks/default_settings.py [--list] [--only PATTERN] [--scale 1.0] [--threads 1] [--out FOLDER]
 
 The real all-MiniLM-L6-v2, and a small model pre-trained here, in bfloat16 on data sets of texts and pairs at several
 numbers of rows, learning rates and seeds, which draw the training rows. Each run leaves a file of results when it is

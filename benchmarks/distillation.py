@@ -1,6 +1,6 @@
 """What a student of half the layers costs in quality: `bertkit distill` beside its teacher and beside no teacher.
 
-    python benchmarks/distillation.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
+    python benchmarks/distillation.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 all-MiniLM-L6-v2, fine-tuned on SST-2 and on Banking77, and with a masked LM head trained on novels, gives three of its
 six layers. The same layers are also trained without the teacher, on the same examples for as many steps. Differences

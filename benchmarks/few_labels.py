@@ -1,6 +1,6 @@
 """Eight examples a class: bertkit's few-shot classifier beside SetFit's method, with the same encoder and examples.
 
-    python benchmarks/few_labels.py [--draws 1] [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
+    python benchmarks/few_labels.py [--draws 1] [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 Banking77: of each of 77 classes eight texts of the training file; accuracy on the whole test file. A draw of those
 texts takes half an hour, of which bertkit takes three minutes. Every run is a process of its own and leaves a file of

@@ -1,6 +1,6 @@
 """Fine-tuning the real all-MiniLM-L6-v2 on nine data sets: bertkit beside transformers' Trainer.
 
-    python benchmarks/finetune.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
+    python benchmarks/finetune.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
     python benchmarks/finetune.py --agreement
 
 Scores over three seeds, and of the first the seconds of training, in some two hours; each run leaves a file of results

@@ -1,6 +1,6 @@
 """What each step from one-hot words to BERT bought: seven systems on four tasks.
 
-    python benchmarks/history.py [--list] [--only NAME] [--threads 1] [--out benchmarks/results]
+    python benchmarks/history.py [--list] [--only PATTERN] [--threads 1] [--out benchmarks/results]
 
 Skip-gram, FastText and contrastive static vectors are trained on the same 44 novels; BERT is all-MiniLM-L6-v2, a small
 one trained on far more text, once frozen and once fine-tuned for each task. Tasks, from ../shared/data: sentiment

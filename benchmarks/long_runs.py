@@ -2,6 +2,7 @@
 has changed since."""
 
 import argparse
+import fnmatch
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from bertkit.files.json_files import read_json, write_json
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What the command of such a benchmark is asked."""
     parser.add_argument("--list", action="store_true", help="tell which runs are finished")
-    parser.add_argument("--only", metavar="NAME", help="this run alone")
+    parser.add_argument("--only", metavar="PATTERN", help="runs of this name; * stands for any characters")
     parser.add_argument("--scale", type=_share, default=1.0, help="share of the full size, above 0 and at most 1")
 
 
@@ -68,9 +69,9 @@ class LongRuns(ABC):
         if options.list:
             print("\n".join(self._states()))
             return False
-        if options.only and options.only not in self.names():
+        names = fnmatch.filter(self.names(), options.only or "*")
+        if not names:
             raise RuntimeError(f"no run {options.only!r}: expected one of {', '.join(self.names())}")
-        names = [options.only] if options.only else self.names()
         for name in filter(self.is_timed, names):
             self._do(name)
         with ThreadPoolExecutor(self.threads) as pool:

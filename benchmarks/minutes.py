@@ -1,6 +1,6 @@
 """Fine-tuning within 1, 5 and 20 minutes: is more time never worse, and is the time kept?
 
-    python benchmarks/minutes.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
+    python benchmarks/minutes.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 The real all-MiniLM-L6-v2 on texts and pairs, without dev examples: a part of the training rows chooses the model.
 Each run leaves a file of results when it is finished, so that the same command continues; the table is of the runs that

@@ -1,7 +1,7 @@
 """Whole pre-training on real text: bertkit beside transformers.
 
     python benchmarks/pretrain.py --speed [--rounds 3]
-    python benchmarks/pretrain.py --quality [--list] [--only NAME] [--scale 1.0]
+    python benchmarks/pretrain.py --quality [--list] [--only PATTERN] [--scale 1.0]
     and both: [--threads 2] [--work FOLDER] [--out benchmarks/results]
 
 Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; seven runs in
