@@ -5,8 +5,8 @@
 all-MiniLM-L6-v2 is trained on STS benchmark (CoSENT), on SICK's entailment labels (softmax over u, v, |u - v|) and on
 questions of XQuAD with 30 % of the rows planted twice (in-batch), a model pre-trained here (`pretrained.py`) on the
 first two, over three seeds, the last of them over ten; and 100 passages of some 60 tokens are re-ranked by a
-cross-encoder of MiniLM's shape. Each run takes less than five minutes, a tenth of that with ``--scale 0.15``, which takes
-rows at equal distances, and leaves a file when it is finished, so that the same command goes on.
+cross-encoder of MiniLM's shape. Each run takes less than five minutes, a tenth of that with ``--scale 0.15``, which
+takes rows at equal distances, and leaves a file when it is finished, so that the same command goes on.
 """
 
 import argparse
