@@ -159,7 +159,7 @@ def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, metho
         within = [cosines[:5, :5][np.triu_indices(5, 1)], cosines[5:, 5:][np.triu_indices(5, 1)]]
         assert np.min(within) > cosines[:5, 5:].max() + 0.5
         separations.append(np.mean(within) - cosines[:5, 5:].mean())
-    # Single cosines differ by up to 0.26 on busy cores. The difference of the means fell by at most 0.012 in 80 trainings.
+    # Single cosines differ by up to 0.26 on busy cores. The means fell by at most 0.012 in 80 trainings.
     assert separations[1] > separations[0] - 0.05
 
 
