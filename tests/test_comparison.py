@@ -110,6 +110,10 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
         assert row["steps"] == 3 and all(0 <= row[f"exact_of_{length}"] <= 1 for length in LENGTHS)
     page = (tmp_path / "out" / "comparison.html").read_text()
     assert "Accuracy on hidden tokens" in page and "Texts without a wrong character" in page and "gru-attention" in page
+    assert "the same corpus and vocabulary, 3 steps for each seed (0)" in page and "probability of “cat”" in page
+    for word, told in (("elephants", "unknown to"), ("cat dog", "2 tokens of")):
+        assert run([*arguments[:-1], word, "--resume"]) == 2
+        assert f"is {told} this vocabulary: expected one token" in capsys.readouterr().err
     rows = rows[: len(MODELS)]
     for row in rows:
         assert row["seeds"] == 1 and row["steps"] == 3 and 0 <= row["cloze_accuracy"] <= 1

@@ -444,7 +444,7 @@ def test_source_changed_while_read_raises(tmp_path: Path, monkeypatch: pytest.Mo
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
-            "one document, which cannot be split: pass separate held-out",
+            "one document, which cannot be split into training and held-out",
         ),
     ],
 )

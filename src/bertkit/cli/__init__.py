@@ -50,7 +50,7 @@ COMMANDS = {  # name -> (file, summary)
 
 def app():
     """The command line application; commands are imported when they run."""
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
     from bertkit.cli.help_format import HangingFormatter
     from bertkit.version import __version__
@@ -61,6 +61,7 @@ def app():
         version=__version__,
         help_formatter=HangingFormatter(),
         version_flags=["--version"],
+        default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
     )
     for name, (module, summary) in COMMANDS.items():

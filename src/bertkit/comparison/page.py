@@ -6,35 +6,64 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.pages import Line, Markup, line_chart, section, table, write_page
+from bertkit.pages import Line, Markup, line_chart, paragraph, section, table, write_page
 from bertkit.pages.intervals import Score, interval_chart
 
-_NAMES = {
-    "cloze_accuracy": "Hidden tokens", "cloze_perplexity": "Their perplexity", "minimal_pairs": "Minimal pairs",
-    "parts_of_speech": "Parts of speech", "senses": "Word senses", "similarity": "Sentence similarity",
-    "word_prob": "The given word",
-}  # fmt: skip
+_PREDICTIONS = {
+    "cloze_accuracy": "hidden tokens",
+    "cloze_perplexity": "their perplexity",
+    "minimal_pairs": "minimal pairs",
+}
+_FEATURES = {"parts_of_speech": "parts of speech", "senses": "word senses", "similarity": "sentence similarity"}
+_DIGITS = {"cloze_perplexity": 1, "word_prob": 5}  # 3 otherwise
 
 
-def write_comparison_page(path: Path, rows: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> None:
-    """Write the rows of a comparison as one self-contained page."""
+def write_comparison_page(
+    path: Path,
+    rows: Sequence[Mapping[str, Any]],
+    lengths: Sequence[int],
+    training: str,
+    cloze: tuple[str, str] | None = None,
+) -> None:
+    """Write the rows of a comparison as one self-contained page.
+
+    Args:
+        lengths: of the texts that were written backwards, in characters.
+        training: a sentence that says what every model was trained on, and for how long.
+        cloze: the text with [MASK] and the word of the key "word_prob".
+    """
     models = [row for row in rows if "cloze_accuracy" in row]
     writers = [row for row in rows if f"exact_of_{lengths[0]}" in row]
-    parts: list[Markup] = []
+    parts: list[Markup] = [paragraph(training)]
     if models:
-        keys = [key for key in _NAMES if any(key in row for row in models)]
-        cells = [[row["model"], row["sees"], row["steps"], *(row.get(key) for key in keys)] for row in models]
-        scores = [_score(row) for row in models]
         parts.append(
             section(
                 "What each model predicts",
-                table(["model", "sees", "steps", *(_NAMES[key] for key in keys)], cells),
+                paragraph(
+                    "Hidden tokens: share of held-out sequences whose middle token the model finds most likely. "
+                    "Minimal pairs: share whose grammatical sentence is more likely; chance is 0.5."
+                ),
+                _table(models, _PREDICTIONS, ["sees", "steps"]),
                 interval_chart(
-                    "Accuracy on hidden tokens", scores, x_name="share of held-out tokens",
+                    "Accuracy on hidden tokens", [_score(row) for row in models], x_name="share of held-out tokens",
                     note="Mean over the seeds, with one standard deviation on each side.",
                 ),
             )
         )  # fmt: skip
+    if cloze is not None:
+        column = {"word_prob": f"probability of “{cloze[1]}”"}
+        parts.append(section(f"The hidden word of “{cloze[0]}”", _table(models, column, ["sees"])))
+    if any(key in row for row in models for key in _FEATURES):
+        parts.append(
+            section(
+                "What the features of each model tell",
+                paragraph(
+                    "Parts of speech and word senses: accuracy of a logistic regression on frozen features. "
+                    "Sentence similarity: Spearman's correlation of cosines of mean vectors with people's scores."
+                ),
+                _table(models, _FEATURES, []),
+            )
+        )
     if writers:
         lines = [
             Line(
@@ -54,6 +83,22 @@ def write_comparison_page(path: Path, rows: Sequence[Mapping[str, Any]], lengths
             )
         )  # fmt: skip
     write_page(path, "Comparison", parts)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, str], facts: Sequence[str]) -> Markup:
+    """A row for each model: facts of it, and those of the metrics that were measured."""
+    keys = [key for key in metrics if any(key in row for row in rows)]
+    cells = [[row["model"], *(row[fact] for fact in facts), *(_mean(row, key) for key in keys)] for row in rows]
+    return table(["model", *facts, *(metrics[key] for key in keys)], cells)
+
+
+def _mean(row: Mapping[str, Any], key: str) -> str | None:
+    """A metric, with its standard deviation over the seeds where there is one."""
+    if key not in row:
+        return None
+    digits = _DIGITS.get(key, 3)
+    spread = f" ± {row[f'{key}_sd']:.{digits}f}" if f"{key}_sd" in row else ""
+    return f"{row[key]:,.{digits}f}{spread}"
 
 
 def _score(row: Mapping[str, Any]) -> Score:

@@ -125,6 +125,8 @@ class Comparison:
                 self.corpus, VocabularySettings(self.vocab_size), vocabulary, data.layout, self.column, self.log_line
             )
         tokenizer = Tokenizer.from_vocab(vocabulary)
+        if cloze is not None:
+            _word_id(tokenizer, cloze[1])  # before hours of training
         shards = write_shards(self.corpus, (), self.out, tokenizer, data, self.column)
         for seed in self.seeds:
             for name in self.models:
@@ -139,8 +141,14 @@ class Comparison:
                 self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
         self._write_backwards(should_stop)
         rows = self._rows(cloze is not None)
-        write_comparison_page(self.out / "comparison.html", rows, LENGTHS)
+        write_comparison_page(self.out / "comparison.html", rows, LENGTHS, self._training(), cloze)
         return rows
+
+    def _training(self) -> str:
+        """What every model was trained on, and for how long: a sentence for people."""
+        budget = f"{self.minutes:g} minutes of processor time" if self.num_steps is None else f"{self.num_steps} steps"
+        seeds = ", ".join(map(str, self.seeds))
+        return f"Each model: size {self.size}, the same corpus and vocabulary, {budget} for each seed ({seeds})."
 
     def _write_backwards(self, should_stop: Callable[[], bool]) -> None:
         """Train and measure the writers without results; a stopped one starts again."""
@@ -279,13 +287,23 @@ class Comparison:
             metrics["minimal_pairs"] = float((scores[:, 0] > scores[:, 1]).mean())
         if cloze is not None:
             (row,) = rows_of(tokenizer, [cloze[0]])
-            (word,) = tokenizer.plain_ids([cloze[1]])
-            if len(word) != 1:
-                raise UsageError(f"the word {cloze[1]!r} is {len(word)} tokens of this vocabulary: expected one")
             hidden = int(np.flatnonzero(row == tokenizer.mask_id)[0])
             own = hidden_log_probs(network, tokenizer.mask_id, [row], np.array([hidden]))
-            metrics["word_prob"] = float(own[0, word[0]].exp())
+            metrics["word_prob"] = float(own[0, _word_id(tokenizer, cloze[1])].exp())
         return metrics
+
+
+def _word_id(tokenizer: Tokenizer, word: str) -> int:
+    """The id of a word that is one token.
+
+    Raises:
+        UsageError: it is none, several, or an unknown one.
+    """
+    (ids,) = tokenizer.plain_ids([word])
+    if len(ids) != 1 or int(ids[0]) in tokenizer.vocabulary.special_ids():
+        told = "unknown to" if len(ids) == 1 else f"{len(ids)} tokens of"
+        raise UsageError(f"the word {word!r} is {told} this vocabulary: expected one token")
+    return int(ids[0])
 
 
 def _new_network(name: str, config: BertConfig, seed: int) -> Network | Predictor:

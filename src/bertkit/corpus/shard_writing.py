@@ -296,8 +296,8 @@ class _Writing:
             raise DataError(message)
         if self._held_out and num_documents < 2:
             raise DataError(
-                "the sources hold one document, which cannot be split: pass separate held-out files, or "
-                "layout='lines' if empty lines separate documents"
+                "the sources hold one document, which cannot be split into training and held-out text: expected two or "
+                "more files, held-out files, or layout='lines', where empty lines separate documents"
             )
         del self._manifest["progress"]
         num_duplicates = self._manifest["num_duplicates"]
