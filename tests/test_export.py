@@ -314,7 +314,9 @@ def test_int8_that_loses_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("bertkit.export.export.quantize", damaged)
     model = model_of(TASKS["sequence-classification"])
     rows = [(row["text"], model.predict([row["text"]])[0].label) for row in examples("sequence-classification")]
-    with pytest.raises(UsageError, match=r"loses 1\.0000 accuracy on 31 examples \(95 % interval .* at most 0.01: noth"):
+    with pytest.raises(
+        UsageError, match=r"loses 1\.0000 accuracy on 31 examples \(95 % interval .* at most 0.01: noth"
+    ):
         export_model(model, tmp_path / "out", precision="int8", examples=rows, max_loss=0.01)
     assert not list(tmp_path.iterdir())
 
