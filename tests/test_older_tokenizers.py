@@ -113,6 +113,58 @@ KINDS: dict[str, Callable[[Path], tokenizers.Tokenizer]] = {
 }
 
 
+_PREFIX = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+_ALWAYS = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+
+
+def _replace(pattern: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+MAP, STRIP = "map of characters", {"type": "Strip", "strip_left": False, "strip_right": True}
+CAMEMBERTS: dict[str, tuple[list, dict, dict, dict]] = {  # normalizers, splitting, flags of <mask>, special tokens
+    "camembert-base": (
+        [MAP], {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _PREFIX | {"str_rep": "▁"}]},
+        {"lstrip": True, "normalized": True}, {3: "<unk>"},
+    ),
+    "camembert-large": (
+        [MAP, STRIP, _replace(" {2,}", "▁")], _ALWAYS, {"lstrip": True}, {3: "<unk>", 4: "<unk>NOTUSED"},
+    ),
+    "saved by transformers 4": (
+        [MAP, _replace(" {2,}", " ")], _PREFIX, {"lstrip": True, "normalized": True}, {3: "<unk>"},
+    ),
+    "saved by transformers 5": (
+        [_replace(r"\s{2,}|[\n\r\t]", " "), STRIP], _ALWAYS, {}, {4: "<unk>", -1: "<unk>NOTUSED"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", CAMEMBERTS)
+def test_published_spellings_of_camembert(spelling: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    content = json.loads(camembert(tmp_path / "model").to_str())
+    normalizers, splitting, mask, special = CAMEMBERTS[spelling]
+    entries, size = content["model"]["vocab"], len(content["model"]["vocab"])
+    entries[4][0] = special.get(4, "<unk>NOTUSED")  # "saved by transformers 5" has "<unk>" twice
+    special |= {0: "<s>NOTUSED", 1: "<pad>", 2: "</s>NOTUSED", 5: "<s>", 6: "</s>", size - 1: "<mask>"}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content["added_tokens"] = [
+        {"id": number % (size + 1), "content": token, **flags, **(mask if token == "<mask>" else {})}
+        for number, token in sorted(special.items(), key=lambda item: item[0] % (size + 1))
+    ]
+    characters = next(one for one in content["normalizer"]["normalizers"] if one["type"] == "Precompiled")
+    content["normalizer"]["normalizers"] = [characters if one is MAP else one for one in normalizers]
+    content["pre_tokenizer"] = splitting
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    ours = Tokenizer.load(tmp_path)
+    assert len(ours.vocabulary) == size and ours.vocabulary.id("<unk>") == 3
+    texts = [*TEXTS, "a <mask> b", "<mask>two", "l'été  à\tParis\n", "日本 xyz", " lead", "Ⅷ ﬁ … ½"]
+    check(ours, theirs, texts)
+    check(ours, theirs, texts, texts[::-1])
+    assert 3 in ours.encode("日本 xyz").input_ids
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A folder of older files, and one with the equivalent tokenizer.json, without names of special tokens."""

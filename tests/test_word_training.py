@@ -148,17 +148,19 @@ def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, metho
     monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 200)
     corpus = read_corpus(topics(1_000), 5)
     settings = WordTraining(method=method, dimensions=20, epochs=12, subsample=0, learning_rate=0.05)
-    cosines = []
+    separations = []
     for num_threads in (1, 3):
         torch.set_num_threads(num_threads)
         encoder, report = train_words(corpus, settings)
         assert report.num_threads == num_threads
         vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosines.append(vectors @ vectors.T)
-    one, several = cosines
-    assert np.abs(one - several).max() < 0.1
-    assert several[:5, :5].min() > several[:5, 5:].max() + 0.1
+        cosines = vectors @ vectors.T
+        within = [cosines[:5, :5][np.triu_indices(5, 1)], cosines[5:, 5:][np.triu_indices(5, 1)]]
+        assert np.min(within) > cosines[:5, 5:].max() + 0.5
+        separations.append(np.mean(within) - cosines[:5, 5:].mean())
+    # Single cosines differ by up to 0.26 on busy cores. The means fell by at most 0.012 in 80 trainings.
+    assert separations[1] > separations[0] - 0.05
 
 
 def test_unknown_words_have_vectors_of_ngrams(tmp_path):

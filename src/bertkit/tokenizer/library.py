@@ -134,6 +134,7 @@ def read_library_tokenizer(
             [SEP] with one or two separators between the texts, in any spelling.
     """
     try:
+        definition = _with_unknown_once(definition)
         library = _open(definition)
         cls, sep, template = _template(library, path, settings)
     except (CheckpointError, KeyboardInterrupt, SystemExit):
@@ -146,6 +147,23 @@ def read_library_tokenizer(
     special = SpecialTokens(names.pad, names.unk, cls, sep, names.mask)
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), special)
     return LibraryTokenizer(vocabulary, definition, template, settings)
+
+
+def _with_unknown_once(definition: str) -> str:
+    """The published form of a CamemBERT tokenizer that transformers 5 saved with ``<unk>`` as entry 3 and again as
+    entry 4, and ``<unk>NOTUSED``, which is entry 4, behind the last row of the word embedding."""
+    names = ["<unk>", "<unk>NOTUSED"]
+    if names[1] not in definition:
+        return definition
+    content = json.loads(definition)
+    entries = content["model"]["vocab"]
+    if not isinstance(entries, list) or [token for token, _ in entries[3:5]] != [names[0], names[0]]:
+        return definition
+    entries[4][0] = names[1]
+    for token in content["added_tokens"]:
+        if token["content"] in names:
+            token["id"] = 3 + names.index(token["content"])
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _open(definition: str) -> tokenizers.Tokenizer:
