@@ -43,7 +43,7 @@ Command = Callable[[Path, int, int], list[str]]
 
 _STEPS = 1.25, 1.06
 """Factors between rates: the second from the highest rate that held with the first."""
-_SECONDS, _FIRST_RATE, _START_SECONDS = 8.0, 20.0, 60.0
+_SECONDS, _FIRST_RATE, _START_SECONDS = 8.0, 32.0, 60.0
 _COLUMNS = ("server", "rate", "p50 ms", "p99 ms", "unloaded p50 ms", "unloaded p99 ms", "resident MiB")
 
 
@@ -114,6 +114,7 @@ def main() -> None:
             if asyncio.run(server.is_ready()):
                 results["servers"].append({"server": name} | server.measure(options.most_p99_ms))
                 say(f"{name}: {results['servers'][-1]['best']}")
+                report.write(results, describe(results), options.out)
             else:
                 results["skipped"][name] = "it did not start"
         finally:
