@@ -98,7 +98,8 @@ def describe(results: dict) -> str:
         report.markdown_table(["", "offered/s", "answered/s", "p50 ms", "p99 ms"], *rows),
         "",
         f"During the overload {during['num_requests']} requests: {statuses}. /health: median "
-        f"{results['health_p50_ms']:.1f} ms, 99th percentile {results['health_p99_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory "
+        f"{results['health_p50_ms']:.1f} ms, 99th percentile {results['health_p99_ms']:.1f} ms, worst "
+        f"{results['health_worst_ms']:.1f} ms. Resident memory "
         f"{first:.0f} MiB before, {half:.0f} at half time, at most {most:.0f}, {last:.0f} fifteen seconds later. "
         "Times include refusals; after: ten seconds later.",
     ]
