@@ -64,6 +64,7 @@ async def overload(server: Server, bodies: list[bytes], rate: float, seconds: fl
         "after": asdict(after),
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "health_p50_ms": health[len(health) // 2],
+        "health_p99_ms": health[99 * len(health) // 100],
         "health_worst_ms": health[-1],
         "resident_bytes": [memory[0], half, max(memory), server.resident_bytes],
     }
@@ -97,7 +98,8 @@ def describe(results: dict) -> str:
         report.markdown_table(["", "offered/s", "answered/s", "p50 ms", "p99 ms"], *rows),
         "",
         f"During the overload {during['num_requests']} requests: {statuses}. /health: median "
-        f"{results['health_p50_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory "
+        f"{results['health_p50_ms']:.1f} ms, 99th percentile {results['health_p99_ms']:.1f} ms, worst "
+        f"{results['health_worst_ms']:.1f} ms. Resident memory "
         f"{first:.0f} MiB before, {half:.0f} at half time, at most {most:.0f}, {last:.0f} fifteen seconds later. "
         "Times include refusals; after: ten seconds later.",
     ]

@@ -20,10 +20,11 @@ from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHORTER = {  # commands that take minutes as documented
+SHORTER = {  # commands that take minutes, or need trained models
     "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
     "--num-epochs 20": "--num-epochs 1",
     "bertkit plan": "bertkit plan --seconds 1",
+    "--max-loss 0.01": "--max-loss 2",  # the models are random
     "--minutes 20": "--set training.num_steps=2 model.size=tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
     "similarity --train": "similarity --model bert-base-uncased --train",

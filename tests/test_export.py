@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
-from examples_of_tasks import TASKS, model_of
+from examples_of_tasks import NUM_ROWS, TASKS, WORDS, examples, model_of, write
 from random_models import our_model, randomize, vocabulary_tokens
 
 import bertkit
@@ -20,8 +21,13 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.export import export_model
+from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
+from bertkit.export import Accuracy, examples_for, export_model
+from bertkit.export.accuracy import accuracy_of
+from bertkit.export.export import output_of
+from bertkit.export.runtimes import FORMATS
 from bertkit.heads import HEADS, DenseLayer, NormLayer, Projection, UnitLength
+from bertkit.tasks import TextSet
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ["", "red cat", "the cat sat on the mat and the dog ran"]  # of 2, 4 and 12 tokens
@@ -234,3 +240,98 @@ def test_documented_program_runs_without_torch(tmp_path: Path, monkeypatch: pyte
     done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True, check=True)
     vectors = model.embed(["The cat sat outside.", "A cat was sitting in the garden.", "Stocks fell."])
     np.testing.assert_allclose(json.loads(done.stdout), vectors @ vectors.T, atol=0.0051)
+
+
+JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple-choice")]
+
+
+def graph_accuracy(model: Model, folder: Path, examples: list) -> Accuracy:
+    """The accuracy of the float32 graph."""
+    exported = export_model(model, folder)
+    runtime = FORMATS["onnx"].load(folder / "model.onnx")
+    return accuracy_of(runtime, model, output_of(model), list(exported.inputs), exported.max_length, examples)
+
+
+@pytest.mark.parametrize("task", JUDGED)
+def test_accuracy_of_a_float32_graph_is_that_of_the_model(task: str, tmp_path: Path) -> None:
+    model = model_of(TASKS[task])
+    rows = examples_for(model, write(tmp_path / "rows.jsonl", examples(task)))
+    accuracy = graph_accuracy(model, tmp_path / "out", rows)
+    assert (accuracy.metric, accuracy.num_examples) == (model.trained.task.best_by, len(rows))
+    assert accuracy.model == pytest.approx(model.evaluate(rows)[accuracy.metric], abs=1e-9)
+    assert abs(accuracy.loss) < 1e-4 and accuracy.exported == pytest.approx(accuracy.model, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sentence vectors", "cross-encoder"])
+@pytest.mark.parametrize("scores", [(0.0, 0.2, 0.7), (0.0, 1.0)])
+def test_accuracy_of_pairs_is_that_of_the_model(kind: str, scores: tuple[float, ...], tmp_path: Path) -> None:
+    if kind == "cross-encoder":
+        model = our_model("sequence_classification", 3, 1)
+        model.checkpoint.score_activation = "Sigmoid"
+    else:
+        model = model_with("bert")
+        model.checkpoint.sentence = SentenceSettings(prompts={"query": "the cat "}, default_prompt_name="query")
+    rows = [
+        TextSet(f"{WORDS[number % 17]} red", (f"{WORDS[3 * number % 16]} cat",), score=scores[number % len(scores)])
+        for number in range(23)
+    ]
+    accuracy = graph_accuracy(model, tmp_path / "out", rows)
+    assert accuracy.metric == ("average_precision" if len(scores) == 2 else "spearman")
+    assert accuracy.model == measured_pairs(rows, scores_of_pairs(model, rows))[accuracy.metric].value
+    assert accuracy.loss == pytest.approx(0, abs=1e-3) and accuracy.low <= accuracy.loss <= accuracy.high
+
+
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_int8_is_smaller_and_measured(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model_of(TASKS["sequence-classification"]).save(tmp_path / "model")
+    rows = write(tmp_path / "rows.jsonl", examples("sequence-classification"))
+    wide = {"hidden_size": 63, "intermediate_size": 256}
+    options = ["--format", format, "--precision", "int8", "--examples", rows, "--max-loss", "1"]
+    assert run(["export", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out"), *options]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    about = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert printed["precision"] == about["precision"] == "int8" and printed["metric"] == "accuracy"
+    assert about["accuracy"]["num_examples"] == NUM_ROWS and 1e-5 < about["largest_difference"] < 0.2
+    assert about["accuracy"]["loss"] == pytest.approx(about["accuracy"]["model"] - about["accuracy"]["exported"])
+    if format == "onnx":
+        types = {one.data_type for one in onnx.load(tmp_path / "out" / "model.onnx").graph.initializer}
+        assert onnx.TensorProto.INT8 in types
+        export_model(model_with("bert", **wide), tmp_path / "float32")
+        pairs = [TextSet("red cat", ("dog",), score=0.1), TextSet("cat", ("the dog",), score=0.3)] * 3
+        export_model(model_with("bert", **wide), tmp_path / "int8", precision="int8", examples=pairs, max_loss=2)
+        sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("float32", "int8")]
+        assert sizes[1] < 0.5 * sizes[0]
+
+
+def test_int8_that_loses_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(path: Path) -> None:
+        graph = onnx.load(path)
+        for weight in graph.graph.initializer:
+            if weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) == 2:
+                weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
+        onnx.save(graph, path)
+
+    monkeypatch.setattr("bertkit.export.export.quantize", damaged)
+    model = model_of(TASKS["sequence-classification"])
+    rows = [(row["text"], model.predict([row["text"]])[0].label) for row in examples("sequence-classification")]
+    with pytest.raises(
+        UsageError, match=r"loses 1\.0000 accuracy on 31 examples \(95 % interval .* at most 0.01: noth"
+    ):
+        export_model(model, tmp_path / "out", precision="int8", examples=rows, max_loss=0.01)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_int8_are_checked(tmp_path: Path) -> None:
+    model, rows = model_of(TASKS["regression"]), examples("regression")
+    for options, message in [
+        ({"precision": "int4"}, "precision='int4': expected one of float32, int8"),
+        ({"precision": "int8"}, "with 0 examples and max_loss=None: expected examples, and the loss"),
+        ({"precision": "int8", "examples": rows, "max_loss": -0.1}, "max_loss=-0.1: expected"),
+        ({"examples": rows}, "examples and max_loss are for precision='int8'"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            export_model(model, tmp_path / "out", **options)
+    with pytest.raises(UsageError, match="int8 is checked with labeled examples of classifiers"):
+        answers = model_of(TASKS["question-answering"])
+        export_model(answers, tmp_path / "out", precision="int8", examples=[1], max_loss=1)
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from bertkit.pretraining.text import texts_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training import training_report
 from bertkit.reports.training_findings import findings_of
-from bertkit.training import Ranks, Trainer
+from bertkit.training import Ranks, Trainer, checkpoints
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -602,6 +602,37 @@ def test_two_ranks_equal_one(corpus: Path, one_rank: Path, tmp_path: Path, first
     assert [event["tokens"] for event in one] == [event["tokens"] for event in two]
     weights = [load(folder / "model").network.state_dict() for folder in (one_rank, run)]
     assert all((weights[0][name] - weights[1][name]).abs().max() < 1e-3 for name in weights[0])
+
+
+def process_of_rank(launcher: int, rank: int) -> int | None:
+    """The process id of a rank among the children of torchrun, once it runs."""
+    for line in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        with suppress(OSError):  # it may just have ended
+            if f"RANK={rank}".encode() in Path(f"/proc/{line}/environ").read_bytes().split(b"\0"):
+                return int(line)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads the children of a process from /proc")
+def test_killed_rank_restarts_and_ends_at_the_same_loss(corpus: Path, one_rank: Path, tmp_path: Path) -> None:
+    run = tmp_path / "two"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+              "--max-restarts", "1", "--no-python"]  # fmt: skip
+    program = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain"]
+    arguments = ["--corpus", str(corpus), "--out", str(run), "--resume", "--set", *TINY, *WITHOUT_DROPOUT]
+    launcher = subprocess.Popen([*launch, *program, *arguments, "training.save_every=2"], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 180
+    while not checkpoints(run) and time.monotonic() < deadline and launcher.poll() is None:
+        time.sleep(0.005)
+    (rank,) = {process_of_rank(launcher.pid, 1)} - {None}
+    os.kill(rank, signal.SIGKILL)
+    _, errors = launcher.communicate(timeout=240)
+    assert launcher.returncode == 0, errors.decode()
+    assert b"exitcode: -9" in errors or b"Signal 9" in errors, errors.decode()  # and the others started again
+    one, two = ({event["step"]: event["loss"] for event in events(folder, "step")} for folder in (one_rank, run))
+    assert list(one) == sorted(two) == list(range(1, 21))
+    assert max(abs(one[step] - two[step]) for step in one) < 1e-5
 
 
 def test_tensorboard_on_request(corpus: Path, tmp_path: Path) -> None:

@@ -8,24 +8,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
+from bertkit.cli.recipes import RunOptions
 from bertkit.errors import NonFiniteError
 
 
 def command(
     *,
-    corpus: Annotated[list[str], Parameter(consume_multiple=True)],
+    options: RunOptions,
     out: Path,
-    recipe: str = "cpu-minutes",
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    vocab: Path | None = None,
-    model: str | None = None,
-    new_head: bool = False,
-    column: str | None = None,
-    minutes: float | None = None,
-    steps: int | None = None,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     resume: bool = False,
-    device: str = "auto",
     shard: bool = False,
     tensorboard: bool = False,
 ) -> None:
@@ -36,32 +28,12 @@ def command(
 
     Parameters
     ----------
-    corpus
-        txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
     out
         The folder of the run: checkpoints, metrics.jsonl, and at the end the model.
-    recipe
-        bert-2018, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
     held_out
         Files to evaluate on; without them a share of the documents of the corpus is held out.
-    vocab
-        A vocab.txt; by default one is trained on the corpus.
-    model
-        The checkpoint to continue from, if the recipe does: a folder, a hub name or an installed model package.
-    new_head
-        Give a checkpoint without a masked LM head a new one.
-    column
-        The column or key that holds the text.
-    minutes
-        Minutes to train, instead of the length in the recipe.
-    steps
-        Optimizer steps to train, instead of the length in the recipe.
-    set
-        Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
     resume
         Resume the run in the folder from its last checkpoint; start it if there is none.
-    device
-        auto, cpu, cuda.
     shard
         Under torchrun, keep a shard of every parameter in each process, for models too large for one.
     tensorboard
@@ -69,18 +41,17 @@ def command(
     """
     from tqdm import tqdm
 
-    from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
+    from bertkit.pretraining import Pretraining
     from bertkit.training import Ranks, checkpoints, stop_signals
 
-    changes = set or ()
-    read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
-    inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
+    recipe, inputs = options.read(), options.inputs(held_out or ())
     log_line = partial(tqdm.write, file=sys.stderr)  # above the progress bar
     with stop_signals(log_line) as should_stop:
-        ranks = Ranks.from_environment(device)
+        ranks = Ranks.from_environment(options.device)
         run = Pretraining(
-            out, read, inputs, ranks=ranks, log_line=log_line, device=device, shard=shard, tensorboard=tensorboard
-        )
+            out, recipe, inputs, ranks=ranks, log_line=log_line, device=options.device, shard=shard,
+            tensorboard=tensorboard,
+        )  # fmt: skip
         try:
             reason = run.start(resume=resume, should_stop=should_stop)
         except NonFiniteError as error:

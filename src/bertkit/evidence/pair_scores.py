@@ -1,6 +1,6 @@
 """Evaluation on scored pairs: agreement with the cosines of a sentence encoder or the scores of a cross-encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,15 +22,25 @@ def scores_of_pairs(model: TextEncoder, rows: Sequence[TextSet]) -> np.ndarray:
     Raises:
         UsageError: a cross-encoder with several labels.
     """
-    queries, texts = [row.query for row in rows], [row.positives[0] for row in rows]
     if isinstance(model, Model) and model.scores_pairs:
+        queries, texts = [row.query for row in rows], [row.positives[0] for row in rows]
         scores = model.score_pairs(queries, texts).astype(np.float64)
         if scores.ndim == 2:
             raise UsageError(f"pairs need one score each, but this model has {scores.shape[1]} labels")
         return scores
+    return cosines_of_pairs(lambda different: model.embed(different, normalize=True), rows)
+
+
+def cosines_of_pairs(embed: Callable[[list[str]], np.ndarray], rows: Sequence[TextSet]) -> np.ndarray:
+    """(N,) float64 products of the vectors of the two texts of a row.
+
+    Args:
+        embed: (n, D) vectors of length 1 of n different texts.
+    """
+    queries, texts = [row.query for row in rows], [row.positives[0] for row in rows]
     different = list(dict.fromkeys([*queries, *texts]))
     numbers = {text: number for number, text in enumerate(different)}
-    vectors = model.embed(different, normalize=True).astype(np.float64)
+    vectors = embed(different).astype(np.float64)
     sides = (vectors[[numbers[text] for text in side]] for side in (queries, texts))
     return np.einsum("ne,ne->n", *sides)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.evidence.intervals import Measured, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_interval, bootstrap_scores
 from bertkit.evidence.pair_scores import measured_pairs
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.text_sets import OfTextSets
@@ -37,3 +37,14 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     truth, predicted = task.truth(examples), task.predicted(predictions)
     rows = task.scoring.rows(truth, predicted, task.example_of(examples), len(examples))
     return bootstrap_scores(task.scoring, rows)
+
+
+def measured_difference(
+    task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any]
+) -> dict[str, Measured]:
+    """Scores of predictions minus those of others for the same examples, by name; see `measured_scores`."""
+    truth, example_of = task.truth(examples), task.example_of(examples)
+    rows, other_rows = (
+        task.scoring.rows(truth, task.predicted(one), example_of, len(examples)) for one in (predictions, others)
+    )
+    return bootstrap_difference(task.scoring, rows, other_rows)

@@ -6,6 +6,7 @@ May import: version, errors, files, tokenizer, batch, transformer, heads, archit
 evidence.
 """
 
-from bertkit.export.export import Exported, export_model
+from bertkit.export.accuracy import Accuracy
+from bertkit.export.export import Exported, examples_for, export_model
 
-__all__ = ["Exported", "export_model"]
+__all__ = ["Accuracy", "Exported", "examples_for", "export_model"]

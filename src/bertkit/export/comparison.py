@@ -27,9 +27,9 @@ def difference(runtime: Runtime, model: Model, head: str, input_names: Sequence[
     pad, prepared, largest = pad_token_id(model), prepare(model.encoder), 0.0
     device = model.encoder.embeddings.word.weight.device
     for encodings, side in _samples(model, max_length):
-        inputs = padded(encodings, input_names, pad, side)
-        batch = collate(encodings).to(device)
-        ours = inferred(lambda batch=batch: _outputs(model, prepared, head, batch))
+        batch = collate(encodings)
+        inputs = padded(batch, input_names, pad, side)
+        ours = inferred(lambda batch=batch: _outputs(model, prepared, head, batch.to(device)))
         results = runtime(inputs)
         is_real = inputs["attention_mask"].astype(bool)
         for name, expected in ours.items():
@@ -39,18 +39,16 @@ def difference(runtime: Runtime, model: Model, head: str, input_names: Sequence[
     return largest
 
 
-def padded(
-    encodings: Sequence[Encoding], names: Sequence[str], pad_id: int, side: str = "right"
-) -> dict[str, np.ndarray]:
+def padded(batch: Batch, names: Sequence[str], pad_id: int, side: str = "right") -> dict[str, np.ndarray]:
     """Inputs of a graph: (B, L) int64 by name, padded to the longest sequence."""
-    longest = max(map(len, encodings))
+    lengths = np.array(batch.seqlens)[:, None]
+    columns = np.arange(lengths.max())
+    is_real = columns < lengths if side == "right" else columns >= lengths.max() - lengths
     fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": 0}
-    arrays = {name: np.full((len(encodings), longest), fills[name], np.int64) for name in names}
-    for number, encoding in enumerate(encodings):
-        columns = slice(0, len(encoding)) if side == "right" else slice(longest - len(encoding), longest)
-        values = {"input_ids": encoding.input_ids, "attention_mask": 1, "token_type_ids": encoding.token_type_ids}
-        for name in names:
-            arrays[name][number, columns] = values[name]
+    values = {"input_ids": batch.input_ids, "attention_mask": 1, "token_type_ids": batch.token_type_ids}
+    arrays = {name: np.full(is_real.shape, fills[name], np.int64) for name in names}
+    for name in names:
+        arrays[name][is_real] = values[name]
     return arrays
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertkit.batch import LabeledEncodings
 from bertkit.evidence import Measured
-from bertkit.evidence.intervals import bootstrap_difference
+from bertkit.evidence.scores import measured_difference
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
@@ -47,11 +47,7 @@ def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> M
     task = judged.task
     if not isinstance(task, JudgedTask):
         return None
-    truth, example_of = task.truth(dev), task.example_of(dev)
-    rows, other_rows = (
-        task.scoring.rows(truth, task.predicted(one.predictions), example_of, len(dev)) for one in (judged, other)
-    )
-    measured = bootstrap_difference(task.scoring, rows, other_rows).get(metric)
+    measured = measured_difference(task, dev, judged.predictions, other.predictions).get(metric)
     if measured is None or higher_is_better(metric):
         return measured
     return Measured(-measured.value, -measured.high, -measured.low)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from bertkit.errors import UsageError
 
@@ -37,7 +38,10 @@ class Ranks:
             on_gpus = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
             if on_gpus:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if on_gpus else "gloo")
+            # After a rank has died, torchrun starts all again with the same store: the addresses in it are outdated.
+            store, rank, num_ranks = next(rendezvous("env://"))
+            store = dist.PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+            dist.init_process_group("nccl" if on_gpus else "gloo", store=store, rank=rank, world_size=num_ranks)
         return cls(dist.get_rank(), num_ranks, dist.new_group(timeout=_LONGEST_WAIT, backend="gloo"))
 
     @property

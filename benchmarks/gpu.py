@@ -1,0 +1,274 @@
+"""All checks and measurements for a GPU, in one run of at most ten minutes.
+
+    python benchmarks/gpu.py [--device cuda] [--quick] [--minutes 10] [--out FOLDER]
+
+Checks, each against the CPU in float32: vectors of all-MiniLM-L6-v2, gradients of a small BERT, and losses of a short
+pre-training. Figures: tokens per second of pre-training beside transformers (SDPA, torch.compile, padded batches), with
+the share of the chip's peak; texts per second of embedding beside sentence-transformers in bfloat16; an epoch of
+sentiment classification beside transformers' Trainer. A part begins only while time is left.
+
+`--device cpu --quick` runs every part on small models: a test of this script, whose speeds mean nothing. Needs
+../shared/data.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+import texts
+import torch
+from finetune_tasks import TASKS
+from models import MINILM
+from pretrained import corpus, held_out
+from turns import say
+
+import bertkit
+from bertkit import BertConfig, Model, Tokenizer
+from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.locate import locate
+from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
+
+PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16, from the makers' data sheets
+BOUNDS = {"float32": 1e-4, "bfloat16": 3e-2}
+"""Largest differences of vectors of length 1 from those of the CPU in float32."""
+LARGEST_GRADIENT_DIFFERENCE, LARGEST_LOSS_DIFFERENCE = 1e-3, 0.05
+SEQUENCES = ('data.sentence_pairs="none"', "data.final_share=0", "training.log_every=1")
+WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0")
+
+
+class Measurements:
+    """The parts, in the order of a run."""
+
+    def __init__(self, device: str, quick: bool, work: Path) -> None:
+        self.device, self.quick, self.work = device, quick, work
+        self.precision = "bfloat16"
+
+    def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
+        lengths = (128,) if self.quick else (128, 512)
+        return {
+            "vectors": self.vectors,
+            "gradients": self.gradients,
+            "losses": self.losses,
+            **{f"pre-training at {length}": (lambda at=length: self.pretraining(at)) for length in lengths},
+            "embedding": self.embedding,
+            "fine-tuning": self.finetuning,
+        }
+
+    def vectors(self) -> dict[str, Any]:
+        """Largest differences of vectors."""
+        passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 400]
+        expected = bertkit.load(MINILM, device="cpu").embed(passages, normalize=True)
+        found: dict[str, Any] = {}
+        for precision, bound in BOUNDS.items():
+            model = bertkit.load(MINILM, device=self.device, precision=precision)
+            found[precision] = float(np.abs(model.embed(passages, normalize=True) - expected).max())
+            found[f"{precision} holds"] = found[precision] <= bound
+        return found
+
+    def gradients(self) -> dict[str, Any]:
+        """Largest difference of gradients, relative to the largest of the parameter."""
+        tokenizer = Tokenizer.load(locate(MINILM))
+        config = BertConfig.of_size("mini", vocab_size=len(tokenizer.vocabulary), hidden_dropout_prob=0.0,
+                                    attention_probs_dropout_prob=0.0)  # fmt: skip
+        network = Model.create(config, tokenizer, ("masked_lm",)).network.train()
+        batch = bertkit.collate(tokenizer.encode_batch(texts.documentation()[:9], max_length=128, on_long="truncate"))
+        gradients = {}
+        for name, dtype in (("cpu", torch.float64), (self.device, torch.float32)):
+            network = network.to(device=name, dtype=dtype).requires_grad_(True)
+            network.zero_grad()
+            logits = network(batch.to(torch.device(name))).logits["masked_lm"]
+            torch.nn.functional.cross_entropy(logits.float(), batch.input_ids.long().to(logits.device)).backward()
+            gradients[name, dtype] = [p.grad.double().cpu() for p in network.parameters() if p.grad is not None]
+        reference, given = gradients.values()
+        floor = 1e-3 * max(float(gradient.abs().max()) for gradient in reference)  # that of a key's bias is 0
+        largest = max(
+            float((a - b).abs().max() / a.abs().max().clamp_min(floor)) for a, b in zip(reference, given, strict=True)
+        )
+        return {"largest difference": largest, "holds": largest <= LARGEST_GRADIENT_DIFFERENCE}
+
+    def losses(self) -> dict[str, Any]:
+        """Largest difference of the losses of a run without dropout, in bfloat16, from float32 on the CPU."""
+        steps = 8 if self.quick else 200
+        changes = ("model.size=tiny", "training.batch_size=8", "data.max_seqlen=64",
+                   "vocabulary.size=500", *WITHOUT_DROPOUT)  # fmt: skip
+        ours, cpu = (
+            self._run(f"losses-{precision}", changes, steps, where, precision)[0]
+            for where, precision in ((self.device, self.precision), ("cpu", "float32"))
+        )
+        largest = max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, cpu, strict=True))
+        return {"steps": steps, "largest difference": largest, "holds": largest <= LARGEST_LOSS_DIFFERENCE}
+
+    def pretraining(self, length: int) -> dict[str, Any]:
+        """Real tokens per second of whole steps, and the share of the chip's peak."""
+        size, batch_size, steps = ("tiny", 8, 6) if self.quick else ("base", 32_768 // length, 40)
+        changes = (f"model.size={size}", f"training.batch_size={batch_size}", f"data.max_seqlen={length}",
+                   "vocabulary.size=8192")  # fmt: skip
+        events, folder = self._run(f"pretraining-{length}", changes, steps, self.device, self.precision)
+        warm, last = events[len(events) // 2], events[-1]
+        ours = (last["tokens"] - warm["tokens"]) / (last["seconds"] - warm["seconds"])
+        model = bertkit.load(folder / "model", device="cpu")
+        flops = flops_per_token(model.network, model.config, length)
+        theirs = self._transformers_pretraining(folder / "model", length, batch_size, steps)
+        return {"tokens a second": ours, "share of peak": share_of_peak(ours * flops, self.device),
+                "transformers, tokens a second": theirs, "ratio": ours / theirs}  # fmt: skip
+
+    def _transformers_pretraining(self, folder: Path, length: int, batch_size: int, steps: int) -> float:
+        from transformers import AutoTokenizer, BertForMaskedLM, DataCollatorForLanguageModeling
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        network: Any = BertForMaskedLM.from_pretrained(folder, attn_implementation="sdpa").to(self.device).train()
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=self.device != "cpu")
+        compiled = network if self.quick else torch.compile(network, dynamic=True)
+        collate = DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=8)
+        paragraphs = texts.shuffled(texts.wikitext())
+        taken, tokens, started = 0, 0, time.perf_counter()
+        for step in range(steps):
+            chosen = [paragraphs[(taken + number) % len(paragraphs)] for number in range(batch_size)]
+            taken += batch_size
+            rows = tokenizer(chosen, truncation=True, max_length=length, return_special_tokens_mask=True)
+            batch = collate([{name: rows[name][number] for name in rows} for number in range(batch_size)])
+            batch = batch.to(self.device)
+            with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+                loss = compiled(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == steps // 2 - 1:  # compiled, and warm
+                loss.item()
+                tokens, started = 0, time.perf_counter()
+            else:
+                tokens += int(batch["attention_mask"].sum())
+        loss.item()
+        return tokens / (time.perf_counter() - started)
+
+    def embedding(self) -> dict[str, Any]:
+        """Texts per second from strings to vectors, the better of two passes."""
+        from sentence_transformers import SentenceTransformer
+
+        passages = texts.shuffled(texts.documentation())
+        passages = passages[:200] if self.quick else passages * 4
+        model = bertkit.load(MINILM, device=self.device, precision=self.precision)
+        theirs = SentenceTransformer(
+            str(locate(MINILM)), device=self.device, model_kwargs={"torch_dtype": torch.bfloat16}
+        )
+        ours = len(passages) / best_seconds(lambda: model.embed(passages, on_long="truncate"))
+        other = len(passages) / best_seconds(lambda: theirs.encode(passages, batch_size=256))
+        return {"texts a second": ours, "sentence-transformers": other, "ratio": ours / other}
+
+    def finetuning(self) -> dict[str, Any]:
+        """Seconds of an epoch from a drawn head."""
+        from datasets import Dataset
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+        train, _ = TASKS[0].read(TASKS[0])
+        train = texts.shuffled(train)[:300] if self.quick else train
+        settings = FinetuningSettings(num_epochs=1, head="drawn", max_length=128, precision="bfloat16")
+        run = Finetuning(self.work / "sst2", MINILM, TASKS[0].settings.kind, settings, device=self.device,
+                         log_line=lambda line: None, compare=False, resumable=False)  # fmt: skip
+        started = time.perf_counter()
+        run.start(train)
+        ours = time.perf_counter() - started
+        tokenizer = AutoTokenizer.from_pretrained(locate(MINILM))
+        labels = sorted({str(example.label) for example in train})
+        started = time.perf_counter()
+        rows = Dataset.from_dict({
+            "text": [example.text for example in train],
+            "label": [labels.index(str(example.label)) for example in train],
+        }).map(lambda part: tokenizer(part["text"], truncation=True, max_length=128), batched=True)  # fmt: skip
+        network = AutoModelForSequenceClassification.from_pretrained(locate(MINILM), num_labels=len(labels))
+        arguments = TrainingArguments(
+            str(self.work / "trainer"), num_train_epochs=1, per_device_train_batch_size=32, bf16=True,
+            use_cpu=self.device == "cpu", report_to=[], save_strategy="no", disable_tqdm=True,
+        )  # fmt: skip
+        Trainer(network, arguments, train_dataset=rows, processing_class=tokenizer).train()
+        theirs = time.perf_counter() - started
+        return {"examples": len(train), "seconds": ours, "Trainer, seconds": theirs, "ratio": theirs / ours}
+
+    def _run(
+        self, name: str, changes: tuple[str, ...], steps: int, device: str, precision: str
+    ) -> tuple[list[dict[str, Any]], Path]:
+        """The step events of a short pre-training, and its folder."""
+        folder = self.work / name
+        more = (*SEQUENCES, *changes, f"training.precision={precision}")
+        recipe = with_length(read_recipe("bert-2018", more), num_steps=steps, minutes=None, changes=more)
+        inputs = Inputs(corpus()[: 1 if self.quick else None], held_out()[:1])
+        Pretraining(folder, recipe, inputs, device=device, log_line=lambda line: None).start(resume=False)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["event"] == "step"], folder
+
+
+def flops_per_token(network: torch.nn.Module, config: Any, length: int) -> float:
+    """Floating point operations of a forward and a backward pass for a token, by the usual formula: 6 for a parameter
+    outside of the embeddings, and 12 x layers x width x length for attention (Chowdhery et al. 2022, appendix B)."""
+    tables = ("embeddings", "decoder")
+    number = sum(p.numel() for name, p in network.named_parameters() if not any(one in name for one in tables))
+    return 6 * number + 12 * config.num_hidden_layers * config.hidden_size * length
+
+
+def share_of_peak(flops: float, device: str) -> float | None:
+    """Share of the dense bfloat16 peak; None for a chip that is not in the table."""
+    if not device.startswith("cuda"):
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops / peak for chip, peak in PEAK_FLOPS.items() if chip in name), None)
+
+
+def best_seconds(work: Callable[[], Any]) -> float:
+    """The shorter time of two runs, after a warm-up."""
+    work()
+    taken = []
+    for _ in range(2):
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+@cache
+def chip(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{device}, not a GPU"
+
+
+def describe(results: dict) -> str:
+    rows = [
+        [part, name, f"{value:.4g}" if isinstance(value, float) else str(value)]
+        for part, found in results["parts"].items()
+        for name, value in found.items()
+    ]
+    lines = [f"# {results['chip']}", "", report.markdown_table(["part", "figure", "value"], *rows)]
+    return "\n".join([*lines, "", *report.skipped_lines(results)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--quick", action="store_true", help="small models and few examples, to test this script")
+    parser.add_argument("--minutes", type=float, default=10.0, help="no part begins later")
+    results, options = report.begin("gpu", parser)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    results |= {"chip": chip(options.device), "quick": options.quick, "parts": {}, "skipped": {}}
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as work:
+        for name, part in Measurements(options.device, options.quick, Path(work)).parts().items():
+            if time.monotonic() - started > 60 * options.minutes:
+                results["skipped"][name] = "no time left"
+                continue
+            say(f"{name}: begins after {time.monotonic() - started:.0f} s")
+            try:
+                results["parts"][name] = part()
+            except (RuntimeError, ValueError, ImportError, bertkit.errors.BertkitError) as error:
+                results["skipped"][name] = f"{type(error).__name__}: {error!s:.300}"
+    report.finish(results, describe(results), options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from bertkit.pretraining import Inputs, Recipe
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What is trained, on what, and for how long.
+
+    Parameters
+    ----------
+    corpus
+        txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
+    recipe
+        bert-2018, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
+    vocab
+        A vocab.txt; by default one is trained on the corpus.
+    model
+        The checkpoint to continue from, if the recipe does: a folder, a hub name or an installed model package.
+    new_head
+        Give a checkpoint without a masked LM head a new one.
+    column
+        The column or key that holds the text.
+    minutes
+        Minutes to train, instead of the length in the recipe.
+    steps
+        Optimizer steps to train, instead of the length in the recipe.
+    set
+        Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
+    device
+        auto, cpu, cuda.
+    """
+
+    corpus: Annotated[list[str], Parameter(consume_multiple=True)]
+    recipe: str = "cpu-minutes"
+    vocab: Path | None = None
+    model: str | None = None
+    new_head: bool = False
+    column: str | None = None
+    minutes: float | None = None
+    steps: int | None = None
+    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    device: str = "auto"
+
+    def read(self) -> "Recipe":
+        """The recipe with the changes and the length of the options.
+
+        Raises:
+            UsageError: there is no such recipe or setting.
+        """
+        from bertkit.pretraining import read_recipe, with_length
+
+        changes = self.set or ()
+        return with_length(
+            read_recipe(self.recipe, changes), num_steps=self.steps, minutes=self.minutes, changes=changes
+        )
+
+    def inputs(self, held_out: Sequence[str] = ()) -> "Inputs":
+        """The files, the vocabulary and the model to start from."""
+        from bertkit.pretraining import Inputs
+
+        return Inputs(tuple(self.corpus), tuple(held_out), self.vocab, self.model, self.new_head, self.column)
