@@ -93,14 +93,19 @@ def test_ranks_talk_where_they_compute_and_wait_long(monkeypatch, device: str, h
     connected, placed = [], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr(torch.cuda, "set_device", placed.append)
-    monkeypatch.setattr(dist, "init_process_group", connected.append)
+    monkeypatch.setattr("bertkit.training.ranks.rendezvous", lambda url: iter([(dist.HashStore(), 1, 2)]))
+    monkeypatch.setattr(dist, "init_process_group", lambda *given, **options: connected.append((*given, options)))
     monkeypatch.setattr(dist, "new_group", lambda backend, timeout: connected.append((backend, timeout)))
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "3")
     assert Ranks.from_environment(device).num_ranks == 2
-    name, (waiting, timeout) = connected
+    (name, options), (waiting, timeout) = connected
     assert name == backend and waiting == "gloo" and timeout >= timedelta(hours=12)
+    assert (options["rank"], options["world_size"]) == (1, 2)
+    options["store"].set("address", "new")
+    assert options["store"].underlying_store.get("restart-3/address") == b"new"  # not where the dead wrote theirs
     assert placed == ([1] if backend == "nccl" else [])
 
 
