@@ -13,7 +13,7 @@ from bertkit.cli import doctor, run
 from bertkit.device import PRECISIONS
 from bertkit.inference import equality
 from bertkit.transformer.kernels import dispatch
-from bertkit.transformer.kernels.linear import PlainInt8Linear, PlainLinear
+from bertkit.transformer.kernels.linear import PlainInt8Linear, WidenedLinear
 
 X86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_int8 sse4_2\nflags\t\t: fpu\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
@@ -130,11 +130,11 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
 
 
 def test_reason_for_slower_kernels(monkeypatch):
-    monkeypatch.setattr(dispatch, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(dispatch, "has_bfloat16", lambda: False)
     monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
     slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
-    assert [each.linear for each in slower] == [PlainLinear, PlainInt8Linear]
-    assert "does not multiply bfloat16 on this processor" in slower[0].reason
+    assert [each.linear for each in slower] == [WidenedLinear, PlainInt8Linear]
+    assert "lacks bfloat16 instructions" in slower[0].reason
     assert "does not multiply int8 exactly on this processor" in slower[1].reason
     monkeypatch.setattr(dispatch, "has_onednn", lambda operation: False)
     assert dispatch.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")

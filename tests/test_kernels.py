@@ -1,5 +1,7 @@
 """The compiled kernels against plain arithmetic: odd sizes, every tail, any batch."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,9 @@ from bertkit.transformer.kernels.linear import (
     OneDNNLinear,
     PlainInt8Linear,
     PlainLinear,
+    WidenedLinear,
     has_onednn,
+    multiply_in_place,
 )
 from bertkit.transformer.kernels.rows import (
     Quantized,
@@ -206,13 +210,8 @@ def test_norm_rows(width: int, dtype: torch.dtype) -> None:
     assert (np.abs(as_floats(quantized) - expected.numpy()).max(1) <= 0.51 * step.numpy() + 1e-4).all()
 
 
-LINEARS = [
-    PlainLinear,
-    pytest.param(
-        OneDNNLinear,
-        marks=pytest.mark.skipif(not has_onednn("mkldnn::_linear_pointwise"), reason="no oneDNN linear in this torch"),
-    ),
-]
+WITH_ONEDNN = pytest.mark.skipif(not has_onednn("mkldnn::_linear_pointwise"), reason="no oneDNN linear in this torch")
+LINEARS = [PlainLinear, pytest.param(OneDNNLinear, marks=WITH_ONEDNN)]
 INT8_LINEARS = [
     PlainInt8Linear,
     pytest.param(
@@ -257,6 +256,40 @@ def test_linear_kernels(linear, num_rows: int) -> None:
     torch.testing.assert_close(kernel(x, residual=residual), (product + residual).float())
     for name, activation in ACTIVATIONS.items():
         torch.testing.assert_close(kernel(x, activation=name), activation(product).float(), rtol=1e-5, atol=1e-5)
+
+
+ONE_ROUNDING = {"rtol": 2.0**-8, "atol": 1e-5}  # to bfloat16, and at its ties the next number
+
+
+@WITH_ONEDNN
+@pytest.mark.every_processor
+@pytest.mark.parametrize("num_rows", [1, 2, 7, 70])
+def test_bfloat16_products_in_float32_are_rounded_once(num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(num_rows)
+    x, residual, weight, bias = (
+        torch.randn(shape, generator=generator).bfloat16()
+        for shape in ((num_rows, 40), (num_rows, 37), (37, 40), (37,))
+    )
+    product = x.double() @ weight.double().T + bias.double()
+    kernel = WidenedLinear(weight, bias)
+    torch.testing.assert_close(kernel(x), product.bfloat16(), **ONE_ROUNDING)
+    torch.testing.assert_close(kernel(x, residual=residual), (product + residual).bfloat16(), **ONE_ROUNDING)
+    torch.testing.assert_close(kernel(x, activation="gelu"), F.gelu(product).bfloat16(), **ONE_ROUNDING)
+    for number in range(num_rows):
+        assert torch.equal(kernel(x[number : number + 1].clone()), kernel(x)[number : number + 1])
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("instructions", [True, False])
+def test_products_of_training_in_bfloat16(instructions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name
+    monkeypatch.setattr(linear, "has_bfloat16", lambda: instructions)
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((33, 20), (70, 20), (70,)))
+    grad = torch.randn(33, 70, generator=generator).bfloat16()
+    for a, b, added in ((x, weight, bias), (grad, weight.T, None), (grad.T, x.T, None)):
+        expected = a.double() @ b.double().T + (0 if added is None else added.double())
+        torch.testing.assert_close(multiply_in_place(a, b, added), expected.bfloat16(), **ONE_ROUNDING)
 
 
 @pytest.mark.every_processor

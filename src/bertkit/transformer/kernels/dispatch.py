@@ -8,7 +8,15 @@ import torch
 
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import inference_steps as steps
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
+from bertkit.transformer.kernels.linear import (
+    OneDNNInt8Linear,
+    OneDNNLinear,
+    PlainInt8Linear,
+    PlainLinear,
+    WidenedLinear,
+    has_bfloat16,
+    has_onednn,
+)
 
 
 class Kernels(NamedTuple):
@@ -66,7 +74,7 @@ class LinearChoice(NamedTuple):
     """The matrix products chosen for a precision on the CPU, and the reason."""
 
     linear: type
-    is_fast: bool  # oneDNN's, not torch's own
+    is_fast: bool  # with instructions of this processor for this precision
     reason: str
 
 
@@ -78,9 +86,11 @@ def linear_for(precision: str) -> LinearChoice:
     operation = "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
     if not has_onednn(operation):
         return LinearChoice(plain, False, f"this build of torch lacks {operation}, so its slower products run")
-    if (precision == "bfloat16" and not _has_bfloat16()) or (precision == "int8" and not _has_exact_int8()):
-        problem = "exactly " if precision == "int8" else ""
-        reason = f"oneDNN does not multiply {precision} {problem}on this processor, so torch's slower products run"
+    if precision == "bfloat16" and not has_bfloat16():
+        reason = "this processor lacks bfloat16 instructions, so its products run in float32, which is as fast"
+        return LinearChoice(WidenedLinear, False, reason)
+    if precision == "int8" and not _has_exact_int8():
+        reason = "oneDNN does not multiply int8 exactly on this processor, so torch's slower products run"
         return LinearChoice(plain, False, reason)
     return LinearChoice(fast, True, f"torch has {operation}, and this processor its instructions")
 
@@ -95,8 +105,3 @@ def _has_exact_int8() -> bool:
         largest = OneDNNInt8Linear(torch.ones(16, 64), torch.zeros(16))
         product = largest.multiply(torch.full((16, 64), 255, dtype=torch.uint8))
     return bool(torch.allclose(product, torch.full((16, 16), 127.0 * 64)))
-
-
-def _has_bfloat16() -> bool:
-    """Whether oneDNN multiplies bfloat16 on this CPU: with AVX-512, and on some AVX2 processors."""
-    return has_onednn("mkldnn::_is_mkldnn_bf16_supported") and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -5,8 +5,10 @@ gives the same numbers. oneDNN is called directly, through the operations of tor
 them use the plain operations.
 """
 
+import platform
 from functools import cache, partial
 
+import llvmlite.binding
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,11 +38,27 @@ def has_onednn(operation: str) -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(getattr(torch.ops, namespace), name)
 
 
+@cache
+def has_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 with instructions of this CPU.
+
+    On other x86 processors it refuses, or emulates them in about ten times the time of float32.
+    """
+    if not has_onednn("mkldnn::_is_mkldnn_bf16_supported") or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    features = llvmlite.binding.get_host_cpu_features()
+    names = ("avx512bf16", "amx-bf16", "avxneconvert")
+    return platform.machine() not in ("x86_64", "AMD64") or any(features.get(name) for name in names)
+
+
 def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a b^T + bias``, float32 with oneDNN: torch's own float32 product takes up to twice as long on AMD.
 
-    Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves.
+    Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves. On processors without
+    instructions for bfloat16 it is multiplied in float32, which is exact.
     """
+    if a.dtype == torch.bfloat16 and not has_bfloat16():
+        return multiply_in_place(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
@@ -97,6 +115,21 @@ class OneDNNLinear(PlainLinear):
             return self._multiply_and_add(x, residual, self.weight, self.bias, "add")
         attribute, algorithm = ("none", "") if activation is None else _FUSED_ACTIVATIONS[activation]
         return self._multiply(x, self.weight, self.bias, attribute, [], algorithm)
+
+
+class WidenedLinear(OneDNNLinear):
+    """`OneDNNLinear` of bfloat16 on a processor without instructions for it: products of bfloat16 numbers are exact in
+    float32, where they are added up and rounded once."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self.bias = None if bias is None else bias.float()
+
+    def pack(self, weight: Tensor) -> Tensor:
+        return super().pack(weight.float())
+
+    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return super().multiply(activation, x.float(), None if residual is None else residual.float()).bfloat16()
 
 
 class PlainInt8Linear(RowInvariant):
