@@ -2,7 +2,7 @@
 
 Takes: a TokenShard.
 Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches by position; the loss of pre-training.
-May import: errors, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
+May import: errors, device, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
 """
 
 from bertkit.objectives.every_token import EveryToken
