@@ -1,6 +1,7 @@
 """Attention on GPUs, as far as it can be tested on a CPU: the choice of a kernel, its arguments, its numbers."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -67,7 +68,13 @@ def test_kernel_by_device_dtype_and_options(kernel, device, gpu, dtype, head_dim
 
 def test_cpu_has_no_properties_of_a_gpu() -> None:
     assert device_attention.gpu_of(torch.device("cpu")) == NO_GPU
-    assert device_attention._has_varlen()  # of the torch that the tests run with
+
+
+def test_properties_of_a_cuda_device(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
+    assert device_attention.gpu_of(torch.device("cuda:1")) == HOPPER  # with the torch that the tests run with
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert device_attention.gpu_of(torch.device("cuda:1")) == NO_GPU
 
 
 @pytest.mark.parametrize("window", WINDOWS)

@@ -40,6 +40,7 @@ def _check(tensors: tuple[Tensor, ...], cu_seqlens: Tensor, longest: int, window
 
 
 @_forward.register_kernel("cpu")
+@torch.autocast("cpu", enabled=False)
 def _(
     query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, scale=None, window_size=None,
     enable_gqa=False, seqused_k=None, block_table=None, num_splits=None,
@@ -55,6 +56,7 @@ def _(
 
 
 @_backward.register_kernel("cpu")
+@torch.autocast("cpu", enabled=False)
 def _(
     grad_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, max_q, max_k, is_causal, rng_state, scale=None,
     window_size=None,

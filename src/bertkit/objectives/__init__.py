@@ -11,6 +11,7 @@ from bertkit.objectives.masking import MASK_UNITS, Masking, continues_word
 from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sentence_pairs import SentencePairs
 from bertkit.objectives.sequences import Sequences, Source, SpecialIds
+from bertkit.objectives.static_shapes import StaticBatch, StaticShape
 from bertkit.objectives.token_blocks import TokenBlocks
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Sequences",
     "Source",
     "SpecialIds",
+    "StaticBatch",
+    "StaticShape",
     "TokenBlocks",
     "continues_word",
 ]

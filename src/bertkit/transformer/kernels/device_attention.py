@@ -6,8 +6,6 @@ length as an int, so nothing waits for the GPU. Shape letters: T total_tokens, H
 tokens of a block, S tokens that a block sees.
 """
 
-import inspect
-from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,12 +23,15 @@ Kernel = Literal["varlen", "blocks", "runs"]
 _FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
 """Limits of torch's variable-length attention (FlashAttention 2): Ampere and later; also a multiple of 8 columns."""
 
+_HAS_VARLEN = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+"""torch documents variable-length attention with windows from 2.12 on."""
+
 
 class GPU(NamedTuple):
     """What the choice of a kernel needs to know about a GPU."""
 
     capability: tuple[int, int]  # CUDA compute capability; (0, 0) for other makers
-    has_varlen: bool  # torch has variable-length attention with windows, from 2.11 on
+    has_varlen: bool  # torch has variable-length attention with windows
 
 
 def kernel_for(
@@ -55,20 +56,12 @@ def kernel_for(
     return "varlen" if is_offered and fits and not has_dropout and bias is None else "blocks"
 
 
-@cache
 def gpu_of(device: torch.device) -> GPU:
-    """The properties of a device; those of the CPU are all absent."""
+    """The properties of a device; those of the CPU are all absent. torch's compiler reads them as constants."""
     if device.type != "cuda" or torch.version.hip is not None:
         return GPU((0, 0), False)
-    return GPU(torch.cuda.get_device_capability(device), _has_varlen())
-
-
-def _has_varlen() -> bool:
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    return "window_size" in inspect.signature(varlen_attn).parameters
+    properties = torch.cuda.get_device_properties(device)
+    return GPU((properties.major, properties.minor), _HAS_VARLEN)
 
 
 def batch_attention(
