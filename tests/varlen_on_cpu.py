@@ -1,4 +1,4 @@
-"""Kernels for the CPU of torch's variable-length attention, which has none: everything else of the operator is real.
+"""CPU kernels of torch's variable-length attention, which lacks them; the rest of the operator is real.
 
 Importing this module registers them: schema, shapes, autograd formula and compilation remain those of torch. They check
 what the CUDA kernel demands of its arguments; rows that it does not write are NaN.

@@ -148,8 +148,8 @@ def embed_one(
     if len(encodings) > 1:  # windows
         return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0].cpu().numpy()
     batch = collate(encodings).to(runner.device)
-    places = _owned_tokens(encodings, plan.prompt_length)
-    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *places)))[0].cpu().numpy()
+    ranges = _owned_tokens(encodings, plan.prompt_length)
+    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *ranges)))[0].cpu().numpy()
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,8 @@ class Pretraining:
             The initial model; None if its vocabulary must be trained first, or it is in a checkpoint.
         """
         recipe, inputs = self.recipe, self.inputs
-        if self.compile and (resolve_device(self.device).type != "cuda" or self.shard):
+        device = resolve_device(self.device)
+        if self.compile and (device.type != "cuda" or self.shard):
             raise UsageError("compile=True requires device='cuda', and parameters that are not sharded")
         check_share(recipe.training.batch_size, self.ranks.num_ranks)
         if self.shard:

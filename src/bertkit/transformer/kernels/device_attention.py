@@ -122,7 +122,7 @@ def block_attention(
     """`packed_attention` by one product over blocks of the packed row: (T, H, K) each to the same.
 
     A block has at least as many tokens as a query sees on a side, so that it sees itself and its neighbors; a mask
-    hides other sequences. Memory and time grow with T times the longest sequence, whatever the other lengths: at most
+    hides other sequences. Memory and time grow with T times the longest sequence, regardless of other lengths: at most
     three times the scores that attention to the longest sequence needs. Rows after the last sequence of the batch form
     a sequence.
     """
