@@ -5,7 +5,7 @@ their first token exists.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ class StaticBatch(PretrainingBatch):
     @classmethod
     def of(cls, batch: PretrainingBatch, shape: StaticShape) -> "StaticBatch":
         """The same batch."""
-        return cls(*(getattr(batch, one.name) for one in fields(PretrainingBatch)), shape)
+        return cls(batch.batch, batch.masked_positions, batch.labels, batch.next_sentence_label, shape)
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> list[PretrainingBatch]:
         """Split into the fewest parts of neighboring sequences with the static shape; the arguments are ignored."""

@@ -107,7 +107,9 @@ def varlen_attention(
     longest, seen = batch.max_seqlen, window_of(window)
     left, right = (-1, -1) if seen is None else (-1 if reach >= longest else reach for reach in seen)
     cu_seqlens = batch.cu_seqlens
-    return varlen_attn(query, key, value, cu_seqlens, cu_seqlens, longest, longest, window_size=(left, right))
+    context = varlen_attn(query, key, value, cu_seqlens, cu_seqlens, longest, longest, window_size=(left, right))
+    assert isinstance(context, Tensor)  # with log sums only on request
+    return context
 
 
 def block_attention(
