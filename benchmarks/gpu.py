@@ -186,6 +186,8 @@ class Measurements:
                    "training.tokens_per_part=32768", "vocabulary.size=8192")  # fmt: skip
         variants = {"as published": ((), False), "compiled": ((), True),
                     "compiled, no attention dropout": ((WITHOUT_ATTENTION_DROPOUT,), True)}  # fmt: skip
+        if self.quick:
+            variants = {"compiled": ((), True)}
         found: dict[str, Any] = {}
         folder = self.work
         for name, (more, compiles) in variants.items():

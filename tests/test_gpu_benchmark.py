@@ -12,7 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.mark.slow
 def test_every_part_runs_on_the_cpu(shared_data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "benchmarks/gpu.py",
+        "--device",
+        "cpu",
+        "--quick",
+        "--minutes",
+        "14",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     (path,) = tmp_path.glob("*.json")

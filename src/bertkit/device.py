@@ -70,13 +70,13 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
     """Begin to copy a tensor to the CPU; the returned function waits for the copy and returns it."""
     if tensor.device.type != "cuda":
         return tensor.cpu
-    copied, event = pinned(torch.empty_like(tensor, device="cpu")), torch.cuda.Event()
+    copied, event = torch.empty_like(tensor, device="cpu", pin_memory=True), torch.cuda.Event()
     copied.copy_(tensor, non_blocking=True)
-    event.record()
+    event.record(torch.cuda.current_stream(tensor.device))
 
     def wait() -> Tensor:
         event.synchronize()
-        return copied
+        return copied.clone()  # pinned memory is scarce, and reused
 
     return wait
 

@@ -133,6 +133,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device, in one copy; `seqlens` remain numbers of the CPU."""
+        if self.input_ids.device == torch.device(device):
+            return self
         names = ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
         tensors = send_together([getattr(self, name) for name in names], device)
         mask = None if self.padded_mask is None else self.padded_mask.to(device)
