@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 import varlen_on_cpu  # noqa: F401
+from test_pretraining import pretraining, write_corpus
 from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
 from torch import nn
 
+from bertkit import Model
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.objectives import Masking, PretrainingBatch, PretrainingTask, SpecialIds, StaticBatch, StaticShape
@@ -25,6 +27,7 @@ from bertkit.transformer.kernels import device_attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0")
 TASK = PretrainingTask()
 SHAPE = StaticShape.of(12, 24, 0.15, 150)
 
@@ -178,3 +181,34 @@ def test_compilation_requires_a_cuda_device(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="compile=True requires device='cuda'"):
         Pretraining(tmp_path / "run", recipe, Inputs(["a.txt"]), device="cpu", compile=True).start(resume=False)
     assert not (tmp_path / "run").exists()
+
+
+class CompiledOnTheCPU(Pretraining):
+    """A compiled run without the check of its device."""
+
+    def _checked(self) -> Model | None:
+        compiles, self.compile = self.compile, False
+        try:
+            return super()._checked()
+        finally:
+            self.compile = compiles
+
+
+def test_compiled_run_computes_parts_of_one_shape(tmp_path: Path, monkeypatch) -> None:
+    shapes, losses = [], []
+
+    def compiling(network: nn.Module, dynamic: bool) -> nn.Module:
+        network.register_forward_pre_hook(
+            lambda module, given: shapes.append(tuple(given[0].input_ids.shape)) if module.training else None
+        )
+        return network
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    for name, kind in (("plain", Pretraining), ("compiled", CompiledOnTheCPU)):
+        made = pretraining(corpus, tmp_path / name, "training.tokens_per_part=100", *WITHOUT_DROPOUT)
+        run = kind(made.run, made.recipe, made.inputs, log_line=lambda line: None, compile=kind is CompiledOnTheCPU)
+        assert run.start(resume=False) == "finished"
+        losses.append([line["masked_lm_loss"] for line in events(tmp_path / name, "step")])
+    assert set(shapes) == {(100,)} and len(shapes) > 12
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
