@@ -2,10 +2,13 @@
 
     python benchmarks/gpu.py [--device cuda] [--quick] [--minutes 10] [--out FOLDER]
 
-Checks, each against the CPU in float32: vectors of all-MiniLM-L6-v2, gradients of a small BERT, and losses of a short
-pre-training. Figures: tokens per second of pre-training beside transformers (SDPA, torch.compile, padded batches), with
-the share of the chip's peak; texts per second of embedding beside sentence-transformers in bfloat16; an epoch of
-sentiment classification beside transformers' Trainer. A part begins only while time is left.
+Checks: attention and its gradients in every dtype and window against float64 on the CPU; vectors of all-MiniLM-L6-v2,
+gradients of a small BERT and losses of a short pre-training against float32 on the CPU; that embedding waits for
+nothing; that CUDA graphs of small batches change nothing; that pre-training is compiled once, with the same losses.
+Figures: milliseconds of each kernel of attention; tokens per second of pre-training, compiled and not, compared with
+transformers (SDPA, torch.compile, padded batches), with the share of the chip's peak; texts per second of embedding
+compared with sentence-transformers in bfloat16; an epoch of sentiment classification compared with transformers'
+Trainer. A part begins only while time is left.
 
 `--device cpu --quick` runs every part on small models: a test of this script, whose speeds mean nothing. Needs
 ../shared/data.
@@ -16,15 +19,18 @@ import json
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import gpu_attention
 import numpy as np
 import report
 import texts
 import torch
+import torch._dynamo
 from finetune_tasks import TASKS
 from models import MINILM
 from pretrained import corpus, held_out
@@ -32,16 +38,20 @@ from turns import say
 
 import bertkit
 from bertkit import BertConfig, Model, Tokenizer
+from bertkit.architectures import prepare
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.locate import locate
 from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
+from bertkit.transformer.cuda_graphs import GraphedEncoder
 
 PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16, from the makers' data sheets
 BOUNDS = {"float32": 1e-4, "bfloat16": 3e-2}
 """Largest differences of vectors of length 1 from those of the CPU in float32."""
 LARGEST_GRADIENT_DIFFERENCE, LARGEST_LOSS_DIFFERENCE = 1e-3, 0.05
-SEQUENCES = ('data.sentence_pairs="none"', "data.final_share=0", "training.log_every=1")
-WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0")
+SEQUENCES = ('data.sentence_pairs="none"', "data.final_share=0", "training.log_every=1",
+             "training.evaluate_every=1000", "training.save_every=1000")  # fmt: skip
+WITHOUT_ATTENTION_DROPOUT = "model.config.attention_probs_dropout_prob=0"
+WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", WITHOUT_ATTENTION_DROPOUT)
 
 
 class Measurements:
@@ -49,14 +59,19 @@ class Measurements:
 
     def __init__(self, device: str, quick: bool, work: Path) -> None:
         self.device, self.quick, self.work = device, quick, work
-        self.precision = "bfloat16"
+        self.precision, self.is_cuda = "bfloat16", device.startswith("cuda")
+        self.vocabularies: dict[str, Path] = {}  # by size, trained by the first run
 
     def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
         lengths = (128,) if self.quick else (128, 512)
         return {
+            "attention": lambda: gpu_attention.checks(self.device, self.quick),
             "vectors": self.vectors,
+            "waits": self.waits,
+            "graphs": self.graphs,
             "gradients": self.gradients,
             "losses": self.losses,
+            "compilation": self.compilation,
             **{f"pre-training at {length}": (lambda at=length: self.pretraining(at)) for length in lengths},
             "embedding": self.embedding,
             "fine-tuning": self.finetuning,
@@ -72,6 +87,46 @@ class Measurements:
             found[precision] = float(np.abs(model.embed(passages, normalize=True) - expected).max())
             found[f"{precision} holds"] = found[precision] <= bound
         return found
+
+    def waits(self) -> dict[str, Any]:
+        """How often embedding waits for the GPU, other than for results, as torch reports it."""
+        passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 2_000]
+        model = bertkit.load(MINILM, device=self.device, precision=self.precision)
+        model.embed(passages, on_long="truncate")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            if self.is_cuda:
+                torch.cuda.set_sync_debug_mode("warn")
+            try:
+                model.embed(passages, on_long="truncate")
+            finally:
+                if self.is_cuda:
+                    torch.cuda.set_sync_debug_mode("default")
+        reported = [str(one.message) for one in seen if "synchroniz" in str(one.message)]
+        return {"number": len(reported), "holds": not reported, "first": reported[0][:200] if reported else "none"}
+
+    def graphs(self) -> dict[str, Any]:
+        """Largest difference of replayed hidden states from computed ones, relative to the largest; and milliseconds of
+        one short text."""
+        model = bertkit.load(MINILM, device=self.device, precision=self.precision)
+        encoder = prepare(model.encoder, self.precision)
+        plain = encoder.prepared if isinstance(encoder, GraphedEncoder) else encoder
+        passages, differences = texts.documentation()[:40], []
+        for number in (1, 1, 2, 3, 5, 8, 1):
+            chosen = [passage[: 40 * number] for passage in passages[number : 2 * number]]
+            batch = bertkit.collate(model.tokenizer.encode_batch(chosen)).to(self.device)
+            ours, expected = (one(batch, with_pooled=False).last_hidden_state for one in (encoder, plain))
+            differences.append(float((ours - expected).abs().max() / expected.abs().max()))
+        batch = bertkit.collate(model.tokenizer.encode_batch(passages[:1], max_length=16, on_long="truncate"))
+        replayed, computed = (
+            1_000 * min(best_seconds(partial(self._encode, one, batch)) for _ in range(10)) for one in (encoder, plain)
+        )
+        holds = max(differences) <= BOUNDS["bfloat16"]
+        return {"recorded": encoder is not plain, "largest difference": max(differences), "holds": holds,
+                "replayed, ms": replayed, "computed, ms": computed}  # fmt: skip
+
+    def _encode(self, encoder: Callable[..., Any], batch: bertkit.Batch) -> torch.Tensor:
+        return encoder(batch.to(self.device)).last_hidden_state.cpu()
 
     def gradients(self) -> dict[str, Any]:
         """Largest difference of gradients, relative to the largest of the parameter."""
@@ -106,19 +161,48 @@ class Measurements:
         largest = max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, cpu, strict=True))
         return {"steps": steps, "largest difference": largest, "holds": largest <= LARGEST_LOSS_DIFFERENCE}
 
+    def compilation(self) -> dict[str, Any]:
+        """Graphs compiled for a run, and the largest difference of its losses from those of a run that is not; only
+        CUDA compiles."""
+        steps = 8 if self.quick else 60
+        changes = ("model.size=tiny", "training.batch_size=32", "data.max_seqlen=64", "training.tokens_per_part=1024",
+                   "vocabulary.size=500", *WITHOUT_DROPOUT)  # fmt: skip
+        counters = torch._dynamo.utils.counters["stats"]
+        before = counters["unique_graphs"]
+        compiled, plain = (
+            self._run(f"compilation-{name}", changes, steps, self.device, self.precision, compile=compiles)[0]
+            for name, compiles in (("compiled", self.is_cuda), ("plain", False))
+        )
+        number = counters["unique_graphs"] - before
+        largest = max(abs(a["loss"] - b["loss"]) for a, b in zip(compiled, plain, strict=True))
+        holds = number == int(self.is_cuda) and largest <= LARGEST_LOSS_DIFFERENCE
+        return {"graphs": number, "largest difference": largest, "holds": holds}
+
     def pretraining(self, length: int) -> dict[str, Any]:
-        """Real tokens per second of whole steps, and the share of the chip's peak."""
+        """Real tokens per second of whole steps, and the share of the chip's peak: as published, compiled, and compiled
+        without dropout of attention, which variable-length attention lacks."""
         size, batch_size, steps = ("tiny", 8, 6) if self.quick else ("base", 32_768 // length, 40)
         changes = (f"model.size={size}", f"training.batch_size={batch_size}", f"data.max_seqlen={length}",
-                   "vocabulary.size=8192")  # fmt: skip
-        events, folder = self._run(f"pretraining-{length}", changes, steps, self.device, self.precision)
-        warm, last = events[len(events) // 2], events[-1]
-        ours = (last["tokens"] - warm["tokens"]) / (last["seconds"] - warm["seconds"])
+                   "training.tokens_per_part=32768", "vocabulary.size=8192")  # fmt: skip
+        variants = {"as published": ((), False), "compiled": ((), True),
+                    "compiled, no attention dropout": ((WITHOUT_ATTENTION_DROPOUT,), True)}  # fmt: skip
+        if self.quick:
+            variants = {"compiled": ((), True)}
+        found: dict[str, Any] = {}
+        folder = self.work
+        for name, (more, compiles) in variants.items():
+            run = f"pretraining-{length}-{len(found)}"
+            events, folder = self._run(
+                run, (*changes, *more), steps, self.device, self.precision, compile=compiles and self.is_cuda
+            )
+            warm, last = events[len(events) // 2], events[-1]
+            found[f"{name}, tokens a second"] = (last["tokens"] - warm["tokens"]) / (last["seconds"] - warm["seconds"])
+        best = max(found.values())
         model = bertkit.load(folder / "model", device="cpu")
         flops = flops_per_token(model.network, model.config, length)
         theirs = self._transformers_pretraining(folder / "model", length, batch_size, steps)
-        return {"tokens a second": ours, "share of peak": share_of_peak(ours * flops, self.device),
-                "transformers, tokens a second": theirs, "ratio": ours / theirs}  # fmt: skip
+        return found | {"share of peak": share_of_peak(best * flops, self.device),
+                        "transformers, tokens a second": theirs, "ratio": best / theirs}  # fmt: skip
 
     def _transformers_pretraining(self, folder: Path, length: int, batch_size: int, steps: int) -> float:
         from transformers import AutoTokenizer, BertForMaskedLM, DataCollatorForLanguageModeling
@@ -194,14 +278,18 @@ class Measurements:
         return {"examples": len(train), "seconds": ours, "Trainer, seconds": theirs, "ratio": theirs / ours}
 
     def _run(
-        self, name: str, changes: tuple[str, ...], steps: int, device: str, precision: str
+        self, name: str, changes: tuple[str, ...], steps: int, device: str, precision: str, *, compile: bool = False
     ) -> tuple[list[dict[str, Any]], Path]:
         """The step events of a short pre-training, and its folder."""
         folder = self.work / name
         more = (*SEQUENCES, *changes, f"training.precision={precision}")
         recipe = with_length(read_recipe("bert-2018", more), num_steps=steps, minutes=None, changes=more)
-        inputs = Inputs(corpus()[: 1 if self.quick else None], held_out()[:1])
-        Pretraining(folder, recipe, inputs, device=device, log_line=lambda line: None).start(resume=False)
+        size = next(change for change in changes if change.startswith("vocabulary.size"))
+        inputs = Inputs(corpus()[: 1 if self.quick else None], held_out()[:1], self.vocabularies.get(size))
+        Pretraining(folder, recipe, inputs, device=device, compile=compile, log_line=lambda line: None).start(
+            resume=False
+        )
+        self.vocabularies.setdefault(size, folder / "vocab.txt")
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         return [line for line in lines if line["event"] == "step"], folder
 

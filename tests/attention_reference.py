@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bertkit.transformer.kernels import recorded_attention
+from bertkit.transformer.kernels.attention import recorded_attention
 from bertkit.transformer.recorder import LayerRecord
 
 

@@ -1,5 +1,7 @@
 """ModernBERT's kernels against torch's own operations: turned and windowed attention, gate, norm."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -96,7 +98,7 @@ def test_gradients_of_attention(num_heads: int, head_dim: int, window: int | Non
     grad = torch.randn(total, width, generator=generator)
     rotary = rotary_of(positions(LENGTHS, first=3), 500.0, head_dim)
     with training_kernels(torch.float32, seed=3):
-        out = training.self_attention(together, LENGTHS, num_heads, dropout_prob, rotary, window)
+        out = training.self_attention(together, batch(lengths=LENGTHS), num_heads, dropout_prob, rotary, window)
     (results,) = torch.autograd.grad(out, together, grad)
     kept = torch.ones(total, num_heads, longest)
     if dropout_prob:
@@ -186,8 +188,8 @@ def network(**changes: float | str) -> Network:
     return made.train()
 
 
-def batch(seed: int = 0) -> Batch:
-    mask = torch.arange(max(LENGTHS_OF_A_BATCH)) < torch.tensor(LENGTHS_OF_A_BATCH)[:, None]
+def batch(seed: int = 0, lengths: Sequence[int] = LENGTHS_OF_A_BATCH) -> Batch:
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     return Batch.from_padded(torch.randint(0, 99, mask.shape, generator=torch.Generator().manual_seed(seed)), mask)
 
 

@@ -1,14 +1,16 @@
-"""Device and dtype selection.
+"""Device and dtype selection, and copies between devices.
 
 Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
-Gives: torch's device and dtype.
+Gives: torch's device and dtype; tensors on a device.
 May import: errors.
 """
 
 import platform
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from bertkit.errors import UsageError
 
@@ -47,6 +49,41 @@ def weights_dtype(precision: str) -> torch.dtype:
     if precision not in PRECISIONS:
         raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
     return PRECISIONS[precision]
+
+
+def send(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device. A copy to a CUDA device is queued from pinned memory, and nothing waits for it."""
+    to_gpu = tensor.device.type == "cpu" and torch.device(device).type == "cuda"
+    return pinned(tensor).to(device, non_blocking=True) if to_gpu else tensor.to(device)
+
+
+def send_together(tensors: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
+    """Integer tensors on a device, in one copy."""
+    if all(tensor.device == torch.device(device) for tensor in tensors):
+        return list(tensors)
+    row = send(torch.cat([tensor.long().flatten() for tensor in tensors]), device)
+    parts = zip(row.split([tensor.numel() for tensor in tensors]), tensors, strict=True)
+    return [part.view(tensor.shape).to(tensor.dtype) for part, tensor in parts]
+
+
+def receive(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy a tensor to the CPU; the returned function waits for the copy and returns it."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu
+    copied, event = torch.empty_like(tensor, device="cpu", pin_memory=True), torch.cuda.Event()
+    copied.copy_(tensor, non_blocking=True)
+    event.record(torch.cuda.current_stream(tensor.device))
+
+    def wait() -> Tensor:
+        event.synchronize()
+        return copied.clone()  # pinned memory is scarce, and reused
+
+    return wait
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """A tensor of the CPU in memory that a CUDA device copies without waiting."""
+    return tensor.pin_memory()
 
 
 def cpu_name() -> str:

@@ -13,6 +13,7 @@ from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
 
 ARCHITECTURES: dict[str, Architecture] = {
     record.model_type: record
@@ -63,4 +64,5 @@ def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
     record = architecture_of(encoder.config)
     if precision in record.unsupported_precisions:
         raise UsageError(f"precision={precision!r} is not supported for {record.model_type}: choose bfloat16")
-    return record.prepare(encoder, precision)
+    prepared = record.prepare(encoder, precision)
+    return GraphedEncoder(prepared) if can_be_recorded(encoder, precision) else prepared

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.device import send_together
 from bertkit.errors import UsageError
 
 
@@ -131,13 +132,15 @@ class Batch:
         return pad(values, self.attention_mask(), fill)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device."""
-        moved = {
-            name: getattr(self, name).to(device)
-            for name in ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
-        }
+        """The same batch on a device, in one copy; `seqlens` remain numbers of the CPU."""
+        if self.input_ids.device == torch.device(device):
+            return self
+        names = ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
+        tensors = send_together([getattr(self, name) for name in names], device)
         mask = None if self.padded_mask is None else self.padded_mask.to(device)
-        return replace(self, **moved, padded_mask=mask)
+        moved = replace(self, **dict(zip(names, tensors, strict=True)), padded_mask=mask)
+        vars(moved)["seqlens"] = self.seqlens  # otherwise read from the device
+        return moved
 
 
 def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:

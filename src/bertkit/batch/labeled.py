@@ -15,6 +15,7 @@ from torch import Tensor
 from bertkit.batch.batch import Batch
 from bertkit.batch.collate import collate
 from bertkit.batch.token_budget import even_parts
+from bertkit.device import send
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 
@@ -60,7 +61,7 @@ class LabeledBatch:
 
     def to(self, device: torch.device | str) -> "LabeledBatch":
         """The same batch on a device."""
-        return replace(self, batch=self.batch.to(device), labels=self.labels.to(device))
+        return replace(self, batch=self.batch.to(device), labels=send(self.labels, device))
 
 
 @dataclass(frozen=True, eq=False)

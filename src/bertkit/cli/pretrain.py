@@ -19,6 +19,7 @@ def command(
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     resume: bool = False,
     shard: bool = False,
+    compile: bool = False,
     tensorboard: bool = False,
 ) -> None:
     """Pre-train a model from raw text.
@@ -36,6 +37,8 @@ def command(
         Resume the run in the folder from its last checkpoint; start it if there is none.
     shard
         Under torchrun, keep a shard of every parameter in each process, for models too large for one.
+    compile
+        On a CUDA device, compile the network with torch: once, as batches are padded to one shape.
     tensorboard
         Also write metrics for TensorBoard.
     """
@@ -50,7 +53,7 @@ def command(
         ranks = Ranks.from_environment(options.device)
         run = Pretraining(
             out, recipe, inputs, ranks=ranks, log_line=log_line, device=options.device, shard=shard,
-            tensorboard=tensorboard,
+            compile=compile, tensorboard=tensorboard,
         )  # fmt: skip
         try:
             reason = run.start(resume=resume, should_stop=should_stop)

@@ -78,17 +78,24 @@ def pool_windows(
         if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
         return encoded.pooled, states.new_ones(len(owned))
-    lengths = owned[:, 1] - owned[:, 0]
-    before = lengths.cumsum(0) - lengths  # (W,) number of tokens of earlier windows in this batch
-    count = torch.arange(int(lengths.sum()), device=states.device)
-    tokens = states[count + (owned[:, 0] - before).repeat_interleave(lengths)]
+    lengths = (owned[:, 1] - owned[:, 0]).to(states.dtype)
     if pooling == "max":
-        return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
+        return _reduced(states, "max", owned), lengths
     if pooling == "weighted-mean":
-        weights = (count + (positions - before).repeat_interleave(lengths) + 1).to(states.dtype)
-        values = torch.segment_reduce(tokens * weights[:, None], "sum", lengths=lengths)
-        return values, torch.segment_reduce(weights, "sum", lengths=lengths)
-    return torch.segment_reduce(tokens, "sum", lengths=lengths), lengths.to(states.dtype)
+        tokens = torch.arange(len(states), device=states.device)
+        window = torch.searchsorted(owned[:, 1].contiguous(), tokens, right=True).clamp(max=len(owned) - 1)
+        weights = (tokens + (positions - owned[:, 0])[window] + 1).to(states.dtype)
+        return _reduced(states * weights[:, None], "sum", owned), _reduced(weights, "sum", owned)
+    return _reduced(states, "sum", owned), lengths
+
+
+def _reduced(values: Tensor, reduce: str, owned: Tensor) -> Tensor:
+    """The sum or maximum over the owned tokens of each window: (T, ...) to (W, ...).
+
+    Tokens between them form segments too, so that no shape depends on numbers on a GPU, which would be waited for.
+    """
+    ends = torch.cat([owned.new_zeros(1), owned.flatten(), owned.new_full((1,), len(values))])
+    return torch.segment_reduce(values, reduce, lengths=ends.diff(), unsafe=True)[1::2]
 
 
 def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:

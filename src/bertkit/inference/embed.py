@@ -1,6 +1,7 @@
 """Embed texts as vectors."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from bertkit.batch import Batch, collate
 from bertkit.checkpoint import SentenceSettings
+from bertkit.device import receive, send, send_together
 from bertkit.errors import UsageError
 from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
@@ -121,9 +123,18 @@ def embed_stream(
     total = len(texts) if isinstance(texts, Sized) else None
     hidden = None if options.progress is None else not options.progress
     with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
+        coming: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
         for chunk in chunks(texts, num_characters):
             encodings = plan.encode(runner, chunk, report)
-            yield chunk, plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress))
+            coming.append((chunk, receive(plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress)))))
+            if len(coming) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
+                yield _arrived(*coming.popleft())
+        for each in coming:
+            yield _arrived(*each)
+
+
+def _arrived(texts: list[str], vectors: Callable[[], Tensor]) -> tuple[list[str], np.ndarray]:
+    return texts, vectors().numpy()
 
 
 @torch.inference_mode()
@@ -135,9 +146,10 @@ def embed_one(
     plan = _Plan.of(runner, settings, options)
     encodings = plan.encode(runner, [text], report)
     if len(encodings) > 1:  # windows
-        return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0]
+        return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0].cpu().numpy()
     batch = collate(encodings).to(runner.device)
-    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *_owned_tokens(encodings, plan.prompt_length))))[0]
+    ranges = _owned_tokens(encodings, plan.prompt_length)
+    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *ranges)))[0].cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -190,30 +202,30 @@ class _Plan:
     ) -> tuple[Tensor, Tensor]:
         """Contribution of each window to its text, from the tokens it owns, as `pool_windows`, with P poolings
         concatenated: (W, P D) values and (W, P) weights."""
-        device = runner.device
         encoded = runner.encoder(
             batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings,
             first_only={"cls", "pooler"} >= set(self.poolings) and not skipped.any(),
         )  # fmt: skip
+        owned, num_before, skipped = send_together([owned, num_before, skipped], runner.device)
         positions = (
-            batch.first_tokens + skipped.to(device),
+            batch.first_tokens + skipped,
             batch.cu_seqlens[1:].long() - 1,
-            batch.first_tokens[:, None] + owned.to(device),
-            num_before.to(device),
+            batch.first_tokens[:, None] + owned,
+            num_before,
         )
         pooled = [pool_windows(pooling, self.layers, encoded, *positions) for pooling in self.poolings]
         values, weights = zip(*pooled, strict=True)
         return torch.cat(values, dim=1), torch.stack(weights, dim=1)
 
-    def finish(self, values: Tensor, weights: Tensor) -> np.ndarray:
-        """(num_texts, embedding_dim) float32, from the combined contributions of the windows of each text."""
+    def finish(self, values: Tensor, weights: Tensor) -> Tensor:
+        """(num_texts, embedding_dim) float32 on the device, from the combined contributions of each text's windows."""
         parts = zip(self.poolings, values.chunk(len(self.poolings), dim=1), weights.unbind(dim=1), strict=True)
         vectors = torch.cat([finish(*part) for part in parts], dim=1)
         if self.projection:
             with torch.inference_mode(), inference_kernels():
                 vectors = self.projection(vectors)
         vectors = vectors[:, : self.dimensions]
-        return (F.normalize(vectors, dim=-1) if self.normalize else vectors).float().cpu().numpy()
+        return (F.normalize(vectors, dim=-1) if self.normalize else vectors).float()
 
 
 def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool:
@@ -270,7 +282,7 @@ def _embed_chunk(
     values, weights = windows[:, :-num_poolings], windows[:, -num_poolings:]
     if num_texts == len(encodings):  # one window for each text
         return values, weights
-    rows = torch.from_numpy(encodings.text_index).to(runner.device)
+    rows = send(torch.from_numpy(encodings.text_index), runner.device)
     sums = [
         _added_up(pooling, part, rows, num_texts)
         for pooling, part in zip(plan.poolings, values.chunk(num_poolings, dim=1), strict=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
+from bertkit.device import send
 from bertkit.executor import executor, map_on_cores
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
@@ -139,7 +140,7 @@ def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_seq
         starts = np.cumsum(rows_per_sequence) - rows_per_sequence
         order = ranges(starts[order], rows_per_sequence[order])
     in_order = torch.empty_like(rows)
-    in_order[torch.from_numpy(order).to(rows.device)] = rows
+    in_order[send(torch.from_numpy(order), rows.device)] = rows
     return in_order
 
 

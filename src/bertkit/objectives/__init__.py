@@ -2,7 +2,7 @@
 
 Takes: a TokenShard.
 Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches by position; the loss of pre-training.
-May import: errors, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
+May import: errors, device, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
 """
 
 from bertkit.objectives.every_token import EveryToken
@@ -11,6 +11,7 @@ from bertkit.objectives.masking import MASK_UNITS, Masking, continues_word
 from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sentence_pairs import SentencePairs
 from bertkit.objectives.sequences import Sequences, Source, SpecialIds
+from bertkit.objectives.static_shapes import StaticBatch, StaticShape
 from bertkit.objectives.token_blocks import TokenBlocks
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Sequences",
     "Source",
     "SpecialIds",
+    "StaticBatch",
+    "StaticShape",
     "TokenBlocks",
     "continues_word",
 ]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bertkit.batch.batch import Batch
 from bertkit.batch.token_budget import even_parts
+from bertkit.device import send_together
 from bertkit.errors import DataError
 from bertkit.objectives.masking import Masked
 from bertkit.objectives.sequences import Sequences, Source
@@ -62,8 +63,11 @@ class PretrainingBatch:
 
     def to(self, device: torch.device | str) -> "PretrainingBatch":
         """The same batch on a device."""
-        label = None if self.next_sentence_label is None else self.next_sentence_label.to(device)
-        return PretrainingBatch(self.batch.to(device), self.masked_positions.to(device), self.labels.to(device), label)
+        targets = [self.masked_positions, self.labels]
+        if self.next_sentence_label is not None:
+            targets.append(self.next_sentence_label)
+        positions, labels, *label = send_together(targets, device)
+        return PretrainingBatch(self.batch.to(device), positions, labels, label[0] if label else None)
 
 
 class Objective(Protocol):

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.architectures import NetworkOutput
+from bertkit.batch import IGNORED
 from bertkit.objectives import PretrainingBatch
-from bertkit.tasks.task import Loss
+from bertkit.tasks.task import Loss, exact
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
@@ -34,15 +35,13 @@ class PretrainingTask:
 
     def loss(self, outputs: NetworkOutput, part: PretrainingBatch, totals: Tensor) -> Loss:
         """Both losses of a part, in nats."""
-        sums, logits = torch.zeros(6, dtype=torch.float64), outputs.logits
-        lm_loss, sums[_LM_LOSS : _LM_COUNT + 1] = _cross_entropy(logits["masked_lm"], part.labels)
-        value = lm_loss / max(1.0, float(totals[0]))
+        logits = outputs.logits
+        lm_loss, lm_sums = _cross_entropy(logits["masked_lm"], part.labels)
+        value, nsp_sums = lm_loss / max(1.0, float(totals[0])), torch.zeros_like(lm_sums)
         if part.next_sentence_label is not None:
-            nsp_loss, sums[_NSP_LOSS : _NSP_COUNT + 1] = _cross_entropy(
-                logits["next_sentence"], part.next_sentence_label
-            )
+            nsp_loss, nsp_sums = _cross_entropy(logits["next_sentence"], part.next_sentence_label)
             value = value + nsp_loss / max(1.0, float(totals[1]))
-        return Loss(value, sums)
+        return Loss(value, torch.cat([lm_sums, nsp_sums]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Losses in nats, accuracies, and the perplexity of masked tokens, exp(loss)."""
@@ -62,7 +61,7 @@ class PretrainingTask:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy summed over rows; and (3,) the same sum, number of correct rows, number of rows."""
-    loss = F.cross_entropy(logits, labels, reduction="sum")
-    correct = (logits.detach().argmax(dim=-1) == labels).sum()
-    return loss, torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(labels)).double()]).cpu()
+    """Cross-entropy summed over rows; and (3,) the same sum, number of correct rows, number of rows; on the device."""
+    loss = F.cross_entropy(exact(logits), labels, reduction="sum", ignore_index=IGNORED)
+    correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
+    return loss, torch.stack([loss.detach(), correct.to(loss.dtype), number.to(loss.dtype)])

@@ -11,6 +11,8 @@ from bertkit.objectives import (
     SentencePairs,
     Source,
     SpecialIds,
+    StaticBatch,
+    StaticShape,
     TokenBlocks,
     continues_word,
 )
@@ -28,11 +30,19 @@ class PretrainingFeed:
     loader: Loader
     data: DataSettings
     batch_size: int
+    static_tokens: int | None = None  # tokens of the parts of a batch, which then have one shape in each stage
 
     def batch(self, position: int, progress: float) -> PretrainingBatch:
         """This rank's share of the batch at a position."""
         stage, rate = self.data.stage_at(progress), self.data.mask_rate_at(progress)
-        return self.loader.batch(position, self.batch_size, stage=stage, mask_rate=rate)
+        batch = self.loader.batch(position, self.batch_size, stage=stage, mask_rate=rate)
+        return batch if self.static_tokens is None else StaticBatch.of(batch, self.shape(stage, self.static_tokens))
+
+    def shape(self, stage: int, most_tokens: int) -> StaticShape:
+        """The shape of the parts of this rank's batches in a stage."""
+        share = self.batch_size // self.loader.num_ranks
+        rate = max(self.data.mask_rate_at(0.0), self.data.mask_rate_at(1.0))
+        return StaticShape.of(share, self.data.max_seqlens()[stage], rate, most_tokens)
 
     def next_position(self, position: int, progress: float) -> int:
         """The position after that batch."""
@@ -57,8 +67,9 @@ def make_feed(
     seed: int,
     rank: int,
     num_ranks: int,
+    static_tokens: int | None = None,
 ) -> PretrainingFeed:
-    """The feed of a corpus.
+    """The feed of a corpus; ``static_tokens`` as of `PretrainingFeed`.
 
     Raises:
         UsageError: a batch that the ranks cannot divide evenly, or a vocabulary without [CLS], [SEP] or [MASK].
@@ -68,7 +79,7 @@ def make_feed(
     text = "the corpus without its held-out share (data.held_out_share)"
     sources = [_source(shard, tokenizer, data, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
-    return PretrainingFeed(loader, data, batch_size)
+    return PretrainingFeed(loader, data, batch_size, static_tokens)
 
 
 def held_out_batches(

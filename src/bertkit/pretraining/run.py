@@ -83,6 +83,7 @@ class Pretraining:
     log_line: Callable[[str], None] = tqdm.write
     device: str = "auto"
     shard: bool = False  # shard every parameter over ranks
+    compile: bool = False  # compile the network once, for batches padded to one shape; on a CUDA device
     tensorboard: bool = False
     make_task: Callable[[Network, Task], Task] = lambda network, task: task  # the task in which the network is trained
     state: TrainingState = field(default_factory=TrainingState, init=False)  # progress of the run
@@ -107,6 +108,7 @@ class Pretraining:
         feed = make_feed(
             shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
             rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
+            static_tokens=settings.most_tokens(resolve_device(self.device)) if self.compile else None,
         )  # fmt: skip
         model.mark_trained()
         network = model.network.to(resolve_device(self.device))
@@ -136,6 +138,7 @@ class Pretraining:
             sample=partial(_samples, model, self.recipe.samples, self.log_line),
             should_stop=should_stop,
             tensorboard=self.tensorboard,
+            compile=self.compile,
         )
         self.state = trainer.state
         self._log_start(run, trainer, model, shard, held_out, feed)
@@ -154,7 +157,9 @@ class Pretraining:
             The initial model; None if its vocabulary must be trained first, or it is in a checkpoint.
         """
         recipe, inputs = self.recipe, self.inputs
-        resolve_device(self.device)
+        device = resolve_device(self.device)
+        if self.compile and (device.type != "cuda" or self.shard):
+            raise UsageError("compile=True requires device='cuda', and parameters that are not sharded")
         check_share(recipe.training.batch_size, self.ranks.num_ranks)
         if self.shard:
             self.ranks.check_several()

@@ -25,7 +25,7 @@ class Loss(NamedTuple):
     """The loss of one part of a batch, and the sums for its metrics."""
 
     value: Tensor  # scalar; the sum over parts is the loss of the batch
-    sums: Tensor  # (n,) float64 without gradient; summed over parts, ranks and batches
+    sums: Tensor  # (n,) without gradient, on any device; summed in float64 over parts, ranks and batches
 
 
 def exact(logits: Tensor) -> Tensor:

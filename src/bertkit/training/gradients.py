@@ -196,7 +196,7 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
     finally:
         if is_sharded(network):
             network.reshard()  # pyrefly: ignore  # otherwise done by the backward pass
-    return task.metrics(torch.stack(sums).sum(dim=0))
+    return task.metrics(torch.stack(sums).cpu().double().sum(dim=0))
 
 
 @torch.no_grad()  # torch keeps this for each thread

@@ -91,7 +91,11 @@ class Trainer:
     ranks: Ranks = field(default_factory=Ranks)
     should_stop: Callable[[], bool] = lambda: False
     tensorboard: bool = False
+    compile: bool = False  # by torch, for a feed whose batches have parts of one shape
     clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
+
+    def __post_init__(self) -> None:
+        self._forward: Any = torch.compile(self.network, dynamic=False) if self.compile else self.network
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
@@ -153,7 +157,7 @@ class Trainer:
         seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
 
         def loss(part: Any) -> Loss:
-            return self.task.loss(outputs_of(self.network, part), part, counts[1:])
+            return self.task.loss(outputs_of(self._forward, part), part, counts[1:])
 
         if is_sharded(self.network):
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
@@ -165,7 +169,7 @@ class Trainer:
             else:
                 losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
             self.ranks.add_gradients(parameters)
-        sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).sum(dim=0))
+        sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).cpu().double().sum(dim=0))
         norm = self._clip(parameters)
         if not (math.isfinite(norm) and bool(sums.isfinite().all())):
             self._stop_at_non_finite(position, sums, norm)

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import (
     apply_linear,
     cross_attention,
-    recorded_attention,
     recorded_cross_attention,
     self_attention,
 )
@@ -46,15 +46,16 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        seqlens: Sequence[int],
+        batch: Batch,
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
         """(T, D) to (T, D); ``bias`` as in `packed_attention`."""
         query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        attend = self_attention if record is None else partial(recorded_attention, record)
-        context = attend(query_key_value, seqlens, self.num_heads, dropout_prob, window=self.window, bias=bias)
+        context = self_attention(
+            query_key_value, batch, self.num_heads, dropout_prob, window=self.window, bias=bias, record=record
+        )
         return apply_linear(context, self.output)
 
     def for_layer(self, bias: Any) -> Any:

@@ -51,9 +51,9 @@ class Decoder(nn.Module):
         for layer in self.in_order():
             record = None if recorder is None else recorder.next_layer()
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch.seqlens, source, source_seqlens)
+                hidden = recomputed(layer, hidden, batch, source, source_seqlens)
             else:
-                hidden = layer(hidden, batch.seqlens, source, source_seqlens, record)
+                hidden = layer(hidden, batch, source, source_seqlens, record)
         return hidden
 
     def in_order(self) -> list[DecoderLayer]:

@@ -57,7 +57,7 @@ class DirectionalEncoder(nn.Module):
         for name, layers in self.stacks.items():
             hidden = embedded
             for layer in layers:  # pyrefly: ignore
-                hidden = layer(hidden, batch.seqlens)
+                hidden = layer(hidden, batch)
             outputs[name] = hidden
         return outputs
 

@@ -55,9 +55,9 @@ class BertEncoder(Encoder):
         for layer in self.in_order():
             record = None if recorder is None else recorder.next_layer()
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch.seqlens, None, bias)
+                hidden = recomputed(layer, hidden, batch, None, bias)
             else:
-                hidden = layer(hidden, batch.seqlens, record, bias)
+                hidden = layer(hidden, batch, record, bias)
             if with_hidden_states:
                 hidden_states.append(hidden)
         last = self.as_last(hidden)

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.feed_forward import FeedForward
@@ -27,12 +28,12 @@ class EncoderLayer(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        seqlens: Sequence[int],
+        batch: Batch,
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
         """(total_tokens, hidden_size) to the same; ``bias`` as of `SelfAttention`."""
-        attended = self.attention(hidden_states, seqlens, record, bias)
+        attended = self.attention(hidden_states, batch, record, bias)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
         if record is not None:
@@ -54,12 +55,12 @@ class PreNormLayer(EncoderLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        seqlens: Sequence[int],
+        batch: Batch,
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
         """(T, D) to the same."""
-        attended = self.attention(self.attention_norm(hidden_states), seqlens, record, bias)
+        attended = self.attention(self.attention_norm(hidden_states), batch, record, bias)
         hidden_states = hidden_states + dropout(attended, self.attention_dropout)
         expanded = self.feed_forward(self.feed_forward_norm(hidden_states))
         if record is not None:
@@ -80,15 +81,15 @@ class DecoderLayer(EncoderLayer):
     def forward(  # pyrefly: ignore
         self,
         hidden_states: Tensor,
-        seqlens: Sequence[int],
+        batch: Batch,
         source: Tensor,
         source_seqlens: Sequence[int],
         record: LayerRecord | None = None,
     ) -> Tensor:
         """(T, D) of the decoder and (S, D) of the encoder to (T, D)."""
-        attended = self.attention(hidden_states, seqlens, record)
+        attended = self.attention(hidden_states, batch, record)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
-        crossed = self.cross_attention(hidden_states, seqlens, source, source_seqlens, record)
+        crossed = self.cross_attention(hidden_states, batch.seqlens, source, source_seqlens, record)
         hidden_states = add_norm(crossed, hidden_states, self.cross_attention_norm, self.cross_attention_dropout)
         expanded = self.feed_forward(hidden_states)
         if record is not None:

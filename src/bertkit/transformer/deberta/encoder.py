@@ -3,12 +3,12 @@
 Shape letters: T total_tokens, D hidden_size, R relative positions, L tokens of a sequence.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.deberta.config import DebertaConfig
 from bertkit.transformer.embeddings import table
@@ -36,13 +36,13 @@ class DisentangledAttention(SelfAttention):
     def forward(
         self,
         hidden_states: Tensor,
-        seqlens: Sequence[int],
+        batch: Batch,
         record: LayerRecord | None = None,
         bias: RelativePositions | None = None,
     ) -> Tensor:
         """(T, D) to (T, D)."""
         assert bias is not None  # `DebertaEncoder` always has positions
-        return super().forward(hidden_states, seqlens, record, self.for_layer(bias))
+        return super().forward(hidden_states, batch, record, self.for_layer(bias))
 
     def for_layer(self, bias: RelativePositions) -> PositionRows:
         """As `SelfAttention.for_layer`: keys and queries of relative positions."""

@@ -3,8 +3,6 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 import torch
@@ -19,7 +17,6 @@ from bertkit.transformer.kernels import (
     apply_linear,
     gate,
     recomputed,
-    recorded_attention,
     self_attention,
 )
 from bertkit.transformer.recorder import LayerRecord, Recorder
@@ -36,14 +33,12 @@ class RotaryAttention(nn.Module):
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.has_biases)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.has_biases)
 
-    def forward(
-        self, hidden_states: Tensor, seqlens: Sequence[int], rotary: Rotary, record: LayerRecord | None = None
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, batch: Batch, rotary: Rotary, record: LayerRecord | None = None) -> Tensor:
         """(T, D) to (T, D)."""
         query_key_value = apply_linear(hidden_states, self.query_key_value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        attend = self_attention if record is None else partial(recorded_attention, record)
-        return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob, rotary), self.output)
+        context = self_attention(query_key_value, batch, self.num_heads, dropout_prob, rotary, record=record)
+        return apply_linear(context, self.output)
 
 
 class NomicFeedForward(nn.Module):
@@ -97,11 +92,9 @@ class GatedLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(
-        self, hidden_states: Tensor, seqlens: Sequence[int], rotary: Rotary, record: LayerRecord | None = None
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, batch: Batch, rotary: Rotary, record: LayerRecord | None = None) -> Tensor:
         """(T, D) to (T, D)."""
-        attended = self.attention(hidden_states, seqlens, rotary, record)
+        attended = self.attention(hidden_states, batch, rotary, record)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.dropout)
         expanded = self.feed_forward(hidden_states)
         if record is not None:
@@ -135,9 +128,9 @@ class GatedEncoder(Encoder):
         for layer in self.layers:
             record = None if recorder is None else recorder.next_layer()
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch.seqlens, rotary)
+                hidden = recomputed(layer, hidden, batch, rotary)
             else:
-                hidden = layer(hidden, batch.seqlens, rotary, record)
+                hidden = layer(hidden, batch, rotary, record)
             if with_hidden_states:
                 hidden_states.append(hidden)
         return EncoderOutput(hidden, None, hidden_states if with_hidden_states else None)

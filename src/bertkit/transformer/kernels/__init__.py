@@ -1,6 +1,6 @@
 """Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
-from bertkit.transformer.kernels.attention import recorded_attention, recorded_cross_attention
+from bertkit.transformer.kernels.attention import recorded_cross_attention
 from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.training import (
     activate,
@@ -33,7 +33,6 @@ __all__ = [
     "look_up",
     "project",
     "recomputed",
-    "recorded_attention",
     "recorded_cross_attention",
     "self_attention",
     "training_kernels",

@@ -15,6 +15,7 @@ from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
@@ -76,7 +77,7 @@ def plain_attention(
     """
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
-        return packed_self_attention(query_key_value, batch.seqlens, num_heads, 0.0, rotary, window, bias)
+        return batch_attention(query_key_value, batch, num_heads, 0.0, rotary, window, bias)
     contexts, start = [], 0  # one by one and copied: the last bits depend on the number and alignment of sequences
     for length in batch.seqlens:
         own = slice(start, start + length)

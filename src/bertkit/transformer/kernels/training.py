@@ -21,14 +21,12 @@ from torch import Tensor, nn
 from torch.autograd import function
 from torch.utils.checkpoint import checkpoint
 
+from bertkit.batch import Batch
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
-from bertkit.transformer.kernels.attention import (
-    packed_cross_attention,
-    packed_self_attention,
-    written_out_attention,
-)
+from bertkit.transformer.kernels.attention import packed_cross_attention, recorded_attention, written_out_attention
+from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
@@ -48,6 +46,7 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
     gelu_forward,
 )
+from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
@@ -180,29 +179,32 @@ def add_then_norm(
 
 def self_attention(
     query_key_value: Tensor,
-    seqlens: Sequence[int],
+    batch: Batch,
     num_heads: int,
     dropout_prob: float,
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    record: LayerRecord | None = None,
 ) -> Tensor:
     """(T, 3 D) queries, keys and values of all heads, per token, to the context (T, D).
 
     Args:
-        rotary: angles for rotating queries and keys first; None: no rotation.
-        window: number of tokens visible on each side, or before and after; None: the whole sequence.
-        bias: as for `packed_attention`.
+        rotary, window, bias: as for `batch_attention`.
+        record: receives scores and probabilities, which are then computed in elementary operations.
     """
+    arguments = (num_heads, dropout_prob, rotary, window, bias)
+    if record is not None:
+        return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
     active = _active()
     if active is None:
-        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window, bias)
+        return batch_attention(query_key_value, batch, *arguments)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     if isinstance(bias, PositionRows):
         drop = partial(_drop_probs, active, dropout_prob)
-        return written_out_attention(None, query_key_value, seqlens, num_heads, drop, bias=bias)
-    cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
-    return TiledAttention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
+        return written_out_attention(None, query_key_value, batch.seqlens, num_heads, drop, bias=bias)
+    turns = turns_and_reach(rotary, window, batch.max_seqlen)
+    return TiledAttention.apply(query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns)
 
 
 def cross_attention(

@@ -3,12 +3,10 @@
 Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a sequence.
 """
 
-from collections.abc import Sequence
-from functools import partial
-
 from torch import Tensor, nn
 
-from bertkit.transformer.kernels import apply_linear, recorded_attention, self_attention
+from bertkit.batch import Batch
+from bertkit.transformer.kernels import apply_linear, self_attention
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.rotary import Rotary
@@ -27,12 +25,11 @@ class ModernBertAttention(nn.Module):
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def forward(
-        self, normed: Tensor, seqlens: Sequence[int], rotary: Rotary, record: LayerRecord | None = None
-    ) -> Tensor:
+    def forward(self, normed: Tensor, batch: Batch, rotary: Rotary, record: LayerRecord | None = None) -> Tensor:
         """(T, D) to (T, D)."""
         query_key_value = apply_linear(normed, self.query_key_value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        attend = self_attention if record is None else partial(recorded_attention, record)
-        context = attend(query_key_value, seqlens, self.num_heads, dropout_prob, rotary, self.window)
+        context = self_attention(
+            query_key_value, batch, self.num_heads, dropout_prob, rotary, self.window, record=record
+        )
         return apply_linear(context, self.output)

@@ -67,7 +67,7 @@ class ModernBertEncoder(Encoder):
         rotary = self.rotary(batch.position_ids)
         hidden_states = [hidden] if with_hidden_states else []
         for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
-            others = (normed, next_norm, batch.seqlens, rotary[layer.attention.theta])
+            others = (normed, next_norm, batch, rotary[layer.attention.theta])
             record = None if recorder is None else recorder.next_layer()
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
                 hidden, normed = recomputed(layer, hidden, *others)

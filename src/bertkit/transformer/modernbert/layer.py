@@ -3,10 +3,9 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.transformer.kernels import add_then_norm
 from bertkit.transformer.modernbert.attention import ModernBertAttention
 from bertkit.transformer.modernbert.config import ModernBertConfig
@@ -34,7 +33,7 @@ class ModernBertLayer(nn.Module):
         hidden_states: Tensor,
         normed: Tensor,
         next_norm: nn.LayerNorm,
-        seqlens: Sequence[int],
+        batch: Batch,
         rotary: Rotary,
         record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -48,7 +47,7 @@ class ModernBertLayer(nn.Module):
         Returns:
             The residual stream, and the same after ``next_norm``.
         """
-        attended = self.attention(normed, seqlens, rotary, record)
+        attended = self.attention(normed, batch, rotary, record)
         hidden_states, normed = add_then_norm(attended, hidden_states, self.feed_forward_norm, self.attention_dropout)
         expanded = self.feed_forward(normed)
         if record is not None:

@@ -1,0 +1,153 @@
+"""Self-attention over packed sequences, without a loop over sequences on a GPU.
+
+A GPU has two kernels with the arguments of `packed_attention`, their reference: torch's variable-length attention for
+16-bit numbers, and blocks of the packed row for the rest. Both take cumulative lengths on the device and the longest
+length as an int, so nothing waits for the GPU. Shape letters: T total_tokens, H num_heads, K head_dim, N blocks, C
+tokens of a block, S tokens that a block sees.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.relative import PositionRows
+from bertkit.transformer.rotary import Rotary, rotate
+from bertkit.transformer.window import Window, window_of
+
+Kernel = Literal["varlen", "blocks", "runs"]
+
+_FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
+"""Limits of torch's variable-length attention (FlashAttention 2): Ampere and later; also a multiple of 8 columns."""
+
+_HAS_VARLEN = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+"""torch documents variable-length attention with windows from 2.12 on."""
+
+
+class GPU(NamedTuple):
+    """What the choice of a kernel needs to know about a GPU."""
+
+    capability: tuple[int, int]  # CUDA compute capability; (0, 0) for other makers
+    has_varlen: bool  # torch has variable-length attention with windows
+
+
+def kernel_for(
+    device_type: str,
+    gpu: GPU,
+    dtype: torch.dtype,
+    head_dim: int,
+    *,
+    has_dropout: bool = False,
+    bias: Tensor | PositionRows | None = None,
+) -> Kernel:
+    """The kernel of self-attention; every kernel computes every window.
+
+    Returns:
+        "varlen": torch's variable-length attention, which has neither dropout nor a bias. "blocks": `block_attention`.
+        "runs": `packed_attention`, the reference, on the CPU and for relative positions.
+    """
+    if device_type == "cpu" or isinstance(bias, PositionRows):
+        return "runs"
+    is_offered = device_type == "cuda" and gpu.has_varlen and gpu.capability >= _FIRST_CAPABILITY
+    fits = dtype in (torch.bfloat16, torch.float16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
+    return "varlen" if is_offered and fits and not has_dropout and bias is None else "blocks"
+
+
+def gpu_of(device: torch.device) -> GPU:
+    """The properties of a device; those of the CPU are all absent. torch's compiler reads them as constants."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return GPU((0, 0), False)
+    properties = torch.cuda.get_device_properties(device)
+    return GPU((properties.major, properties.minor), _HAS_VARLEN)
+
+
+def batch_attention(
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    dropout_prob: float = 0.0,
+    rotary: Rotary | None = None,
+    window: int | Window | None = None,
+    bias: Tensor | PositionRows | None = None,
+) -> Tensor:
+    """Attention within each sequence of a batch, with the fastest kernel on its device: (T, 3 D) to (T, D).
+
+    Args:
+        rotary: angles for rotating queries and keys first; None: no rotation.
+        window, bias: as for `packed_attention`.
+    """
+    query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
+    if rotary is not None:
+        query, key = rotate(query, rotary), rotate(key, rotary)
+    device = query.device
+    has_dropout = dropout_prob > 0
+    kernel = kernel_for(device.type, gpu_of(device), query.dtype, query.shape[-1], has_dropout=has_dropout, bias=bias)
+    if kernel == "varlen":
+        context = varlen_attention(query, key, value, batch, window)
+    elif kernel == "blocks":
+        assert not isinstance(bias, PositionRows)
+        context = block_attention(query, key, value, batch, dropout_prob, window, bias)
+    else:
+        context = packed_attention(query, key, value, batch.seqlens, dropout_prob, window, bias)
+    return context.flatten(-2)
+
+
+def varlen_attention(
+    query: Tensor, key: Tensor, value: Tensor, batch: Batch, window: int | Window | None = None
+) -> Tensor:
+    """`packed_attention` by torch's variable-length attention: (T, H, K) each to the same.
+
+    Rows after the last sequence of the batch are undefined.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    longest, seen = batch.max_seqlen, window_of(window)
+    left, right = (-1, -1) if seen is None else (-1 if reach >= longest else reach for reach in seen)
+    cu_seqlens = batch.cu_seqlens
+    context = varlen_attn(query, key, value, cu_seqlens, cu_seqlens, longest, longest, window_size=(left, right))
+    assert isinstance(context, Tensor)  # with log sums only on request
+    return context
+
+
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: Batch,
+    dropout_prob: float = 0.0,
+    window: int | Window | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """`packed_attention` by one product over blocks of the packed row: (T, H, K) each to the same.
+
+    A block has at least as many tokens as a query sees on a side, so that it sees itself and its neighbors; a mask
+    hides other sequences. Memory and time grow with T times the longest sequence, regardless of other lengths: at most
+    three times the scores that attention to the longest sequence needs. Rows after the last sequence of the batch form
+    a sequence.
+    """
+    num_tokens, device = len(query), query.device
+    seen = (window_of(window) or Window(batch.max_seqlen, batch.max_seqlen)).within(batch.max_seqlen - 1)
+    size = -(-(1 + max(seen)) // 8) * 8  # kernels read masks in eights
+    before, after = (size if reach else 0 for reach in seen)
+    missing = -num_tokens % size
+    whole = before + size + after
+    # (N C, H, K) -> (N, H, C, K); keys and values are views of overlapping parts, (N, H, S, K)
+    q = F.pad(query, (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, size)).transpose(1, 2)
+    k, v = (
+        F.pad(x, (0, 0, 0, 0, before, missing + after)).unfold(0, whole, size).transpose(2, 3) for x in (key, value)
+    )
+    tokens = torch.arange(num_tokens, dtype=torch.int32, device=device)
+    sequence = torch.searchsorted(batch.cu_seqlens[1:], tokens, right=True)  # (T,) number of the sequence
+    own = F.pad(sequence, (0, missing), value=-1).unflatten(0, (-1, size))  # (N, C)
+    others = F.pad(sequence, (before, missing + after), value=-1).unfold(0, whole, size)  # (N, S)
+    distance = torch.arange(-before, size + after, device=device) - torch.arange(size, device=device)[:, None]  # (C, S)
+    near = (distance >= -seen.before) & (distance <= seen.after)
+    mask = ((own[:, :, None] == others[:, None]) & near)[:, None]  # (N, 1, C, S); every row sees itself
+    if bias is not None:
+        columns = (bias.shape[1] // 2 + distance).clamp(0, bias.shape[1] - 1)
+        mask = bias[:, columns].to(query.dtype).masked_fill(~mask, -torch.inf)  # (N, H, C, S)
+    attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob)
+    return attended.transpose(1, 2).flatten(0, 1)[:num_tokens]

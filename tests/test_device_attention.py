@@ -1,0 +1,163 @@
+"""Attention on GPUs, as far as it can be tested on a CPU: the choice of a kernel, its arguments, its numbers."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+import varlen_on_cpu
+from torch import Tensor
+
+from bertkit import Batch
+from bertkit.transformer.kernels import device_attention
+from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.kernels.device_attention import GPU, block_attention, kernel_for, varlen_attention
+from bertkit.transformer.relative import PositionRows
+from bertkit.transformer.window import CAUSAL, EVERY_TOKEN, REVERSED, Window
+
+LENGTHS = [5, 1, 33, 17, 8, 8, 26, 2]
+WINDOWS = [None, CAUSAL, REVERSED, 3, 0, Window(2, 9), Window(60, 1)]
+AMPERE, HOPPER, TURING, OLD_TORCH = GPU((8, 0), True), GPU((9, 0), True), GPU((7, 5), True), GPU((9, 0), False)
+NO_GPU = GPU((0, 0), False)
+RELATIVE = PositionRows(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, dtype=torch.long), 1.0)
+
+
+def packed(lengths: list[int], num_filler: int = 0, num_empty: int = 0) -> Batch:
+    """A batch of these lengths, then tokens after the last sequence, and empty sequences."""
+    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    batch = Batch.from_padded(ids, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+    batch = batch.filled(sum(lengths) + num_filler)
+    object.__setattr__(
+        batch, "cu_seqlens", torch.nn.functional.pad(batch.cu_seqlens, (0, num_empty), value=sum(lengths))
+    )
+    return batch
+
+
+def random_inputs(num_tokens: int, num_heads: int, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(num_tokens)
+    together = torch.randn(num_tokens, 3, num_heads, head_dim, generator=generator).to(dtype).requires_grad_()
+    return together, *together.unbind(1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "gpu", "dtype", "head_dim", "has_dropout", "bias"),
+    [
+        ("varlen", "cuda", HOPPER, torch.bfloat16, 64, False, None),
+        ("varlen", "cuda", AMPERE, torch.float16, 32, False, None),
+        ("varlen", "cuda", AMPERE, torch.bfloat16, 256, False, None),
+        ("blocks", "cuda", AMPERE, torch.bfloat16, 264, False, None),
+        ("blocks", "cuda", AMPERE, torch.bfloat16, 20, False, None),
+        ("blocks", "cuda", HOPPER, torch.float32, 64, False, None),
+        ("blocks", "cuda", HOPPER, torch.float64, 64, False, None),
+        ("blocks", "cuda", TURING, torch.float16, 64, False, None),
+        ("blocks", "cuda", OLD_TORCH, torch.bfloat16, 64, False, None),
+        ("blocks", "cuda", NO_GPU, torch.bfloat16, 64, False, None),  # of another maker
+        ("blocks", "cuda", HOPPER, torch.bfloat16, 64, True, None),
+        ("blocks", "cuda", HOPPER, torch.bfloat16, 64, False, torch.zeros(3, 9)),
+        ("runs", "cuda", HOPPER, torch.bfloat16, 64, False, RELATIVE),
+        ("blocks", "mps", NO_GPU, torch.bfloat16, 64, False, None),
+        ("blocks", "mps", NO_GPU, torch.float32, 64, True, None),
+        ("runs", "mps", NO_GPU, torch.float32, 64, False, RELATIVE),
+        ("runs", "cpu", NO_GPU, torch.bfloat16, 64, False, None),
+        ("runs", "cpu", NO_GPU, torch.float64, 20, True, None),
+    ],
+)
+def test_kernel_by_device_dtype_and_options(kernel, device, gpu, dtype, head_dim, has_dropout, bias) -> None:
+    assert kernel_for(device, gpu, dtype, head_dim, has_dropout=has_dropout, bias=bias) == kernel
+
+
+def test_cpu_has_no_properties_of_a_gpu() -> None:
+    assert device_attention.gpu_of(torch.device("cpu")) == NO_GPU
+
+
+def test_properties_of_a_cuda_device(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
+    assert device_attention.gpu_of(torch.device("cuda:1")) == HOPPER  # with the torch that the tests run with
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert device_attention.gpu_of(torch.device("cuda:1")) == NO_GPU
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("num_filler", "num_empty"), [(0, 0), (9, 3)])
+def test_blocks_equal_the_reference(window: int | Window | None, num_filler: int, num_empty: int) -> None:
+    batch, num_tokens = packed(LENGTHS, num_filler, num_empty), sum(LENGTHS)
+    together, *inputs = random_inputs(num_tokens + num_filler, 3, 20, torch.float64)
+    results = block_attention(*inputs, batch, window=window)
+    expected = packed_attention(*(x[:num_tokens] for x in inputs), LENGTHS, window=window)
+    assert results.isfinite().all() and len(results) == len(together)
+    torch.testing.assert_close(results[:num_tokens], expected)
+    slope = torch.randn(expected.shape, dtype=torch.float64)
+    ours, reference = (torch.autograd.grad((x * slope).sum(), together)[0] for x in (results[:num_tokens], expected))
+    torch.testing.assert_close(ours, reference)
+
+
+@pytest.mark.parametrize("lengths", [[1], [8], [1, 1, 1], [40, 3], [3, 40], [64, 64]])
+def test_blocks_with_any_lengths(lengths: list[int]) -> None:
+    for window in (None, CAUSAL, 5):
+        _, *inputs = random_inputs(sum(lengths), 2, 8, torch.float64)
+        results = block_attention(*inputs, packed(lengths), window=window)
+        torch.testing.assert_close(results, packed_attention(*inputs, lengths, window=window))
+
+
+def test_blocks_add_a_bias_by_distance() -> None:
+    together, *inputs = random_inputs(sum(LENGTHS), 3, 20, torch.float64)
+    bias = torch.randn(3, 2 * max(LENGTHS) - 1, dtype=torch.float64, requires_grad=True)
+    results = block_attention(*inputs, packed(LENGTHS), bias=bias)
+    expected = packed_attention(*inputs, LENGTHS, bias=bias)
+    torch.testing.assert_close(results, expected)
+    slope = torch.randn(expected.shape, dtype=torch.float64)
+    for ours, reference in zip(
+        *(torch.autograd.grad((x * slope).sum(), [together, bias]) for x in (results, expected)), strict=True
+    ):
+        torch.testing.assert_close(ours, reference)
+
+
+def test_blocks_drop_probabilities() -> None:
+    _, query, key, value = random_inputs(sum(LENGTHS), 3, 20, torch.float64)
+    torch.manual_seed(0)
+    shares = block_attention(query, key, torch.ones_like(value), packed(LENGTHS), 0.3)[:, :, 0].detach()
+    assert shares.std() > 0.1 and abs(float(shares.mean()) - 1) < 0.1  # kept probabilities, divided by 0.7
+    assert torch.equal(shares[5] != 0, (shares[5] - 1 / 0.7).abs() < 1e-12)  # a sequence of one token
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_arguments_of_varlen_attention_mean_the_reference(window: int | Window | None) -> None:
+    batch = packed(LENGTHS, num_filler=4, num_empty=2)
+    together, *inputs = random_inputs(sum(LENGTHS) + 4, 3, 16, torch.bfloat16)
+    results = varlen_attention(*inputs, batch, window)[: sum(LENGTHS)]
+    expected = packed_attention(*(x[: sum(LENGTHS)] for x in inputs), LENGTHS, window=window)
+    torch.testing.assert_close(results, expected, rtol=2e-2, atol=1e-2)
+    slope = torch.randn(expected.shape).bfloat16()
+    ours, reference = (torch.autograd.grad((x * slope).sum(), together)[0] for x in (results, expected))
+    torch.testing.assert_close(ours[: sum(LENGTHS)], reference[: sum(LENGTHS)], rtol=2e-2, atol=2e-2)
+    longest, given = varlen_on_cpu.calls[-1]
+    assert longest == max(LENGTHS) and all(-1 <= reach < longest for reach in given)
+    assert (given == [-1, 0]) == (window == CAUSAL) and (given == [-1, -1]) == (window is None)
+
+
+@pytest.mark.parametrize("kernel", ["varlen", "blocks", "runs"])
+@pytest.mark.parametrize("window", [None, Window(4, EVERY_TOKEN)])
+def test_every_kernel_computes_the_same(kernel: str, window: Window | None, monkeypatch) -> None:
+    monkeypatch.setattr(device_attention, "kernel_for", lambda *given, **options: kernel)
+    together = random_inputs(sum(LENGTHS), 3, 16, torch.bfloat16)[0].flatten(1)
+    results = device_attention.batch_attention(together, packed(LENGTHS), 3, window=window)
+    monkeypatch.undo()
+    expected = device_attention.batch_attention(together.float(), packed(LENGTHS), 3, window=window)
+    torch.testing.assert_close(results.float(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_wrong_arguments_of_varlen_attention_fail() -> None:
+    """The double refuses what the CUDA kernel refuses, and torch's schema the rest."""
+    _, *inputs = random_inputs(4, 2, 8, torch.bfloat16)
+    from torch.nn.attention.varlen import varlen_attn
+
+    bounds = torch.tensor([0, 4], dtype=torch.int32)
+    wrong: list[Callable[[], object]] = [
+        lambda: varlen_attn(*inputs, bounds.long(), bounds.long(), 4, 4),
+        lambda: varlen_attn(*inputs, bounds, bounds, 3, 3),
+        lambda: varlen_attn(*(x.float() for x in inputs), bounds, bounds, 4, 4),  # pyrefly: ignore
+        lambda: varlen_attn(*inputs, bounds, bounds, 4.5, 4),  # pyrefly: ignore
+    ]
+    for call in wrong:
+        with pytest.raises((AssertionError, TypeError, RuntimeError)):
+            call()
