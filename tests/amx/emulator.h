@@ -8,7 +8,6 @@
 #include <ucontext.h>
 
 typedef struct {
-    const uint8_t *start;
     int length;                      /* bytes */
     bool evex;                       /* else VEX with three bytes */
     int map, prefix, w, vector_size; /* opcode map, mandatory prefix (0, 66, F3, F2 as 0 to 3), W bit, 16 << size bytes */
@@ -29,8 +28,9 @@ typedef struct {
 enum { NO_PREFIX, PREFIX_66, PREFIX_F3, PREFIX_F2 };
 
 void find_xsave_offsets(void);
-Registers registers_of(ucontext_t *context);
-bool decode(const uint8_t *start, const Registers *registers, Instruction *result);
+Registers registers_of(greg_t *general, uint8_t *xsave);
+/* The instruction `code` as if it were at `location`. */
+bool decode(const uint8_t *code, uint64_t location, const Registers *registers, Instruction *result);
 uint64_t address_of(const Instruction *instruction, int operand_bytes);
 uint64_t *general_register(const Registers *registers, int number);
 __m512i read_vector(const Registers *registers, int number);
@@ -41,4 +41,12 @@ uint64_t read_mask(const Registers *registers, int number);
 bool run_tile_instruction(const Instruction *instruction, const Registers *registers);
 bool run_vector_instruction(const Instruction *instruction, const Registers *registers);
 
+/* Emulates the instruction that was at a location, and moves on; false if it is not known. */
+bool emulate(const uint8_t *code, uint64_t location, const Registers *registers);
+
+/* Replaces an instruction by a jump to the emulator, where possible: a signal takes 8 us. */
+void patch(uint8_t *location, int length);
+bool is_patched(const uint8_t *location);
+
+long raw_syscall(long number, long a, long b, long c, long d, long e, long f);
 _Noreturn void fail(const char *problem);

@@ -23,7 +23,7 @@ enum { FLUSH_DENORMALS = 0x9FC0 }; /* MXCSR: denormals are zeros, round to neare
 static struct sigaction programs[NSIG]; /* what the program wants to be done with SIGSEGV and SIGILL */
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 
-static long raw_syscall(long number, long a, long b, long c, long d, long e, long f) {
+long raw_syscall(long number, long a, long b, long c, long d, long e, long f) {
     register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
     long result;
     __asm__ volatile("syscall"
@@ -95,26 +95,27 @@ static void on_segmentation_fault(int signal, siginfo_t *information, void *cont
         pass_on(signal, information, context);
 }
 
-static bool emulate(const Registers *registers, const uint8_t *start) {
+bool emulate(const uint8_t *code, uint64_t location, const Registers *registers) {
     Instruction instruction;
-    if (!decode(start, registers, &instruction))
+    if (!decode(code, location, registers, &instruction))
         return false;
+    _mm_setcsr(FLUSH_DENORMALS); /* both callers restore the program's */
     if (!run_tile_instruction(&instruction, registers) && !run_vector_instruction(&instruction, registers))
         return false;
-    registers->general[REG_RIP] += instruction.length;
+    registers->general[REG_RIP] = (greg_t)location + instruction.length;
     return true;
 }
 
 static void on_illegal_instruction(int signal, siginfo_t *information, void *context) {
-    Registers registers = registers_of(context);
-    const uint8_t *start = (uint8_t *)registers.general[REG_RIP];
-    _mm_setcsr(FLUSH_DENORMALS); /* sigreturn restores the program's */
-    bool known = information->si_code > 0 && emulate(&registers, start);
-    while (known && emulate(&registers, (uint8_t *)registers.general[REG_RIP])) {
-        /* the next instructions too, as a signal takes longer than they do */
-    }
-    if (known)
+    mcontext_t *machine = &((ucontext_t *)context)->uc_mcontext;
+    uint8_t *start = (uint8_t *)machine->gregs[REG_RIP];
+    if (information->si_code > 0 && is_patched(start))
+        return; /* by another thread meanwhile */
+    Registers registers = registers_of(machine->gregs, (uint8_t *)machine->fpregs);
+    if (information->si_code > 0 && emulate(start, (uint64_t)start, &registers)) {
+        patch(start, (int)(machine->gregs[REG_RIP] - (greg_t)start));
         return;
+    }
     char text[128];
     int length = snprintf(text, sizeof text, "emulated AMX: unknown instruction at %p:", (const void *)start);
     for (int i = 0; i < 12; i++)

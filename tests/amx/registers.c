@@ -16,8 +16,7 @@ void find_xsave_offsets(void) {
     }
 }
 
-Registers registers_of(ucontext_t *context) {
-    uint8_t *xsave = (uint8_t *)context->uc_mcontext.fpregs;
+Registers registers_of(greg_t *general, uint8_t *xsave) {
     uint64_t used;
     memcpy(&used, xsave + HEADER, sizeof used);
     for (int i = SSE; i < COMPONENTS; i++) {
@@ -27,7 +26,7 @@ Registers registers_of(ucontext_t *context) {
         }
     }
     memcpy(xsave + HEADER, &used, sizeof used);
-    return (Registers){context->uc_mcontext.gregs, xsave};
+    return (Registers){general, xsave};
 }
 
 uint64_t *general_register(const Registers *registers, int number) {
@@ -75,9 +74,9 @@ uint64_t address_of(const Instruction *instruction, int operand_bytes) {
     return instruction->base + instruction->stride + instruction->displacement * (scaled ? operand_bytes : 1);
 }
 
-bool decode(const uint8_t *start, const Registers *registers, Instruction *result) {
-    const uint8_t *next = start;
-    Instruction i = {.start = start};
+bool decode(const uint8_t *code, uint64_t location, const Registers *registers, Instruction *result) {
+    const uint8_t *next = code;
+    Instruction i = {.length = 0};
     int r, x, b;
     if (next[0] != 0xC4 && next[0] != 0x62)
         return false;
@@ -133,8 +132,8 @@ bool decode(const uint8_t *start, const Registers *registers, Instruction *resul
         i.displacement = displacement;
         next += sizeof displacement;
     }
-    i.length = (int)(next - start);
-    i.base += relative ? (uint64_t)next : 0;
+    i.length = (int)(next - code);
+    i.base += relative ? location + i.length : 0;
     *result = i;
     return true;
 }
