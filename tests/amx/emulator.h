@@ -41,12 +41,14 @@ uint64_t read_mask(const Registers *registers, int number);
 bool run_tile_instruction(const Instruction *instruction, const Registers *registers);
 bool run_vector_instruction(const Instruction *instruction, const Registers *registers);
 
-/* Emulates the instruction that was at a location, and moves on; false if it is not known. */
-bool emulate(const uint8_t *code, uint64_t location, const Registers *registers);
+/* Emulates an instruction, and moves on; false if it is not known. */
+bool run(const Instruction *instruction, uint64_t location, const Registers *registers);
 
 /* Replaces an instruction by a jump to the emulator, where possible: a signal takes 8 us. */
 void patch(uint8_t *location, int length);
 bool is_patched(const uint8_t *location);
+void lock_code(void);
+void unlock_code(void);
 
 long raw_syscall(long number, long a, long b, long c, long d, long e, long f);
 _Noreturn void fail(const char *problem);

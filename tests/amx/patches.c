@@ -51,7 +51,10 @@ __asm__(
 
 __attribute__((visibility("hidden"), used)) void run_stub(const Stub *stub, greg_t *general, uint8_t *xsave) {
     Registers registers = registers_of(general, xsave);
-    emulate(stub->instruction, stub->location, &registers);
+    Instruction instruction;
+    if (!decode(stub->instruction, stub->location, &registers, &instruction) ||
+        !run(&instruction, stub->location, &registers))
+        fail("an instruction that was known before is not");
 }
 
 static bool is_near(const void *a, const void *b) {
@@ -116,9 +119,15 @@ bool is_patched(const uint8_t *location) {
 
 static void synchronize(void) { raw_syscall(SYS_membarrier, SYNC_CORE, 0, 0, 0, 0, 0); }
 
+void lock_code(void) {
+    while (__atomic_test_and_set(&lock, __ATOMIC_ACQUIRE))
+        raw_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+}
+
+void unlock_code(void) { __atomic_clear(&lock, __ATOMIC_RELEASE); }
+
 void patch(uint8_t *location, int length) {
-    while (__atomic_test_and_set(&lock, __ATOMIC_ACQUIRE)) {
-    }
+    lock_code();
     uintptr_t page = (uintptr_t)location & -4096ul, end = ((uintptr_t)location + length + 4095) & -4096ul;
     Stub *stub = is_patched(location) || length < JUMP_BYTES ? NULL : new_stub(location);
     int access = PROT_READ | PROT_WRITE | PROT_EXEC;
@@ -131,5 +140,5 @@ void patch(uint8_t *location, int length) {
         synchronize();
         __atomic_store_n(location, JUMP, __ATOMIC_RELEASE);
     }
-    __atomic_clear(&lock, __ATOMIC_RELEASE);
+    unlock_code();
 }

@@ -95,25 +95,27 @@ static void on_segmentation_fault(int signal, siginfo_t *information, void *cont
         pass_on(signal, information, context);
 }
 
-bool emulate(const uint8_t *code, uint64_t location, const Registers *registers) {
-    Instruction instruction;
-    if (!decode(code, location, registers, &instruction))
-        return false;
+bool run(const Instruction *instruction, uint64_t location, const Registers *registers) {
     _mm_setcsr(FLUSH_DENORMALS); /* both callers restore the program's */
-    if (!run_tile_instruction(&instruction, registers) && !run_vector_instruction(&instruction, registers))
+    if (!run_tile_instruction(instruction, registers) && !run_vector_instruction(instruction, registers))
         return false;
-    registers->general[REG_RIP] = (greg_t)location + instruction.length;
+    registers->general[REG_RIP] = (greg_t)location + instruction->length;
     return true;
 }
 
 static void on_illegal_instruction(int signal, siginfo_t *information, void *context) {
     mcontext_t *machine = &((ucontext_t *)context)->uc_mcontext;
     uint8_t *start = (uint8_t *)machine->gregs[REG_RIP];
-    if (information->si_code > 0 && is_patched(start))
-        return; /* by another thread meanwhile */
     Registers registers = registers_of(machine->gregs, (uint8_t *)machine->fpregs);
-    if (information->si_code > 0 && emulate(start, (uint64_t)start, &registers)) {
-        patch(start, (int)(machine->gregs[REG_RIP] - (greg_t)start));
+    Instruction instruction;
+    lock_code();
+    bool trapped = information->si_code > 0, patched = trapped && is_patched(start); /* by another thread meanwhile */
+    bool known = trapped && !patched && decode(start, (uint64_t)start, &registers, &instruction);
+    unlock_code();
+    if (patched)
+        return;
+    if (known && run(&instruction, (uint64_t)start, &registers)) {
+        patch(start, instruction.length);
         return;
     }
     char text[128];
