@@ -6,7 +6,6 @@ if the processor lacked them. Each simulated processor is a separate process tha
 """
 
 import os
-import platform
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
+from emulated_amx import emulation, processor_flags
 
 TESTS = Path(__file__).parent
 MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
@@ -30,6 +30,7 @@ class Processor(NamedTuple):
     settings: Mapping[str, str] = MappingProxyType({})
     needs: str = ""
     arguments: Sequence[str] = ()
+    has_emulated_amx: bool = False
 
 
 def numba(processor: str) -> dict[str, str]:
@@ -65,11 +66,7 @@ WHOLE = {
 
 def missing(needs: str) -> list[str]:
     """The instruction sets, by their names in /proc/cpuinfo, that this machine does not have."""
-    if platform.machine() != "x86_64":
-        return needs.split()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    flags = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
-    return [name for name in needs.split() if name not in flags]
+    return [name for name in needs.split() if name not in processor_flags()]
 
 
 def environment_of(processor: Processor) -> dict[str, str]:
@@ -78,7 +75,8 @@ def environment_of(processor: Processor) -> dict[str, str]:
     unset = {"OMP_NUM_THREADS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
     environment = {name: value for name, value in os.environ.items() if name not in unset} | dict(processor.settings)
     paths = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])  # where the plugin is
-    return environment | {"PYTHONPATH": paths}
+    emulated = emulation() if processor.has_emulated_amx else {}
+    return environment | emulated | {"PYTHONPATH": paths}
 
 
 def run_again(processor: Processor, files: set[str], marker: str) -> None:
