@@ -18,8 +18,11 @@ import pytest
 SOURCES = Path(__file__).parent / "amx"
 EMULATOR = [SOURCES / name for name in ("processor.c", "patches.c", "registers.c", "tiles.c", "vectors.c")]
 WARNINGS = ["-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
-INSTRUCTIONS = "avx512bw avx512dq avx512vl avx512_vnni"
-"""What the emulator itself runs on, by the names of /proc/cpuinfo."""
+EMULATED = {"amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx_vnni"}
+"""Instruction sets, by their names in /proc/cpuinfo; of FP16 only what oneDNN and LLVM use here."""
+
+NEEDED = "avx512bw avx512dq avx512vl avx512_vnni"
+"""Those of the emulator itself."""
 
 
 def processor_flags() -> list[str]:
@@ -39,7 +42,7 @@ def compiled(name: str, *arguments: str | Path) -> Path:
 @cache
 def library_or_reason() -> Path | str:
     """The library to preload, or why there is none."""
-    if lacking := [name for name in INSTRUCTIONS.split() if name not in processor_flags()]:
+    if lacking := [name for name in NEEDED.split() if name not in processor_flags()]:
         return f"the emulator of AMX needs {', '.join(lacking)}"
     if shutil.which("gcc") is None:
         return "the emulator of AMX needs gcc"
@@ -49,15 +52,14 @@ def library_or_reason() -> Path | str:
     return library if tried.returncode == 0 else f"AMX cannot be emulated here: {tried.stderr.strip()}"
 
 
-def emulation(*, also_in_numba: bool = False) -> dict[str, str]:
+def emulation() -> dict[str, str]:
     """Environment of an emulated processor; skips the test where there can be none.
 
-    Args:
-        also_in_numba: otherwise numba compiles for the real processor, and its stored kernels are used again.
+    numba compiles for the real processor unless told otherwise, so that its stored kernels are used again.
     """
     library = library_or_reason()
     if isinstance(library, str):
         pytest.skip(library)
     features = llvm.get_host_cpu_features().flatten()
-    numba = {} if also_in_numba else {"NUMBA_CPU_NAME": llvm.get_host_cpu_name(), "NUMBA_CPU_FEATURES": features}
+    numba = {"NUMBA_CPU_NAME": llvm.get_host_cpu_name(), "NUMBA_CPU_FEATURES": features}
     return {"LD_PRELOAD": str(library), **numba}

@@ -203,3 +203,8 @@ def test_int8_products_are_exact_on_amx() -> None:
     )
     assert "fast: True True" in output and "exact: True" in output
     assert re.search(r"brg_matmul:avx10_1_512_amx,.*wei:s8.*,70x384:384x96,", output)
+
+
+def test_doctor_reports_amx() -> None:
+    output = run_python("from bertkit.cli import doctor; print(doctor._onednn_instruction_sets())")
+    assert "Intel AMX with bfloat16 and 8-bit integer support" in output
