@@ -2,19 +2,25 @@
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import random_modern
 import torch
+from examples_of_tasks import TASKS, examples, model_of, write
 from random_models import our_model
 from torch import Tensor
 
 from bertkit import Model
 from bertkit.architectures import prepare
 from bertkit.batch import length_sorted_batches
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.finetuning import FinetuningSettings
+from bertkit.finetuning.network import model_to_train
 from bertkit.heads import HEADS, KINDS
 from bertkit.inference import Runner
+from bertkit.tasks import SiameseClassification, TextExample, read_examples
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.kernels import row_invariance
 from bertkit.transformer.kernels.dispatch import kernels_for
@@ -159,6 +165,39 @@ def test_vectors_are_row_invariant_with_any_library(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(row_invariance, "multiply_rows", lambda kind, multiply, probe, *inputs: multiply(*inputs))
     different = np.stack([model.embed(text) for text in texts])
     assert (different != expected).any()
+
+
+def fails(self: torch.nn.Linear, x: Tensor) -> Tensor:
+    raise AssertionError(f"{self} is not checked for {len(x)} rows")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_predictions_take_only_checked_products(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own linear layer chooses the order of summation by the number of rows."""
+    model, file = model_of(TASKS[name]), tmp_path / "rows.jsonl"
+    write(file, examples(name))
+    rows = list(read_examples(name, file))
+    monkeypatch.setattr(torch.nn.Linear, "forward", fails)
+    assert len(model.predict(rows)) == len(rows)
+
+
+def test_predictions_of_pairs_take_only_checked_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    our_model("encoder", 5).save(tmp_path / "encoder")
+    task, pairs = SiameseClassification(("far", "near")), [("a cat", text) for text in TEXTS]
+    settings = FinetuningSettings(head="drawn")
+    model = model_to_train(str(tmp_path / "encoder"), task, settings, print, TextExample("a cat", "a dog", "near"))
+    model.checkpoint.provenance = {part: Provenance("trained") for part in model.checkpoint.provenance}
+    monkeypatch.setattr(torch.nn.Linear, "forward", fails)
+    assert len(model.predict(pairs)) == len(pairs)
+
+
+def test_other_results_take_only_checked_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = our_model("pretraining", 5)
+    monkeypatch.setattr(torch.nn.Linear, "forward", fails)
+    assert model.fill_mask("the [MASK] sat")
+    assert 0 < model.next_sentence_probability("the cat sat", "on the mat") < 1
+    assert len(model.pseudo_log_likelihood(TEXTS[:3])) == 3
+    assert len(model.embed(TEXTS, pooling="pooler")) == len(TEXTS)
 
 
 def test_batches_are_full() -> None:

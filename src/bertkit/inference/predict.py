@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
-from bertkit.inference.runner import Runner, chunks
+from bertkit.inference.runner import Runner, chunks, inferred
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
@@ -122,5 +121,4 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
 
     rows_per_sequence = encodings.seqlens if task.of_tokens else None
     rows = runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch)
-    with torch.inference_mode():
-        return task.logits_of(runner.network, rows).numpy()
+    return inferred(lambda: task.logits_of(runner.network, rows)).numpy()
