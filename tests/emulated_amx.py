@@ -17,6 +17,7 @@ import pytest
 
 SOURCES = Path(__file__).parent / "amx"
 EMULATOR = [SOURCES / name for name in ("processor.c", "patches.c", "registers.c", "tiles.c", "vectors.c")]
+EMULATOR_FLAGS = ["-march=skylake-avx512", "-mavx512vnni", "-ffp-contract=off"]
 WARNINGS = ["-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
 EMULATED = {"amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx_vnni"}
 """Instruction sets, by their names in /proc/cpuinfo; of FP16 only what oneDNN and LLVM use here."""
@@ -46,8 +47,7 @@ def library_or_reason() -> Path | str:
         return f"the emulator of AMX needs {', '.join(lacking)}"
     if shutil.which("gcc") is None:
         return "the emulator of AMX needs gcc"
-    flags = ["-shared", "-fPIC", "-march=skylake-avx512", "-mavx512vnni", "-ffp-contract=off"]
-    library = compiled("libamx.so", *flags, "-ftls-model=initial-exec", *EMULATOR)
+    library = compiled("libamx.so", *EMULATOR_FLAGS, "-shared", "-fPIC", "-ftls-model=initial-exec", *EMULATOR)
     tried = subprocess.run(["true"], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
     return library if tried.returncode == 0 else f"AMX cannot be emulated here: {tried.stderr.strip()}"
 

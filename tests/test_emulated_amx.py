@@ -6,24 +6,31 @@ import subprocess
 import sys
 import textwrap
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_amx import SOURCES, compiled, emulation
+from emulated_amx import EMULATOR, EMULATOR_FLAGS, SOURCES, compiled, emulation
 
-FLAGS = "-march=skylake-avx512 -mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16 -mavxvnni"
+FLAGS = [*EMULATOR_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"]
 SMALLEST = np.float32(2.0**-126)
 
 
 @cache
 def driver() -> Path:
-    return compiled("instructions", *FLAGS.split(), SOURCES / "instructions.c")
+    emulation()  # skips where it cannot be
+    return compiled("instructions", *FLAGS, SOURCES / "instructions.c", *EMULATOR)
 
 
-def run_instruction(name: str, records: bytes = b"") -> np.ndarray:
-    environment = {**os.environ, **emulation()}
-    result = subprocess.run([driver(), name], input=records, env=environment, capture_output=True)
+def run_instruction(name: str, records: bytes = b"", *, patched: bool = False) -> np.ndarray:
+    """Results of an instruction.
+
+    Args:
+        patched: emulate it even if the processor has it.
+    """
+    command = [driver(), name, *["patched"][: int(patched)]]
+    result = subprocess.run(command, input=records, capture_output=True)
     assert result.returncode == 0, result.stderr
     return np.frombuffer(result.stdout, np.uint8)
 
@@ -34,19 +41,23 @@ def flushed(x: np.ndarray) -> np.ndarray:
 
 
 def fused_multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Of bfloat16 factors in float32, whose product is exact."""
-    return flushed(flushed(a) * flushed(b) + flushed(c))
+    """Of bfloat16 factors, whose product is exact in float64."""
+    return flushed((flushed(a).astype(np.float64) * flushed(b) + flushed(c)).astype(np.float32))
 
 
-def random_floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Of ordinary size, with zeros, denormals and numbers whose products are denormals."""
-    x = rng.standard_normal(shape).astype(np.float32)
-    unusual = rng.choice(np.float32([0, -0.0, 2e-39, -2e-39, 2.0**-66, -(2.0**-66)]), shape)
+def random_floats(rng: np.random.Generator, *shape: int, scale: float = 1) -> np.ndarray:
+    """With zeros and denormals."""
+    x = (rng.standard_normal(shape) * scale).astype(np.float32)
+    unusual = rng.choice(np.float32([0, -0.0, 2e-39, -2e-39]), shape)
     return np.where(rng.random(shape) < 0.2, unusual, x)
 
 
-def random_bfloat16(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return (random_floats(rng, *shape).view(np.uint32) >> 16).astype(np.uint16)
+def random_bfloat16(rng: np.random.Generator, *shape: int, scale: float = 1) -> np.ndarray:
+    return (random_floats(rng, *shape, scale=scale).view(np.uint32) >> 16).astype(np.uint16)
+
+
+SCALES = [(1, 1, 1), (2.0**-63, 2.0**-63, 2.0**-125), (1e-39, 2.0**60, 2.0**-110)]
+"""Of both factors and of sums: ordinary, results around the smallest normal number, and factors that are denormals."""
 
 
 def to_float32(bits: np.ndarray) -> np.ndarray:
@@ -70,9 +81,10 @@ def expected_bfloat16(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray
 
 def test_bfloat16_tiles_have_the_bits_of_the_manual() -> None:
     rng, records, expected = np.random.default_rng(1), b"", []
-    for rows, inner, columns in SHAPES * 2:
-        a, b = random_bfloat16(rng, rows, inner // 2), random_bfloat16(rng, inner // 4, columns // 2)
-        c = random_floats(rng, rows, columns // 4)
+    for (rows, inner, columns), (of_a, of_b, of_c) in product(SHAPES, SCALES):
+        a = random_bfloat16(rng, rows, inner // 2, scale=of_a)
+        b = random_bfloat16(rng, inner // 4, columns // 2, scale=of_b)
+        c = random_floats(rng, rows, columns // 4, scale=of_c)
         records += np.int32([rows, inner, columns]).tobytes() + c.tobytes() + a.tobytes() + b.tobytes()
         expected.append(expected_bfloat16(a, b, c).ravel())
     results = run_instruction("TDPBF16PS", records)
@@ -135,26 +147,30 @@ def expected_vector(name: str, mask: int, old: np.ndarray, a: np.ndarray, b: np.
 CASES = [line.split('"')[1] for line in (SOURCES / "instructions.c").read_text().splitlines() if '    CASE("' in line]
 
 
+@pytest.mark.parametrize("patched", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_vector_instructions(name: str) -> None:
+def test_vector_instructions_have_the_bits_of_the_manual(name: str, patched: bool) -> None:
+    """Emulated if ``patched``; otherwise a processor that has them shows that the expected values are right."""
     rng, records, expected = np.random.default_rng(3), b"", []
-    for number in range(20):
-        vectors = [random_floats(rng, 16).view(np.uint8) for _ in range(3)]
+    for number in range(30):
+        of_a, of_b, of_c = SCALES[number % 3]
+        vectors = [random_floats(rng, 16, scale=of_c).view(np.uint8) for _ in range(3)]
         if "VCVT" in name and number % 2:
             unusual = np.float32([np.inf, -np.inf, np.nan, 3.39e38, 1 + 2**-8, 1 + 3 * 2**-8, 1e-40, -0.0])
             vectors = [rng.choice(unusual, 16).view(np.uint8) for _ in range(3)]
         if "VDP" in name:
-            vectors[1:] = [random_bfloat16(rng, 32).view(np.uint8) for _ in range(2)]
+            vectors[1:] = [random_bfloat16(rng, 32, scale=scale).view(np.uint8) for scale in (of_a, of_b)]
         if "VPDP" in name:
             vectors = [rng.integers(0, 256, 64).astype(np.uint8) for _ in range(3)]
         mask = int(rng.integers(0, 2**63))
         records += np.uint64(mask).tobytes() + b"".join(vector.tobytes() for vector in vectors)
         expected.append(expected_vector(name, mask, *vectors))
-    np.testing.assert_array_equal(run_instruction(name, records), np.concatenate(expected))
+    np.testing.assert_array_equal(run_instruction(name, records, patched=patched), np.concatenate(expected))
 
 
-def test_registers_are_kept() -> None:
-    run_instruction("registers")
+@pytest.mark.parametrize("patched", [False, True])
+def test_registers_are_kept(patched: bool) -> None:
+    run_instruction("registers", patched=patched)
 
 
 def run_python(code: str, **settings: str) -> str:

@@ -1,9 +1,10 @@
-/* Runs one emulated instruction on records from stdin and writes the results to stdout: for the test of the emulator.
+/* Runs one instruction on records from stdin and writes the results to stdout: for the test of the emulator.
  *
- * Registers are not the lowest ones and memory operands have a base, a scaled index and a displacement, so that all
- * fields of the code are read. An instruction runs once by a signal, and again by its patch. */
-#include <immintrin.h>
-#include <stdint.h>
+ * It is linked with the emulator. An instruction that the processor lacks runs by a signal once, then by its patch; with
+ * "patched" as the second argument the others are emulated too. Registers are not the lowest ones and memory operands
+ * have a base, a scaled index and a displacement, so that all fields of the code are decoded. */
+#include "emulator.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +15,17 @@ typedef struct {
 
 __attribute__((used)) static const float relative_operand[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-/* The result is read from `vector`; %% and %{ because of the operands. MEMORY is the last source. */
+/* Where the code of the cases begins and ends, in pairs. */
+extern uint8_t *__start_cases[], *__stop_cases[];
+
+/* The result is read from `vector`; MEMORY is the last source. */
 #define MEMORY "64(%%r9, %%r14, 4)"
 #define RUN(vector, text)                                                                                        \
     __asm__ volatile("kmovq %1, %%k3\n vmovdqu64 (%0), %%zmm1\n vmovdqu64 64(%0), %%zmm10\n"                     \
                      "vmovdqu64 128(%0), %%zmm13\n vmovdqa64 %%zmm1, %%zmm19\n vmovdqa64 %%zmm10, %%zmm30\n"     \
-                     "vmovdqa64 %%zmm13, %%zmm23\n mov %0, %%r9\n mov $16, %%r14\n" text                         \
-                     "\n vmovdqu64 " vector ", (%0)"                                                             \
+                     "vmovdqa64 %%zmm13, %%zmm23\n mov %0, %%r9\n mov $16, %%r14\n 1: " text                      \
+                     "\n 2: vmovdqu64 " vector ", (%0)\n"                                                        \
+                     ".pushsection cases, \"aw\"\n .quad 1b, 2b\n .popsection"                                  \
                      :                                                                                           \
                      : "r"(record->vectors), "r"(record->mask)                                                   \
                      : "memory", "r9", "r14", "r15", "k3", "xmm1", "xmm10", "xmm13", "xmm19", "xmm23", "xmm30")
@@ -107,7 +112,8 @@ __asm__(
     ".globl count_changes\ncount_changes:\n push %rbx\n push %rbp\n push %r12\n push %r13\n push %r14\n push %r15\n"
     "mov $0x12345, %eax\n vmovd %eax, %xmm28\n kmovq %rax, %k5\n vpbroadcastd %eax, %zmm3\n vpbroadcastd %eax, %zmm31\n"
     "movq $77, -128(%rsp)\n movq $78, -8(%rsp)\n" EACH(FILL) "stc\n"
-    "vmovw %xmm28, %r15d\n"
+    "3: vmovw %xmm28, %r15d\n"
+    "4: .pushsection cases, \"aw\"\n .quad 3b, 4b\n .popsection\n"
     "jnc 1f\n" EACH(COMPARE) "cmp $0x2345, %r15\n jne 1f\n"
     "cmpq $77, -128(%rsp)\n jne 1f\n cmpq $78, -8(%rsp)\n jne 1f\n"
     "kmovq %k5, %rax\n cmp $0x12345, %rax\n jne 1f\n"
@@ -116,8 +122,26 @@ __asm__(
     "1: mov $1, %eax\n"
     "2: pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbp\n pop %rbx\n vzeroupper\n ret\n");
 
+static void patch_cases(void) {
+    greg_t general[23] = {0};
+    uint8_t xsave[4096] __attribute__((aligned(64))) = {0};
+    Registers registers = registers_of(general, xsave);
+    for (uint8_t **range = __start_cases; range < __stop_cases; range += 2) {
+        Instruction instruction;
+        for (uint8_t *next = range[0]; next < range[1]; next += instruction.length) {
+            if (!decode(next, (uint64_t)next, &registers, &instruction))
+                fail("a case of the test cannot be decoded");
+            patch(next, instruction.length);
+            if (!is_patched(next))
+                fail("a case of the test cannot be patched");
+        }
+    }
+}
+
 int main(int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : "";
+    if (count > 2 && !strcmp(arguments[2], "patched"))
+        patch_cases();
     if (!strcmp(name, "registers")) {
         for (int i = 0; i < 3; i++)
             if (count_changes())

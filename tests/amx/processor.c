@@ -72,7 +72,7 @@ static void answer_cpuid(greg_t *registers) {
     registers[REG_RIP] += 2;
 }
 
-/* What would have happened without us. */
+/* What would have happened without the emulator. */
 static void pass_on(int signal, siginfo_t *information, void *context) {
     const struct sigaction *program = &programs[signal];
     if (program->sa_flags & SA_SIGINFO)
@@ -129,8 +129,10 @@ static void on_illegal_instruction(int signal, siginfo_t *information, void *con
 static bool is_ours(int signal) { return signal == SIGSEGV || signal == SIGILL; }
 
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old) {
-    if (!is_ours(signal))
+    if (!is_ours(signal) || !real_sigaction) {
+        real_sigaction = dlsym(RTLD_NEXT, "sigaction"); /* constructors of libraries may come before ours */
         return real_sigaction(signal, action, old);
+    }
     struct sigaction before = programs[signal];
     if (action)
         programs[signal] = *action;

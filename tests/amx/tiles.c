@@ -33,7 +33,6 @@ static void check_configured(int tile) {
 }
 
 static void load(int tile, uint64_t address, uint64_t stride) {
-    memset(tiles[tile], 0, sizeof tiles[tile]);
     for (int m = 0; m < configuration.rows[tile]; m++)
         memcpy(tiles[tile][m], (void *)(address + m * stride), configuration.row_bytes[tile]);
 }
