@@ -55,7 +55,7 @@ def library_or_reason() -> Path | str:
 def emulation() -> dict[str, str]:
     """Environment of an emulated processor; skips the test where there can be none.
 
-    numba compiles for the real processor unless told otherwise, so that its stored kernels are used again.
+    numba compiles for the real processor, unless settings override it, so that its cached kernels are used again.
     """
     library = library_or_reason()
     if isinstance(library, str):

@@ -10,7 +10,7 @@
 typedef struct {
     int length;                      /* bytes */
     bool evex;                       /* else VEX with three bytes */
-    int map, prefix, w, vector_size; /* opcode map, mandatory prefix (0, 66, F3, F2 as 0 to 3), W bit, 16 << size bytes */
+    int map, prefix, w, vector_size; /* map and prefix of the opcode, W bit, 16 << size bytes */
     int opcode, reg, vvvv, rm;       /* register numbers */
     bool memory;                     /* whether rm is an address */
     uint64_t base, stride;           /* address without displacement; SIB index << scale */

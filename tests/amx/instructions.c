@@ -1,8 +1,8 @@
 /* Runs one instruction on records from stdin and writes the results to stdout: for the test of the emulator.
  *
- * It is linked with the emulator. An instruction that the processor lacks runs by a signal once, then by its patch; with
- * "patched" as the second argument the others are emulated too. Registers are not the lowest ones and memory operands
- * have a base, a scaled index and a displacement, so that all fields of the code are decoded. */
+ * It is linked with the emulator. An instruction that the processor lacks runs by a signal once, then by its patch;
+ * with "patched" as the second argument the others are emulated too. Registers are not the lowest ones and memory
+ * operands have a base, a scaled index and a displacement, so that all fields of the code are decoded. */
 #include "emulator.h"
 
 #include <stdio.h>

@@ -47,13 +47,14 @@ static void check_product(int c, int a, int b) {
     const Configuration *is = &configuration;
     bool distinct = a != b && a != c && b != c;
     bool whole = is->row_bytes[a] % 4 == 0 && is->row_bytes[b] % 4 == 0;
-    bool fits = is->rows[c] == is->rows[a] && is->row_bytes[c] == is->row_bytes[b] && is->row_bytes[a] / 4 == is->rows[b];
+    bool fits = is->rows[c] == is->rows[a] && is->row_bytes[c] == is->row_bytes[b];
+    fits = fits && is->row_bytes[a] / 4 == is->rows[b];
     if (!distinct || !whole || !fits)
         fail("a product of tiles whose shapes do not fit");
 }
 
-/* TDPBF16PS: even and odd terms are added up apart, with fused multiply-adds in ascending order; then the sum of both is
- * added to the result. Denormals are zeros, as the signal handler's MXCSR says. */
+/* TDPBF16PS: even and odd terms are added up apart, with fused multiply-adds in ascending order; then the sum of both
+ * is added to the result. Denormals are zeros, as the signal handler's MXCSR says. */
 static void multiply_bfloat16(int c, int a, int b) {
     int pairs = configuration.row_bytes[a] / 4;
     __m512 b_even[ROWS], b_odd[ROWS];

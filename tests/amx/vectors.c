@@ -1,4 +1,4 @@
-/* AVX-512 BF16, AVX-VNNI and the moves of AVX-512 FP16, bit for bit as Intel's Software Developer's Manual, volume 2. */
+/* AVX-512 BF16, AVX-VNNI and moves of AVX-512 FP16, bit for bit as Intel's Software Developer's Manual, volume 2. */
 #include "emulator.h"
 
 #include <string.h>
