@@ -46,6 +46,7 @@ def test_doctor_on_healthy_installation(capsys):
     }  # fmt: skip
     assert results["software", "python"]["value"].startswith(platform.python_version())
     assert results["software", "torch"]["value"] == torch.__version__
+    assert results["libraries", "oneDNN uses"]["value"] != "not known"
     assert [name for part, name in results if part == "kernels"] == list(PRECISIONS)
     assert [name for part, name in results if part == "equality"] == list(PRECISIONS)
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
@@ -127,6 +128,14 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
     assert results["caches", "models of the hub"] == {
         "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not created yet)",
     }  # fmt: skip
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable names x86 instruction sets")
+def test_instruction_sets_of_onednn(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert doctor._onednn_instruction_sets() == "Intel SSE4.1"
+    monkeypatch.setattr(doctor.sys, "executable", "false")
+    assert doctor._onednn_instruction_sets() == "not known"
 
 
 def test_reason_for_slower_kernels(monkeypatch):

@@ -6,7 +6,6 @@ if the processor lacked them. Each simulated processor is a separate process tha
 """
 
 import os
-import platform
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
+from emulated_amx import EMULATED, emulation, processor_flags
 
 TESTS = Path(__file__).parent
 MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
@@ -40,7 +40,10 @@ AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE
 MANY_THREADS = {"OMP_NUM_THREADS": str((os.cpu_count() or 1) + 3)}
 WITHOUT_ONEDNN = ["-p", "without_onednn"]
 
+AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8")
+
 SHORT = {
+    "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16")),
     "libraries with AVX2": Processor(AVX2, "avx2 fma", ("-k", "regardless")),
     "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
 }
@@ -58,27 +61,26 @@ WHOLE = {
     "AVX-512 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, "avx512_vnni"),
     "AVX-512 BF16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx512_bf16"),
     "AVX-512 FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}, "avx512_fp16"),
-    "AMX": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8"),
+    "AMX": AMX,
+    "Sapphire Rapids": Processor(numba("sapphirerapids"), "amx_bf16 amx_int8 avx_vnni avx512_bf16 avx512_fp16"),
     "AMX FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX_FP16"}, "amx_fp16"),
 }
 
 
 def missing(needs: str) -> list[str]:
     """The instruction sets, by their names in /proc/cpuinfo, that this machine does not have."""
-    if platform.machine() != "x86_64":
-        return needs.split()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    flags = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
-    return [name for name in needs.split() if name not in flags]
+    return [name for name in needs.split() if name not in processor_flags()]
 
 
 def environment_of(processor: Processor) -> dict[str, str]:
-    if lacking := missing(processor.needs):
+    lacking = missing(processor.needs)
+    if not set(lacking) <= EMULATED:
         pytest.skip(f"this machine has no {', '.join(lacking)}")
     unset = {"OMP_NUM_THREADS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
-    environment = {name: value for name, value in os.environ.items() if name not in unset} | dict(processor.settings)
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment |= emulation() if lacking else {}
     paths = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])  # where the plugin is
-    return environment | {"PYTHONPATH": paths}
+    return environment | dict(processor.settings) | {"PYTHONPATH": paths}
 
 
 def run_again(processor: Processor, files: set[str], marker: str) -> None:
@@ -107,7 +109,7 @@ def test_libraries_use_the_simulated_processor() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if "AVX2" in name else pytest.mark.slow) for name in SHORT]
+    "name", [pytest.param(name, marks=pytest.mark.slow if "threads" in name else ()) for name in SHORT]
 )
 def test_promises(name: str) -> None:
     run_again(SHORT[name], MARKED - KERNELS, "every_processor")

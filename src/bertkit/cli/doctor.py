@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -131,7 +132,18 @@ def _libraries() -> Iterator[tuple[str, str, str]]:
     for name, pattern in _LIBRARIES.items():
         match = re.search(pattern, build)
         yield name, "ok", match[1] if match else "not in this build of torch"
+    yield "oneDNN uses", "ok", _onednn_instruction_sets()
     yield "numba", "ok", f"compiles for {os.environ.get('NUMBA_CPU_NAME') or llvmlite.binding.get_host_cpu_name()}"
+
+
+def _onednn_instruction_sets() -> str:
+    """Those that oneDNN detects and ONEDNN_MAX_CPU_ISA permits, by the log of another process."""
+    result = subprocess.run(
+        [sys.executable, "-c", "import torch; torch.ones(2, 2).to_mkldnn()"],
+        env={**os.environ, "ONEDNN_VERBOSE": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    match = re.search(r"info,cpu,isa:(.+)", result.stdout)
+    return match[1] if match else "not known"
 
 
 @dataclass(frozen=True)
