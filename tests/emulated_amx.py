@@ -18,7 +18,7 @@ import pytest
 SOURCES = Path(__file__).parent / "amx"
 EMULATOR = [SOURCES / name for name in ("processor.c", "patches.c", "registers.c", "tiles.c", "vectors.c")]
 EMULATOR_FLAGS = ["-march=skylake-avx512", "-mavx512vnni", "-ffp-contract=off"]
-WARNINGS = ["-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
+WARNINGS = ["-O2", "-std=gnu17", "-Wall", "-Wextra"]
 EMULATED = {"amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx_vnni"}
 """Instruction sets, by their names in /proc/cpuinfo; of FP16 only what oneDNN and LLVM use here."""
 
