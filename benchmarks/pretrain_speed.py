@@ -57,6 +57,7 @@ def measure(work: Path, threads: int, rounds: int, skipped: dict[str, str]) -> l
 
 
 def _worker(system: System, folder: Path, threads: int) -> Worker:
+    system.require()
     worker = Worker(f"pretrainers.{system.module}", "Pretrainer", threads)
     worker.turn("start", folder, system.precision)
     return worker

@@ -10,13 +10,17 @@ _SECONDS = 0.25  # for each shape
 
 
 def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int) -> Callable[[], float]:
-    """A function that measures the seconds one token takes in the four bfloat16 products of every layer.
+    """A function that measures the seconds one token takes in the four products of every layer.
 
-    By oneDNN over packed weights, at NUM_ROWS rows, every core on its own at the same time.
+    In bfloat16, on CPUs without instructions for it in float32; by oneDNN over packed weights, at NUM_ROWS rows, every
+    core on its own at the same time.
     """
     import torch
 
+    from bertkit.transformer.kernels.linear import has_bfloat16
+
     torch.set_num_threads(1)
+    dtype = torch.bfloat16 if has_bfloat16() else torch.float32
     product = torch.ops.mkldnn._linear_pointwise
     shapes = [  # outputs, inputs
         (3 * hidden_size, hidden_size),
@@ -26,9 +30,9 @@ def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int
     ]
 
     def seconds_per_token(shape: tuple[int, int]) -> float:
-        weight = torch.randn(shape, dtype=torch.bfloat16)
+        weight = torch.randn(shape, dtype=dtype)
         packed, bias = torch.ops.mkldnn._reorder_linear_weight(weight, NUM_ROWS), weight[:, 0].contiguous()
-        x = torch.randn(NUM_ROWS, shape[1], dtype=torch.bfloat16)
+        x = torch.randn(NUM_ROWS, shape[1], dtype=dtype)
         count, start = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - start) < _SECONDS:
             product(x, packed, bias, "none", [], "")

@@ -22,6 +22,18 @@ _PACKAGES = (
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 
 
+def require_fast(precision: str) -> None:
+    """Check that a precision is worth measuring with torch's own products.
+
+    Raises:
+        RuntimeError: bfloat16 on a CPU without instructions for it, where torch takes ten times as long as in float32.
+    """
+    from bertkit.transformer.kernels.linear import has_bfloat16
+
+    if precision == "bfloat16" and not has_bfloat16():
+        raise RuntimeError("this CPU lacks bfloat16 instructions, and torch emulates them")
+
+
 def begin(benchmark: str, parser: argparse.ArgumentParser) -> tuple[dict, argparse.Namespace]:
     """Read the options, those that every benchmark has added; the results start with where and when."""
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system after its warm-up")

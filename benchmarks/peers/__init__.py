@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import report
+
 
 @dataclass(frozen=True)
 class System:
@@ -39,11 +41,13 @@ class System:
         """Check that it is installed.
 
         Raises:
-            RuntimeError: it is not.
+            RuntimeError: it is not, or its precision is emulated on this CPU.
         """
         missing = [package for package in self.packages if find_spec(package) is None]
         if missing:
             raise RuntimeError(f"{' and '.join(missing)} not installed")
+        if self.module == "sentence_transformers":
+            report.require_fast(self.precision)
 
 
 def _bertkit(short: str, precision: str) -> System:

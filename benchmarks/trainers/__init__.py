@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import report
 from turns import start
 from worker import Worker
 
@@ -24,6 +25,11 @@ class System:
     name: str
     module: str  # file of this folder
     precision: str  # "float32" or "bfloat16"
+
+    def require(self) -> None:
+        """Raises RuntimeError: its precision is emulated on this CPU."""
+        if self.module == "transformers":
+            report.require_fast(self.precision)
 
 
 class ByName:
@@ -46,6 +52,7 @@ def start_trainers(
     """A worker for each; why one cannot run goes to ``skipped``."""
 
     def make(system: System) -> Worker:
+        system.require()
         module = f"trainers.{system.module}"
         return Worker(module, "Trainer", system.precision, threads, rest_seconds=rest_seconds)
 
