@@ -113,6 +113,7 @@ async def _serve(
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
+    LimitedProtocol.refuse = guarded.refuse
     config = uvicorn.Config(
         guarded, http=LimitedProtocol, lifespan="off", log_config=None, access_log=False,
         log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
