@@ -70,6 +70,7 @@ def make_index(folder: Path, passages: list[str], num_rows: int) -> None:
                 yield Record(str(number), text, vector / np.linalg.norm(vector), str(number), 0, len(text))
 
         index.store.add(records())
+        index.add([])  # writes the files of the words
 
 
 async def measured(port: int, queries: list[str], rounds: int) -> dict:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,6 +164,15 @@ async def _serve(
 
 
 def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
+    """What is served, opened by a thread that ends, and with it those that OpenMP started for it.
+
+    If OpenMP keeps more threads than there are cores, it puts those of a lone text to sleep after each product.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_open, load, batches).result()
+
+
+def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
     loaded = load()
     index = loaded.index
     models: list[Served] = [
