@@ -18,6 +18,7 @@ class Load:
     answered_per_second: float
     p50_ms: float
     p99_ms: float
+    latest_ms: float  # from when a request was due to when it was sent, at worst: the generator itself
 
 
 class Client:
@@ -58,9 +59,11 @@ async def offer(
         statuses: filled with the number of answers of each status, 0 for a connection that failed.
     """
     draw, due, times, counts = random.Random(0), time.perf_counter(), [], Counter() if statuses is None else statuses
-    tasks, end, number = [], due + seconds, 0
+    tasks, end, number, latest = set(), due + seconds, 0, 0.0
 
     async def one(scheduled: float, body: bytes) -> None:
+        nonlocal latest
+        latest = max(latest, time.perf_counter() - scheduled)
         try:
             counts[await client.send("POST", path, body)] += 1
         except (OSError, asyncio.IncompleteReadError):
@@ -70,11 +73,14 @@ async def offer(
     while due < end:
         if (wait := due - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
-        tasks.append(asyncio.ensure_future(one(due, bodies[number % len(bodies)])))
+        task = asyncio.ensure_future(one(due, bodies[number % len(bodies)]))
+        tasks.add(task)  # until it is done: Python's searches for cycles would take long over all of them
+        task.add_done_callback(tasks.discard)
         number += 1
         due += draw.expovariate(rate)
-    await asyncio.wait(tasks, timeout=30)
-    for task in tasks:
+    if tasks:
+        await asyncio.wait(tasks, timeout=30)
+    for task in list(tasks):
         task.cancel()
     took = time.perf_counter() - (end - seconds)
     times.sort()
@@ -82,8 +88,9 @@ async def offer(
         times += [30.0] * (number - len(times))
     num_answered = counts[200]
     return Load(
-        rate, number, num_answered, num_answered / took, 1e3 * times[number // 2], 1e3 * times[int(0.99 * number)]
-    )
+        rate, number, num_answered, num_answered / took,
+        1e3 * times[number // 2], 1e3 * times[int(0.99 * number)], 1e3 * latest,
+    )  # fmt: skip
 
 
 def body_of(texts: list[str], field: str = "inputs") -> bytes:

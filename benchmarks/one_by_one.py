@@ -11,12 +11,13 @@ import numpy as np
 def load(
     module: str, folder: Path, precision: str, threads: int
 ) -> Callable[[list[str]], tuple[list[float], np.ndarray]]:
-    """A function from texts to the seconds each took, (N,), and their vectors, (N, D) float32."""
+    """A function from texts, and a pause before each, to the seconds each took, (N,), and their vectors, (N, D)."""
     embed_one = importlib.import_module(f"peers.{module}").load_query(folder, precision, threads)
 
-    def embed_all(queries: list[str]) -> tuple[list[float], np.ndarray]:
+    def embed_all(queries: list[str], pause: float = 0.0) -> tuple[list[float], np.ndarray]:
         seconds, vectors = [], []
         for query in queries:
+            time.sleep(pause)
             start = time.perf_counter()
             vector = embed_one(query)
             seconds.append(time.perf_counter() - start)

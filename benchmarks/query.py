@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--num-queries", type=int, default=300)
     results, options = report.begin("query", parser)
     published = published_folder(MINILM)
-    queries = _queries(published, options.num_queries)
+    queries = short_queries(published, options.num_queries)
     skipped: dict[str, str] = {}
     systems = [system for system in SYSTEMS if not system.name.endswith("tuned")]  # there is nothing to tune
     workers = start(systems, lambda system: _worker(system, published, options.threads), skipped)
@@ -44,7 +44,8 @@ def main() -> None:
     report.finish(results, describe(results), options.out)
 
 
-def _queries(published: Path, count: int) -> list[str]:
+def short_queries(published: Path, count: int) -> list[str]:
+    """Passages with one of NUM_TOKENS."""
     passages = texts.shuffled(texts.documentation())
     ids = batching.token_ids(batching.open_tokenizer(published), passages)
     return [text for text, row in zip(passages, ids, strict=True) if len(row) in NUM_TOKENS][:count]

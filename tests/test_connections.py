@@ -1,14 +1,20 @@
-"""Limits on the headers of a request, with a small application behind uvicorn."""
+"""Limits on the headers of a request and refusals without a task, with a small application behind uvicorn."""
 
+import asyncio
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
 
 from bertkit.serving.connections import LimitedProtocol
+from bertkit.serving.guard import Guard, Reply
+from bertkit.serving.metrics import Metrics
+from bertkit.serving.settings import ServerSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -78,3 +84,59 @@ def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(conn
             time.sleep(0.6)
             client.sendall(b"z" * 100_000)
             assert client.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def statuses(client: socket.socket, number: int) -> list[int]:
+    """The statuses of some responses."""
+    received = b""
+    while len(found := re.findall(rb"HTTP/1.1 (\d+) ", received)) < number or not received.endswith((b"ok", b"full")):
+        received += client.recv(65_536)
+    return [int(status) for status in found]
+
+
+def test_refused_requests_keep_the_connection_and_the_order(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(scope) -> Reply | None:
+        return Reply(429, b"full", {"retry-after": "2"}) if scope["path"] == "/full" else None
+
+    monkeypatch.setattr(LimitedProtocol, "refuse", staticmethod(refuse))
+    full, fine = (
+        f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody".encode() for path in ("/full", "/")
+    )
+    with connect() as client:
+        for _ in range(2):
+            client.sendall(full[:-2])
+            time.sleep(0.05)
+            client.sendall(full[-2:])  # the rest of a body that nobody reads
+            assert statuses(client, 1) == [429]
+        client.sendall(full + full + fine + full)
+        assert statuses(client, 4) == [429, 429, 200, 429]
+        client.sendall(fine + full * 700)  # requests that wait for another one of their connection get tasks
+        assert statuses(client, 701) == [200] * 700 + [429]
+
+
+async def refuses_by_the_same_rules() -> None:
+    batches = SimpleNamespace(seconds_waiting=1.2)
+    service = SimpleNamespace(
+        is_full=True, batches=batches, metrics=Metrics(), settings=ServerSettings(api_keys=("secret",))
+    )
+    guard = Guard(None, service, local_only=False)  # type: ignore[arg-type]
+
+    def refused(method: str = "POST", **headers: str) -> Reply | None:
+        given = {"content-type": "application/json", "authorization": "Bearer secret"} | headers
+        lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()]
+        scope = {"type": "http", "method": method, "path": "/embed", "headers": lines, "client": None}
+        return guard.refuse(scope)
+
+    reply = refused(x_request_id="mine", traceparent="00-1-2-3")
+    assert reply is not None and (reply.status, reply.headers["retry-after"]) == (429, "2")
+    assert (reply.headers["x-request-id"], reply.headers["traceparent"]) == ("mine", "00-1-2-3")
+    assert [refused(authorization="no").status, refused(**{"content-type": "text/plain"}).status] == [401, 415]
+    assert refused(content_length="9000000") is None  # closes the connection
+    assert refused("GET") is None
+    assert 'te_request_failure{err="overloaded"} 1' in service.metrics.text()
+    service.is_full = False
+    assert refused() is None
+
+
+def test_a_full_service_refuses_by_the_same_rules() -> None:
+    asyncio.run(refuses_by_the_same_rules())

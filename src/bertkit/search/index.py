@@ -230,7 +230,10 @@ class Index:
             raise UsageError(f"k={k!r}: expected an int of at least 1")
         if not query.strip():
             raise UsageError("the query is empty: expected a few words, or a question")
-        vector = self.encoder.embed_query([query]) if mode in ("hybrid", "dense") else None
+        vector = None
+        if mode in ("hybrid", "dense"):
+            with self.store.expected():
+                vector = self.encoder.embed_query([query])
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
             rankings = []

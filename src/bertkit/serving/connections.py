@@ -1,11 +1,12 @@
-"""HTTP connections with limits on the headers of a request: uvicorn's protocol over httptools."""
+"""HTTP connections with limits on the headers of a request and cheap refusals: uvicorn's protocol over httptools."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from bertkit.serving.guard import Reply
 from bertkit.serving.ticket import ON_DISCONNECT
 
 _MOST_HEADER_BYTES = 65_536
@@ -15,32 +16,41 @@ class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection whose client sends too many header bytes, or does not finish them in time (slow loris).
 
     After a response, uvicorn's own limit on idle connections applies until the next request.
+
+    Attributes:
+        refuse: returns the response to a request that is refused before its body is read, None to accept it. Such a
+            request gets no task of the event loop: hundreds of them can arrive at once.
     """
 
     header_timeout_seconds = 10.0
+    refuse: Callable[[Any], Reply | None] = staticmethod(lambda scope: None)
     _header_timer: asyncio.TimerHandle | None = None
+    _awaits_headers = False
     _num_header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first request."""
         super().connection_made(transport)
+        self._awaits_headers = True
         self._start()
 
     def on_message_begin(self) -> None:
-        """Start the timer of a request with its first byte."""
+        """Note the first byte of a request."""
         super().on_message_begin()
-        if self._header_timer is None:
-            self._start()
+        self._awaits_headers = True
 
     def on_headers_complete(self) -> None:
         """Stop the timer."""
+        self._awaits_headers = False
         self._stop()
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the bytes, and count those of unfinished headers."""
+        """Parse the bytes; if headers are unfinished after them, count these and start the timer."""
         super().data_received(data)
-        if self._header_timer is not None:
+        if self._awaits_headers:
+            if self._header_timer is None:
+                self._start()
             self._num_header_bytes += len(data)
             if self._num_header_bytes > _MOST_HEADER_BYTES:
                 self._give_up()
@@ -53,6 +63,19 @@ class LimitedProtocol(HttpToolsProtocol):
             on_disconnect: Callable[[], object] | None = self.cycle.scope.get(ON_DISCONNECT)  # type: ignore[assignment]
             if on_disconnect is not None:
                 on_disconnect()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        reply = None
+        if cycle.keep_alive and not self.pipeline:  # pipelined requests would be refused in a recursion
+            reply = self.refuse(cycle.scope)
+        if reply is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.response_started = cycle.response_complete = True
+        lines = [b"%s: %s\r\n" % line for line in [*cycle.default_headers, *reply.lines]]
+        self.transport.write(b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body]))
+        cycle.on_response()
+        cycle.on_response = lambda: None  # the reference cycle of connection and request
 
     def _start(self) -> None:
         self._num_header_bytes = 0

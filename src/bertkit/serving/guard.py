@@ -4,8 +4,8 @@ import asyncio
 import hmac
 import json
 import logging
+import os
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,6 +40,11 @@ class Reply(NamedTuple):
     body: bytes
     headers: dict[str, str]
 
+    @property
+    def lines(self) -> list[tuple[bytes, bytes]]:
+        """The headers as bytes, with the length of the body."""
+        return [*_encoded(self.headers), (b"content-length", b"%d" % len(self.body))]
+
 
 class Guard:
     """An ASGI application around another one.
@@ -67,7 +72,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_echoed(ticket, headers)]
+                message["headers"] = [*message["headers"], *_encoded(_echoed(ticket, headers))]
             await send(message)
 
         try:
@@ -81,10 +86,22 @@ class Guard:
         finally:
             self._count(scope, ticket, status, time.perf_counter() - started)
 
+    def refuse(self, scope: Scope) -> Reply | None:
+        """The response to a request that comes while the service is full; None for any other request."""
+        if not self._service.is_full:
+            return None
+        started, headers = time.perf_counter(), dict(scope["headers"])
+        reply = self._refusal(scope, headers)
+        if reply is None or "connection" in reply.headers:
+            return None
+        ticket = self._ticket(scope, headers)
+        self._count(scope, ticket, reply.status, time.perf_counter() - started)
+        return reply._replace(headers=reply.headers | _echoed(ticket, headers))
+
     def _ticket(self, scope: Scope, headers: dict[bytes, bytes]) -> Ticket:
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         if not (0 < len(request_id) <= _MOST_ID_CHARACTERS and request_id.isprintable()):
-            request_id = uuid.uuid4().hex
+            request_id = os.urandom(16).hex()
         return Ticket(
             client=(headers.get(b"authorization"), scope.get("client")),
             deadline=time.perf_counter() + self._service.settings.request_timeout_seconds,
@@ -236,15 +253,17 @@ def _is_json(headers: dict[bytes, bytes]) -> bool:
     return kind == b"application/json" or (kind.startswith(b"application/") and kind.endswith(b"+json"))
 
 
-def _echoed(ticket: Ticket, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    echoed = [(b"x-request-id", ticket.request_id.encode("latin-1", "replace"))]
+def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def _echoed(ticket: Ticket, headers: dict[bytes, bytes]) -> dict[str, str]:
+    echoed = {"x-request-id": ticket.request_id}
     if b"traceparent" in headers:
-        echoed.append((b"traceparent", headers[b"traceparent"]))
+        echoed["traceparent"] = headers[b"traceparent"].decode("latin-1")
     return echoed
 
 
 async def _send(send: Send, reply: Reply) -> None:
-    lines = [(name.encode(), value.encode()) for name, value in reply.headers.items()]
-    lines.append((b"content-length", str(len(reply.body)).encode()))
-    await send({"type": "http.response.start", "status": reply.status, "headers": lines})
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.lines})
     await send({"type": "http.response.body", "body": reply.body})

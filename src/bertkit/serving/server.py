@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -113,6 +114,7 @@ async def _serve(
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
+    LimitedProtocol.refuse = guarded.refuse
     config = uvicorn.Config(
         guarded, http=LimitedProtocol, lifespan="off", log_config=None, access_log=False,
         log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
@@ -162,6 +164,15 @@ async def _serve(
 
 
 def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
+    """What is served, opened by a thread that ends, and with it those that OpenMP started for it.
+
+    If OpenMP keeps more threads than there are cores, it puts those of a lone text to sleep after each product.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_open, load, batches).result()
+
+
+def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
     loaded = load()
     index = loaded.index
     models: list[Served] = [

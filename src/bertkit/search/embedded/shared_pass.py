@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,7 +14,8 @@ Result = TypeVar("Result")
 QUIET = 0.0005
 """Seconds without a new search after which a run starts, if searches arrive together."""
 SHARE_WAITED = 0.3
-"""Maximum time that a run waits for more searches, as a share of the time of the last run."""
+"""Maximum time that a run waits for more searches, as a share of the time of the last run; for searches whose query is
+being embedded it waits up to the whole time."""
 
 
 @dataclass(eq=False)
@@ -28,14 +30,28 @@ class SharedPasses:
     """Runs one search at a time; searches that arrive during a run share the next one, if their keys are equal.
 
     The thread of the first waiting search runs it for all with the same key. If others shared the last run, it waits a
-    moment (0.5 ms) for more, as one pass over the vectors for all takes less time than two.
+    moment (0.5 ms) for more, and longer for those that are expected, as one pass over the vectors for all takes less
+    time than two.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._line: list[_Waiting] = []
         self._is_busy = False
-        self._longest_wait = 0.0  # seconds; 0 after a run that nobody shared or waited for
+        self._seconds = 0.0  # of the last run
+        self._is_shared = False  # or waited for, the last run
+        self._num_expected = 0
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Announce a search that comes after the block, in which its query is embedded: a run waits for it."""
+        with self._changed:
+            self._num_expected += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_expected -= 1
 
     def share(self, key: Hashable, asked: Asked, run: Callable[[list[Asked]], Sequence[Result | Exception]]) -> Result:
         """The result of ``run`` for ``asked``, from a run that others may share.
@@ -79,15 +95,17 @@ class SharedPasses:
                 one.turn.set_result(True)
         with self._changed:
             self._line = [one for one in self._line if one not in served]
-            is_shared = len(served) + len(self._line) > 1
-            self._longest_wait = SHARE_WAITED * (time.perf_counter() - started) if is_shared else 0.0
+            self._is_shared = len(served) + len(self._line) > 1
+            self._seconds = time.perf_counter() - started
             self._start_next()
 
     def _with_others(self, mine: _Waiting) -> list[_Waiting]:
         with self._changed:
-            latest = time.perf_counter() + self._longest_wait
-            while (seconds := latest - time.perf_counter()) > 0 and self._changed.wait(min(QUIET, seconds)):
-                pass
+            share = 1.0 if self._num_expected else SHARE_WAITED * self._is_shared
+            latest = time.perf_counter() + share * self._seconds
+            while (seconds := latest - time.perf_counter()) > 0:
+                if not (self._changed.wait(min(QUIET, seconds)) or self._num_expected):
+                    break
             served = [one for one in self._line if one.key == mine.key]
             self._line = [one for one in self._line if one.key != mine.key]
         return served

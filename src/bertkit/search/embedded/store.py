@@ -4,7 +4,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -154,6 +154,10 @@ class EmbeddedStore(VectorStore):
         """See `VectorStore.records`; reads one state of the store."""
         with self.snapshot() as snapshot:
             yield from snapshot.all_records(where)
+
+    def expected(self) -> AbstractContextManager[None]:
+        """Announce a search of a snapshot that comes after the block, so that others wait to share its pass."""
+        return self._passes.expected()
 
     def search_many(
         self,

@@ -1,0 +1,30 @@
+"""Searches that arrive together and share a pass over the vectors."""
+
+import threading
+import time
+
+from bertkit.search.embedded.shared_pass import SharedPasses
+
+
+def test_a_run_waits_for_expected_searches_for_the_time_of_one_run() -> None:
+    passes, sizes = SharedPasses(), []
+
+    def run(asked: list[int]) -> list[int]:
+        sizes.append(len(asked))
+        time.sleep(0.2)
+        return [2 * one for one in asked]
+
+    assert passes.share(None, 1, run) == 2
+    thread = threading.Thread(target=passes.share, args=(None, 2, run))
+    with passes.expected():
+        thread.start()
+        time.sleep(0.02)
+        assert passes.share(None, 3, run) == 6
+        thread.join()
+        started = time.perf_counter()
+        assert passes.share(None, 4, run) == 8
+        assert 0.39 < time.perf_counter() - started < 2  # it does not wait forever
+    started = time.perf_counter()
+    passes.share(None, 5, run)
+    assert time.perf_counter() - started < 0.35
+    assert sizes == [1, 2, 1, 1]
