@@ -17,7 +17,7 @@ from random_models import our_model
 
 from bertkit import Batch, Model, load
 from bertkit.architectures import prepare
-from bertkit.executor import executor, map_on_cores
+from bertkit.executor import Executor, executor, map_on_cores, num_cores
 from bertkit.inference import Runner
 from bertkit.tasks import SequenceClassification
 
@@ -41,6 +41,23 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert list(map_on_cores(slow_first, range(40))) == list(range(40))
     futures = [executor().submit(slow_first, number) for number in range(9)]
     assert [future.result() for future in futures] == list(range(9))
+
+
+def test_threads_that_wait_share_the_cores_of_another_executor() -> None:
+    def work(number: int) -> tuple[int, int]:
+        time.sleep(0.01)
+        return threading.get_ident(), torch.get_num_threads()
+
+    def outer() -> list[tuple[int, int]]:
+        return list(map_on_cores(work, range(20)))
+
+    cores = Executor(2)
+    waiting = Executor(5, cores)
+    assert waiting.submit(num_cores).result() == 2
+    calls = [waiting.submit(outer) for _ in range(5)]
+    seen = {one for call in calls for one in call.result()}
+    assert len(seen) == 2 and {number for _, number in seen} == {1}
+    assert len(set(cores.submit(outer).result())) == 1  # on the thread itself
 
 
 @pytest.mark.usefixtures("three_threads")

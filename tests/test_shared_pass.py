@@ -6,12 +6,12 @@ import time
 from bertkit.search.embedded.shared_pass import SharedPasses
 
 
-def test_a_run_waits_for_expected_searches_for_the_time_of_one_run() -> None:
+def test_a_run_waits_for_expected_searches_for_a_limited_time() -> None:
     passes, sizes = SharedPasses(), []
 
     def run(asked: list[int]) -> list[int]:
         sizes.append(len(asked))
-        time.sleep(0.2)
+        time.sleep(0.1)
         return [2 * one for one in asked]
 
     assert passes.share(None, 1, run) == 2
@@ -23,8 +23,8 @@ def test_a_run_waits_for_expected_searches_for_the_time_of_one_run() -> None:
         thread.join()
         started = time.perf_counter()
         assert passes.share(None, 4, run) == 8
-        assert 0.39 < time.perf_counter() - started < 2  # it does not wait forever
+        assert 0.39 < time.perf_counter() - started < 3  # it does not wait forever
     started = time.perf_counter()
     passes.share(None, 5, run)
-    assert time.perf_counter() - started < 0.35
+    assert time.perf_counter() - started < 0.3
     assert sizes == [1, 2, 1, 1]

@@ -31,11 +31,18 @@ class Executor:
 
     Args:
         num_threads: number of threads, one for each core.
+        cores: for threads that wait most of the time, more than there are cores: what `map_on_cores` uses when one of
+            them calls it.
     """
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, cores: "Executor | None" = None) -> None:
         self.num_threads = num_threads
-        self._pool = ThreadPoolExecutor(num_threads, "bertkit", initializer=compute_on_one_core)
+
+        def start() -> None:
+            _thread.cores = cores
+            compute_on_one_core()
+
+        self._pool = ThreadPoolExecutor(num_threads, "bertkit", initializer=start)
         self._lock = threading.Lock()
         self._num_callers = 0  # calls in progress
 
@@ -84,13 +91,22 @@ def map_on_cores(
 ) -> Iterator[Result]:
     """The results of ``work(item)``, in the order of the items: one core per item; sequentially on a GPU.
 
-    A thread limited to one core, such as the executor's own, computes sequentially.
+    A thread limited to one core, such as the executor's own, computes sequentially, unless its executor has cores.
     """
-    if torch.get_num_threads() == 1 or (device is not None and device.type != "cpu"):
+    if device is not None and device.type != "cpu":
         return map(work, items)
-    return executor().map(work, items)
+    if (cores := getattr(_thread, "cores", None)) is not None:
+        return cores.map(work, items)
+    return map(work, items) if torch.get_num_threads() == 1 else executor().map(work, items)
 
 
+def num_cores() -> int:
+    """Number of cores that `map_on_cores` uses when the calling thread calls it on the CPU."""
+    cores = getattr(_thread, "cores", None)
+    return torch.get_num_threads() if cores is None else cores.num_threads
+
+
+_thread = threading.local()
 _executors: dict[int, Executor] = {}
 _lock = threading.Lock()
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from bertkit.executor import map_on_cores
+from bertkit.executor import map_on_cores, num_cores
 from bertkit.neighbors.candidates import Candidates, ScanBlocks
 from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
@@ -76,7 +75,7 @@ def by_bounds(
 
 def _on_cores(scan: ScanBlocks, num_blocks: int) -> list[Candidates]:
     """The candidates in consecutive parts of the blocks, one for each core."""
-    parts = max(1, min(torch.get_num_threads(), num_blocks // _BLOCKS_AT_LEAST))
+    parts = max(1, min(num_cores(), num_blocks // _BLOCKS_AT_LEAST))
     edges = [num_blocks * part // parts for part in range(parts + 1)]
     if parts == 1:
         return [scan(0, num_blocks)]

@@ -41,7 +41,7 @@ class Service:
         self.is_ready = False
         self.is_draining = False
         self._workers = Workers(batches.cores.num_threads)
-        self._threads = Executor(_MOST_THREADS)
+        self._threads = Executor(_MOST_THREADS, Executor(batches.cores.num_threads))  # passes of searches use all cores
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
 

@@ -14,8 +14,9 @@ Result = TypeVar("Result")
 QUIET = 0.0005
 """Seconds without a new search after which a run starts, if searches arrive together."""
 SHARE_WAITED = 0.3
-"""Maximum time that a run waits for more searches, as a share of the time of the last run; for searches whose query is
-being embedded it waits up to the whole time."""
+"""Maximum time that a run waits for more searches, as a share of the time of the last run."""
+RUNS_WAITED = 3.0
+"""The same for searches whose query is being embedded: a pass next to the embedding delays both."""
 
 
 @dataclass(eq=False)
@@ -101,7 +102,7 @@ class SharedPasses:
 
     def _with_others(self, mine: _Waiting) -> list[_Waiting]:
         with self._changed:
-            share = 1.0 if self._num_expected else SHARE_WAITED * self._is_shared
+            share = RUNS_WAITED if self._num_expected else SHARE_WAITED * self._is_shared
             latest = time.perf_counter() + share * self._seconds
             while (seconds := latest - time.perf_counter()) > 0:
                 if not (self._changed.wait(min(QUIET, seconds)) or self._num_expected):
