@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -133,11 +132,20 @@ def test_concurrent_clients_get_their_vectors(server, model):
 
 
 def test_identical_texts_that_wait_are_computed_once(server):
-    before = _metric(server, "te_batch_next_tokens_sum")
+    before = _settled(server, "te_batch_next_tokens_sum")
     texts = ["one two three four one two three four"] * 2_000
     answer = server.post("/embed", {"inputs": texts})
     assert len(answer) == 2_000 and all(row == answer[0] for row in answer)
-    assert _within_seconds(lambda: _metric(server, "te_batch_next_tokens_sum") - before == 10)  # counted afterwards
+    assert _settled(server, "te_batch_next_tokens_sum") - before == 10
+
+
+def _settled(server: Server, name: str) -> float:
+    """A metric of batches, which are counted after their answers are sent."""
+    value, later = -1.0, _metric(server, name)
+    while value != later:
+        time.sleep(0.2)
+        value, later = later, _metric(server, name)
+    return value
 
 
 def _metric(server: Server, name: str) -> float:
@@ -154,15 +162,10 @@ def test_request_ids_and_traceparent_are_echoed_and_logged(server):
 
 def _logged(server: Server, text: str) -> bool:
     """Whether a line of the log has a text, within ten seconds."""
-    return _within_seconds(lambda: any(text in line for line in server.log))
-
-
-def _within_seconds(holds: Callable[[], bool]) -> bool:
-    """Whether a condition holds within ten seconds."""
     deadline = time.monotonic() + 10
-    while not holds() and time.monotonic() < deadline:
+    while not any(text in line for line in server.log) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return holds()
+    return any(text in line for line in server.log)
 
 
 def test_bodies_of_another_type_or_size_are_rejected_before_any_work(server):
