@@ -89,9 +89,9 @@ def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(conn
 def statuses(client: socket.socket, number: int) -> list[int]:
     """The statuses of some responses."""
     received = b""
-    while len(found := re.findall(rb"HTTP/1.1 (\d+) ", received)) < number or not received.endswith((b"ok", b"full")):
+    while len(codes := re.findall(rb"HTTP/1.1 (\d+) ", received)) < number or not received.endswith((b"ok", b"full")):
         received += client.recv(65_536)
-    return [int(status) for status in found]
+    return [int(status) for status in codes]
 
 
 def test_refused_requests_keep_the_connection_and_the_order(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
