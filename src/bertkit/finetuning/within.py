@@ -2,7 +2,7 @@
 
 First frozen features, which take seconds; contrastive training for few rows; then fine-tuning from the fitted head at
 up to three learning rates, as far as the measured speed of this machine allows. The best model on dev examples is kept.
-Without dev examples, a part of the training rows selects the best, and it is trained again on all rows if time allows.
+Without dev examples, a part of the training rows selects the best, and time is reserved to train it again on all rows.
 """
 
 import math
@@ -106,7 +106,7 @@ class _Within:
                     self.run.log_line("stopped early: two runs in a row did not improve on the best one")
                     break
                 candidate = Candidate(**one)
-                if self._left() < candidate.seconds * 0.5:
+                if self._available() < candidate.seconds * 0.5:
                     break
                 if self._try(candidate) == "stopped":
                     return self._stopped()
@@ -117,10 +117,11 @@ class _Within:
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
         out = self.folder / "runs" / candidate.name.replace(" ", "-")
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
+        most = self._available() if train is None else self._left()
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
             options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
-            clock_minutes=None if is_frozen else max(1.0, min(candidate.seconds, self._left())) / 60,
+            clock_minutes=None if is_frozen else max(1.0, min(candidate.seconds, most)) / 60,
             kept=self.kept if candidate.task == self.run.task and train is None else {},
         )  # fmt: skip
         rows = self.train if train is None else train
@@ -172,21 +173,20 @@ class _Within:
 
         ending = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN
         left = self._left() - ending
-        if not self.dev and left > 2 * cost(usual.num_epochs):
-            left -= 1.25 * cost(usual.num_epochs)  # to train the best on all rows afterwards
-        if left < cost(_FEWEST_EPOCHS):
+        affordable = left / (1 + self._retraining(1.0))  # seconds of a first run
+        if affordable < cost(_FEWEST_EPOCHS):
             self.run.log_line(
                 f"an epoch takes {cost(1) / 60:.1f} minutes here: only {FROZEN} fit in {self.minutes:g} minutes"
             )
             return []
         plan, kind = [], task_kind(self.run.task)
-        if kind is SequenceClassification and self._is_few() and left >= cost(usual.num_epochs):
+        if kind is SequenceClassification and self._is_few() and affordable >= cost(usual.num_epochs):
             plan.append(Candidate(_CONTRAST, FewShotClassification.name, {"num_epochs": 1}, cost(8)))
         rates = [usual.learning_rate] if self.run.settings.learning_rate else [
             usual.learning_rate * factor for factor in _RATES
         ]  # fmt: skip
         for number, rate in enumerate(rates):
-            epochs = usual.num_epochs if number else min(usual.num_epochs, left / cost(1))
+            epochs = usual.num_epochs if number else min(usual.num_epochs, affordable / cost(1))
             settings = {"learning_rate": rate, "num_epochs": max(1, round(epochs))}
             plan.append(Candidate(f"fine-tuning at {rate:.1e}", self.run.task, settings, cost(epochs)))
         longer = {"learning_rate": rates[0], "num_epochs": 3 * usual.num_epochs}
@@ -194,13 +194,26 @@ class _Within:
             Candidate(f"{longer['num_epochs']} epochs at {rates[0]:.1e}", self.run.task, longer,
                       cost(longer["num_epochs"]))
         )  # fmt: skip
-        fitting, total = [], 0.0
+        fitting: list[Candidate] = []
+        total = longest = 0.0
         around = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN  # overhead of a run
         for candidate in plan:
-            if total + candidate.seconds + (around if fitting else 0) <= left:
+            longest_run = max(longest, candidate.seconds)
+            before = total + (around if fitting else 0)
+            if before + candidate.seconds + self._retraining(longest_run) <= 1.001 * left:
                 fitting.append(candidate)
-                total += candidate.seconds + around
+                total, longest = total + candidate.seconds + around, longest_run
         return fitting
+
+    def _retraining(self, seconds: float) -> float:
+        """Seconds to train on all rows after a run of ``seconds``, where training rows choose the best."""
+        return 0.0 if self.dev else seconds * len(self.all_rows) / len(self.train)
+
+    def _available(self) -> float:
+        """Seconds for the next run, if it or the best so far is then to be trained on all rows."""
+        left, best = self._left(), self._best() if self.state["tried"] else {"name": FROZEN}
+        of_best = 0.0 if best["name"] == FROZEN else self._retraining(best["seconds"])
+        return min(left / (1 + self._retraining(1.0)), left - of_best)
 
     def _seconds_per_step(self) -> float:
         """Seconds per fine-tuning step on this machine, measured over a few discarded steps."""
@@ -257,7 +270,7 @@ class _Within:
 
     def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
         """Folder of the best run, retrained with the held-out rows if time allows."""
-        is_frozen, seconds = best["name"] == FROZEN, best["seconds"] * len(self.all_rows) / len(self.train)
+        is_frozen, seconds = best["name"] == FROZEN, self._retraining(best["seconds"])
         if not is_frozen and self._left() < 0.8 * seconds:
             self.run.log_line(f"no time to retrain with the {len(self.chosen_by)} held-out rows")
             return folder

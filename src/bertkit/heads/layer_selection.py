@@ -5,6 +5,7 @@ Shape letters: T total_tokens, D hidden_size, S selected layers.
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, Self, cast
 
 import torch
@@ -27,6 +28,7 @@ The general notation is "sum:", "mean:" or "concat:" and comma-separated layer n
 "all" for every encoder layer. 0 is the embedding, 1 the first encoder layer, -1 the last.
 """
 
+_Way = Literal["sum", "mean", "concat"]
 _SPELLED_OUT = re.compile(r"(sum|mean|concat):(all|-?\d+(?:,-?\d+)*)")
 
 
@@ -35,7 +37,7 @@ class LayerSelection:
     """Selected layers, and how their hidden states are combined for each token."""
 
     text: str  # as requested
-    way: Literal["sum", "mean", "concat"]
+    way: _Way
     layers: tuple[int, ...] | None  # None: every encoder layer
 
     @classmethod
@@ -45,15 +47,13 @@ class LayerSelection:
         Raises:
             UsageError: it is neither.
         """
-        match = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text)) if isinstance(text, str) else None
-        if match is None:
+        selected = _parsed(text) if isinstance(text, str) else None
+        if selected is None:
             raise UsageError(
                 f"layers={text!r}: expected one of {', '.join(NAMED_LAYERS)}, or sum:, mean: or concat: with layer "
                 "numbers, as in concat:-2,-1, or with all"
             )
-        way, layers = match.groups()
-        numbers = None if layers == "all" else tuple(int(number) for number in layers.split(","))
-        return cls(text, cast(Literal["sum", "mean", "concat"], way), numbers)
+        return cls(text, *selected)
 
     @property
     def is_last(self) -> bool:
@@ -96,3 +96,13 @@ class LayerSelection:
             return torch.cat(chosen, dim=-1)
         stacked = torch.stack(chosen)  # (S, T, D)
         return stacked.sum(0) if self.way == "sum" else stacked.mean(0)
+
+
+@cache
+def _parsed(text: str) -> tuple[_Way, tuple[int, ...] | None] | None:
+    match = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text))
+    if match is None:
+        return None
+    way, layers = match.groups()
+    numbers = None if layers == "all" else tuple(int(number) for number in layers.split(","))
+    return cast(_Way, way), numbers

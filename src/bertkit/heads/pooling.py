@@ -47,19 +47,18 @@ def pool_windows(
     pooling: str,
     layers: LayerSelection,
     encoded: EncoderOutput,
-    cls_positions: Tensor,
-    last_positions: Tensor,
+    batch: Batch,
     owned: Tensor,
-    positions: Tensor,
+    num_before: Tensor,
+    skipped: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Contribution of each window to the vector of its text, for one pooling.
 
     Args:
-        encoded: the encoder's output for the W windows, with all hidden states unless ``layers.is_last``.
-        cls_positions: (W,) position of the token of each window used by "cls", in the packed row.
-        last_positions: (W,) position of the last token of each window, likewise.
-        owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
-        positions: (W,) number of tokens of the text before the first one that counts.
+        encoded: the encoder's output for the W windows of ``batch``, with all hidden states unless ``layers.is_last``.
+        owned: (W, 2) start and end of the tokens of each window that count.
+        num_before: (W,) number of tokens of the text before the first one that counts.
+        skipped: (W,) position in the window of the token used by "cls".
 
     Returns:
         (W, D) values and (W,) weights, to be summed over the windows of a text; for "max", the maximum of the values
@@ -71,20 +70,21 @@ def pool_windows(
     """
     states = layers.of(encoded)
     if pooling == "cls":
-        return states[cls_positions], states.new_ones(len(owned))
+        return states[batch.first_tokens + skipped], states.new_ones(len(owned))
     if pooling == "last":
-        return states[last_positions], states.new_ones(len(owned))
+        return states[batch.cu_seqlens[1:].long() - 1], states.new_ones(len(owned))
     if pooling == "pooler":
         if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
         return encoded.pooled, states.new_ones(len(owned))
     lengths = (owned[:, 1] - owned[:, 0]).to(states.dtype)
+    owned = batch.first_tokens[:, None] + owned  # in the packed row
     if pooling == "max":
         return _reduced(states, "max", owned), lengths
     if pooling == "weighted-mean":
         tokens = torch.arange(len(states), device=states.device)
         window = torch.searchsorted(owned[:, 1].contiguous(), tokens, right=True).clamp(max=len(owned) - 1)
-        weights = (tokens + (positions - owned[:, 0])[window] + 1).to(states.dtype)
+        weights = (tokens + (num_before - owned[:, 0])[window] + 1).to(states.dtype)
         return _reduced(states * weights[:, None], "sum", owned), _reduced(weights, "sum", owned)
     return _reduced(states, "sum", owned), lengths
 
@@ -109,11 +109,10 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
 def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
     """(W, D): the vector of each sequence, from the last layer, by one or several poolings; raises as
     `pool_windows`."""
-    bounds = batch.cu_seqlens.long()
-    owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
+    none = torch.zeros_like(batch.first_tokens)
+    owned = torch.stack([none, batch.cu_seqlens.diff().long()], dim=1)
     vectors = []
     for name in poolings_of(pooling):
-        positions = bounds[:-1], bounds[1:] - 1, owned, torch.zeros_like(bounds[:-1])
-        values, weights = pool_windows(name, _LAST, encoded, *positions)
+        values, weights = pool_windows(name, _LAST, encoded, batch, owned, none, none)
         vectors.append(values if name in ("cls", "last", "pooler") else finish(name, values, weights))
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)

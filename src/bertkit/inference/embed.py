@@ -206,14 +206,8 @@ class _Plan:
             batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings,
             first_only={"cls", "pooler"} >= set(self.poolings) and not skipped.any(),
         )  # fmt: skip
-        owned, num_before, skipped = send_together([owned, num_before, skipped], runner.device)
-        positions = (
-            batch.first_tokens + skipped,
-            batch.cu_seqlens[1:].long() - 1,
-            batch.first_tokens[:, None] + owned,
-            num_before,
-        )
-        pooled = [pool_windows(pooling, self.layers, encoded, *positions) for pooling in self.poolings]
+        tokens = send_together([owned, num_before, skipped], runner.device)
+        pooled = [pool_windows(pooling, self.layers, encoded, batch, *tokens) for pooling in self.poolings]
         values, weights = zip(*pooled, strict=True)
         return torch.cat(values, dim=1), torch.stack(weights, dim=1)
 
@@ -301,15 +295,15 @@ def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Ten
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
     """(W, 2) the tokens that each window pools, (W,) the number of tokens of its text before them, and (W,) the number
     of tokens skipped at its start, as an unpooled prompt."""
-    owned = encodings.owned.copy()
-    lengths = owned[:, 1] - owned[:, 0]
-    before = np.cumsum(lengths) - lengths
-    first = np.flatnonzero(owned[:, 0] == 0)  # the first window of each text
-    num_before = before - np.repeat(before[first], np.diff([*first, len(owned)]))
-    skipped = np.zeros(len(owned), np.int64)
-    skipped[first] = np.minimum(prompt_length, owned[first, 1] - 1)
-    owned[:, 0] += skipped
-    return torch.from_numpy(owned), torch.from_numpy(num_before + skipped), torch.from_numpy(skipped)
+    starts, ends = encodings.owned[:, 0], encodings.owned[:, 1]
+    skipped = np.where(starts == 0, np.minimum(prompt_length, ends - 1), 0)  # in the first window of each text
+    num_before = skipped.copy()
+    first = np.flatnonzero(starts == 0)
+    if len(first) < len(starts):
+        before = np.cumsum(ends - starts) - (ends - starts)
+        num_before += before - np.repeat(before[first], np.diff([*first, len(starts)]))
+    owned = np.stack([starts + skipped, ends], axis=1)
+    return torch.from_numpy(owned), torch.from_numpy(num_before), torch.from_numpy(skipped)
 
 
 def prompt_of(options: EmbedOptions, settings: SentenceSettings) -> str:
@@ -345,4 +339,5 @@ def _count(report: EmbedReport, encodings: Encodings, num_texts: int, empty_leng
     report.num_empty += int((encodings.seqlens == empty_length).sum())
     report.num_texts_cut += encodings.num_texts_cut
     report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-    report.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())
+    if len(encodings) > num_texts:
+        report.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())

@@ -91,7 +91,7 @@ class Encodings(Sequence[Encoding]):
     @property
     def num_texts_cut(self) -> int:
         """Number of truncated texts, regardless of the number of their sequences."""
-        return len(np.unique(self.text_index[self.num_tokens_cut > 0]))
+        return len(set(self.text_index[self.num_tokens_cut > 0].tolist()))
 
     @property
     def offsets(self) -> np.ndarray:

@@ -74,6 +74,9 @@ def assemble(
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
         UsageError: ``max_length`` has no room for the special tokens of a pair.
     """
+    longest = np.diff(pieces.cu_seqlens).max(initial=0)
+    if num_parts == 1 and (layout.max_length is None or longest <= layout.max_length):
+        return _as_they_are(pieces)
     whole = np.stack(
         [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
     )  # (P * N, 2), without [CLS], [SEP]
@@ -99,8 +102,6 @@ def assemble(
                 sequences = _truncated(whole, lengths, too_long, room)
             else:
                 sequences = _windows(pieces, whole, lengths, too_long, num_special, layout, first_index)
-    if num_parts == 1 and sequences.parts is whole:
-        return _as_they_are(pieces)
     return _encodings(pieces, whole, sequences, cls_id, sep_id, template)
 
 

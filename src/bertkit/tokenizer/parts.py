@@ -63,6 +63,8 @@ def borders(starts: np.ndarray) -> list[int]:
         starts: (num_texts + 1,) int64, first byte or character of each text.
     """
     num_parts = int(starts[-1] - starts[0]) // _BYTES_AT_A_TIME + 1
+    if num_parts == 1:
+        return [0, len(starts) - 1]
     inner = np.searchsorted(starts, starts[0] + (starts[-1] - starts[0]) * np.arange(1, num_parts) // num_parts)
     return [0, *sorted(set(inner.tolist()) - {0, len(starts) - 1}), len(starts) - 1]
 

@@ -169,7 +169,7 @@ class WordPiece:
             return self._tokenize_part(part(first, last), with_spans, self._workspaces, room)
 
         num_parts = len(borders) - 1
-        num_threads = min(num_threads or num_processors(), num_parts)
+        num_threads = min(num_threads or num_processors(), num_parts) if num_parts > 1 else 1
         cu_seqlens, num_invalid = np.empty(borders[-1] + 1, np.int64), np.empty(borders[-1], np.int64)
         input_ids, spans = Joined(num_parts), Joined(num_parts, (3,))
         results = in_order(work, borders, num_threads)

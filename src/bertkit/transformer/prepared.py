@@ -158,26 +158,33 @@ def in_row_counts(batch: Batch) -> Batch:
 
 
 class WeightsAsTheyAre:
-    """Record of an encoder's weights, to detect later changes."""
+    """Record of an encoder's weights, to detect later changes: modules, addresses and version counters of parameters.
+
+    Written for speed, as it is compared before every inference.
+    """
 
     def __init__(self, encoder: nn.Module) -> None:
-        self._modules = list(encoder.modules())
+        modules = list(encoder.modules())
         # torch does not count the updates of parameters made in inference mode: such encoders are prepared again every
         # time.
         self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
-        self._state = _state_of(self._modules) if self._is_counted else []
+        self._children = [(own, tuple(own.values())) for module in modules if (own := module._modules)]
+        self._parameters = [
+            (module._parameters, name, parameter, *_address_and_version(parameter))
+            for module in modules for name, parameter in module._parameters.items() if self._is_counted
+        ]  # fmt: skip
 
     def are_unchanged(self) -> bool:
-        return self._is_counted and _state_of(self._modules) == self._state
+        return (
+            self._is_counted
+            and all(tuple(own.values()) == children for own, children in self._children)
+            and all(
+                own.get(name) is parameter
+                and (parameter is None or (parameter.data_ptr() == address and parameter._version == version))
+                for own, name, parameter, address, version in self._parameters
+            )
+        )
 
 
-def _state_of(modules: list[nn.Module]) -> list[int]:
-    """Modules, addresses and version counters of parameters: changes with every update."""
-    state = []
-    for module in modules:  # written for speed: this runs before every inference
-        state.extend(map(id, module._modules.values()))
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                state.append(parameter.data_ptr())
-                state.append(parameter._version)
-    return state
+def _address_and_version(parameter: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if parameter is None else (parameter.data_ptr(), parameter._version)
