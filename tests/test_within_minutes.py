@@ -15,7 +15,7 @@ from bertkit import SequenceClassifier, load
 from bertkit.errors import UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
-from bertkit.finetuning.within import held_out
+from bertkit.finetuning.within import _Within, held_out
 from bertkit.tasks import SequenceClassification, TextExample
 from bertkit.training import Ranks
 
@@ -65,6 +65,23 @@ def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_p
     lines.clear()
     outcome = start_run(run_of(tmp_path / "few", sentence_encoder, lines), labeled(40))
     assert "too few to hold some out" in lines[0] and [row["name"] for row in outcome.tried] == ["frozen features"]
+
+
+@pytest.mark.parametrize("seconds", [20.0, 45.0, 130.0, 1_000.0])
+@pytest.mark.parametrize("num_dev", [0, 40])
+def test_a_plan_leaves_time_to_train_the_best_on_all_rows(
+    sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, num_dev: int
+) -> None:
+    within = _Within(run_of(tmp_path, sentence_encoder, []), labeled(200), labeled(num_dev, seed=2), lambda: False)
+    within.seconds_to_evaluate, within.state = 1.0, {"tried": []}
+    monkeypatch.setattr(within, "_left", lambda: seconds)
+    monkeypatch.setattr(within, "_seconds_per_step", lambda: 0.5)
+    plan = within._plan()
+    again = 0 if num_dev else 200 / 160 * max(one.seconds for one in plan)
+    assert plan and sum(one.seconds + 2 for one in plan) + again <= 1.001 * seconds
+    most = max(one.seconds for one in plan) * (1 if num_dev else 2.25)
+    assert seconds > 100 or most > 0.7 * seconds  # the first run has what is left
+    assert within._available() == pytest.approx(seconds / (1 if num_dev else 2.25))
 
 
 def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
