@@ -17,7 +17,7 @@ from bertkit import collate
 from bertkit.architectures import prepare
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
-from bertkit.transformer.kernels import training_kernels
+from bertkit.transformer.kernels import training, training_kernels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,13 +62,15 @@ def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
 
 
 @pytest.mark.parametrize("number", CONFIGURATIONS)
-def test_gradients_of_the_training_kernels(family: Family, number: int) -> None:
+def test_gradients_of_the_training_kernels(family: Family, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = family.our_model("encoder", number)
     batch = collate(model.tokenizer.encode_batch(TEXTS, max_length=19, on_long="truncate"))
+    monkeypatch.setattr(training, "training_row_count", lambda num_rows: num_rows + 3)  # adds rows of zeros
 
     def gradients() -> dict[str, torch.Tensor]:
         model.network.zero_grad()
-        hidden = model.encoder(batch).last_hidden_state
+        encoded = model.network(batch, with_hidden_states=True).encoded
+        hidden = torch.stack([encoded.last_hidden_state, *(encoded.hidden_states or ())])
         (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
         return {
             name: parameter.grad.to_dense().clone()

@@ -12,6 +12,7 @@ from bertkit.training import compute_gradients
 from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 
 LENGTHS = [17, 9, 3, 33, 1]
@@ -190,3 +191,29 @@ def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
         compute_gradients(parameters, [batch(1), batch(2)], lambda given: loss(made, given), dtype=dtype, seed=3)
         results.append([parameter.grad.clone() for parameter in parameters])
     assert all(map(torch.equal, *results))
+
+
+def test_products_have_few_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps memory for every one, and batches of mixed lengths nearly always have another."""
+    made, rows = network(), set()
+
+    def recorded(a: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
+        rows.update(a.shape)  # of the gradient of weights, the columns
+        return multiply_in_place(a, *others)
+
+    monkeypatch.setattr(training, "multiply_in_place", recorded)
+    numbers = np.random.default_rng(0)
+    for _ in range(40):
+        ids = [torch.from_numpy(numbers.integers(0, 99, (1, length))) for length in numbers.integers(20, 40, 30)]
+        given = Batch.from_padded(*_padded(ids))
+        positions = torch.arange(int(numbers.integers(60, 90)))
+        with training_kernels(torch.float32, seed=1):
+            made(given, masked_positions=positions).logits["masked_lm"].sum().backward()
+    widths = {60, 84, 99, 180}
+    assert len(rows - widths) <= 24, sorted(rows)  # 700 to 1,100 tokens, 60 to 90 predictions
+
+
+def _padded(ids: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(one.shape[1] for one in ids)
+    mask = torch.stack([torch.arange(longest) < one.shape[1] for one in ids])
+    return torch.cat([nn.functional.pad(one, (0, longest - one.shape[1])) for one in ids]), mask

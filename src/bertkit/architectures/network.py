@@ -20,6 +20,7 @@ from bertkit.heads import (
 )
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
+from bertkit.transformer.kernels import in_row_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class Network(nn.Module):
         Raises:
             UsageError: the number of sequences is not a multiple of ``num_choices``.
         """
-        encoded = self.encoder(batch, with_hidden_states=with_hidden_states, recorder=recorder)
+        encoded = self._encoded(batch, with_hidden_states, recorder)
         options = {"num_choices": num_choices, "masked_positions": masked_positions}
         logits = {name: self.head_logits(name, encoded, batch, **options) for name in self.heads}
         vectors = [
@@ -125,6 +126,18 @@ class Network(nn.Module):
         if with_vectors:
             vectors = [self.sentence_vectors(encoded, batch)]
         return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
+
+    def _encoded(self, batch: Batch, with_hidden_states: bool, recorder: Recorder | None) -> EncoderOutput:
+        filled = batch if recorder else in_row_counts(batch)
+        encoded = self.encoder(filled, with_hidden_states=with_hidden_states, recorder=recorder)
+        if filled is batch:
+            return encoded
+        num_tokens, states = len(batch.input_ids), encoded.hidden_states
+        return EncoderOutput(
+            encoded.last_hidden_state[:num_tokens],
+            encoded.pooled,
+            None if states is None else [state[:num_tokens] for state in states],
+        )
 
     def sentence_vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, ``projection.width``): the sentence vector of each sequence, from the last layer, by the checkpoint's

@@ -63,6 +63,16 @@ def product_row_count(num_rows: int) -> int:
     return next((count for count in _PRODUCT_COUNTS if count >= num_rows), row_count(num_rows))
 
 
+def training_row_count(num_rows: int) -> int:
+    """Row count of products in training: sixteen for each power of two, so that at most a sixteenth is padding.
+
+    >>> [training_row_count(num_rows) for num_rows in (1, 31, 33, 700, 1025)]
+    [1, 31, 34, 704, 1088]
+    """
+    step = 1 << max(0, num_rows.bit_length() - 5)
+    return -(-num_rows // step) * step
+
+
 def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor) -> Tensor:
     """``multiply(*inputs)`` on the CPU, with rows bit-identical regardless of the number of rows and threads.
 

@@ -17,7 +17,7 @@ once_differentiable: Any = function.once_differentiable  # its annotation loses 
 
 
 class TiledAttention(torch.autograd.Function):
-    """The context (T, D) of (T, 3 D), with the arguments of `attend_tiles`."""
+    """The context (T, D) of (T, 3 D), with the arguments of `attend_tiles`; zeros after the last sequence."""
 
     @staticmethod
     def forward(
@@ -31,6 +31,7 @@ class TiledAttention(torch.autograd.Function):
         window: Window | None,
     ) -> Tensor:
         context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
+        context[cu_seqlens[-1] :] = 0
         added = bias_array(bias, context.shape[1] // num_heads)
         attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, window, added)
         ctx.save_for_backward(query_key_value)
@@ -42,6 +43,7 @@ class TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (query_key_value,) = ctx.saved_tensors
         grad_together = torch.empty_like(query_key_value)
+        grad_together[ctx.arguments[0][-1] :] = 0
         added = ctx.arguments[-1]
         grad_bias = None if added is None else np.zeros_like(added)
         arguments = (*ctx.arguments, grad_bias)

@@ -35,6 +35,7 @@ from bertkit.transformer.kernels.modern_rows import (
     gate_backward,
     gate_forward,
 )
+from bertkit.transformer.kernels.row_invariance import training_row_count
 from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.tiled_attention import TiledAttention, TiledCrossAttention
 from bertkit.transformer.kernels.training_rows import (
@@ -93,6 +94,11 @@ def _use(active: _Active) -> Iterator[None]:
 
 def _active() -> _Active | None:
     return getattr(_this_thread, "active", None)
+
+
+def in_row_counts(batch: Batch) -> Batch:
+    """A batch, inside `training_kernels` padded to a row count of products, for which they need not be padded."""
+    return batch if _active() is None else batch.filled(training_row_count(len(batch.input_ids)))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -202,7 +208,9 @@ def self_attention(
     mask = active.dropout(dropout_prob) if dropout_prob else None
     if isinstance(bias, PositionRows):
         drop = partial(_drop_probs, active, dropout_prob)
-        return written_out_attention(None, query_key_value, batch.seqlens, num_heads, drop, bias=bias)
+        num_tokens = sum(batch.seqlens)
+        context = written_out_attention(None, query_key_value[:num_tokens], batch.seqlens, num_heads, drop, bias=bias)
+        return F.pad(context, (0, 0, 0, len(query_key_value) - num_tokens))
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
     return TiledAttention.apply(query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns)
 
@@ -250,19 +258,24 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
 
 
 class _Linear(torch.autograd.Function):
+    """Products with rows of zeros up to one of few row counts: oneDNN keeps some MB for every number of rows, and
+    batches of mixed lengths nearly always have another one."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-        x_cast, weight_cast = x.to(dtype), weight.to(dtype)
+        x_cast, weight_cast = _in_row_counts(x.to(dtype)), weight.to(dtype)
         ctx.save_for_backward(x_cast, weight_cast)
         ctx.x_dtype = x.dtype
-        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))
+        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad = grad.to(x.dtype).contiguous()
-        grad_x = multiply_in_place(grad, weight.T).to(ctx.x_dtype) if ctx.needs_input_grad[0] else None
+        num_rows, grad = len(grad), _in_row_counts(grad.to(x.dtype).contiguous())
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = multiply_in_place(grad, weight.T)[:num_rows].to(ctx.x_dtype)
         grad_weight = multiply_in_place(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
         grad_bias = None
         if ctx.needs_input_grad[2]:
@@ -270,6 +283,12 @@ class _Linear(torch.autograd.Function):
             add_rows(array(grad), sums)
             grad_bias = torch.from_numpy(sums[: grad.shape[1]])
         return grad_x, grad_weight, grad_bias, None
+
+
+def _in_row_counts(x: Tensor) -> Tensor:
+    """(T, D) with zeros after the last row, up to a row count of training."""
+    missing = training_row_count(len(x)) - len(x)
+    return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x
 
 
 class _LookUp(torch.autograd.Function):
