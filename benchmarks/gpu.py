@@ -4,10 +4,12 @@
 
 Checks: attention and its gradients in every dtype and window against float64 on the CPU; vectors of all-MiniLM-L6-v2,
 gradients of a small BERT and losses of a short pre-training against float32 on the CPU; that embedding waits for
-nothing; that CUDA graphs of small batches change nothing; that pre-training is compiled once, with the same losses.
+nothing; that CUDA graphs of small batches change nothing; that pre-training is compiled once, with the same losses;
+that search finds what it finds on the CPU.
 Figures: milliseconds of each kernel of attention; tokens per second of pre-training, compiled and not, compared with
 transformers (SDPA, torch.compile, padded batches), with the share of the chip's peak; texts per second of embedding
-compared with sentence-transformers in bfloat16; an epoch of sentiment classification compared with transformers'
+compared with sentence-transformers in bfloat16; milliseconds of search among a million vectors compared with the CPU;
+an epoch of sentiment classification compared with transformers'
 Trainer. A part begins only while time is left.
 
 `--device cpu --quick` runs every part on small models: a test of this script, whose speeds mean nothing. Needs
@@ -41,6 +43,9 @@ from bertkit import BertConfig, Model, Tokenizer
 from bertkit.architectures import prepare
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.locate import locate
+from bertkit.neighbors import DeviceScan, RowMask, encode_rows, nearest, top_k
+from bertkit.neighbors.device_rows import DeviceRows
+from bertkit.neighbors.device_top_k import device_top_k
 from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
 from bertkit.transformer.cuda_graphs import GraphedEncoder
 
@@ -74,6 +79,7 @@ class Measurements:
             "compilation": self.compilation,
             **{f"pre-training at {length}": (lambda at=length: self.pretraining(at)) for length in lengths},
             "embedding": self.embedding,
+            "search": self.search,
             "fine-tuning": self.finetuning,
         }
 
@@ -92,13 +98,16 @@ class Measurements:
         """How often embedding waits for the GPU, other than for results, as torch reports it."""
         passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 2_000]
         model = bertkit.load(MINILM, device=self.device, precision=self.precision)
-        model.embed(passages, on_long="truncate")
+        return self._waits_of(lambda: model.embed(passages, on_long="truncate"))
+
+    def _waits_of(self, work: Callable[[], Any]) -> dict[str, Any]:
+        work()
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             if self.is_cuda:
                 torch.cuda.set_sync_debug_mode("warn")
             try:
-                model.embed(passages, on_long="truncate")
+                work()
             finally:
                 if self.is_cuda:
                     torch.cuda.set_sync_debug_mode("default")
@@ -247,6 +256,42 @@ class Measurements:
         ours = len(passages) / best_seconds(lambda: model.embed(passages, on_long="truncate"))
         other = len(passages) / best_seconds(lambda: theirs.encode(passages, batch_size=256))
         return {"texts a second": ours, "sentence-transformers": other, "ratio": ours / other}
+
+    def search(self) -> dict[str, Any]:
+        """The nearest ten of 1,000 queries and of one among a million vectors, by top_k and by the scan of a store:
+        differences from the CPU, waits as for embedding, and milliseconds, the better of two passes."""
+        number, num_queries, width = (20_000, 100, 384) if self.quick else (1_000_000, 1_000, 384)
+        draw, where = np.random.default_rng(0), torch.device(self.device)
+        rows, queries = (draw.standard_normal((count, width), dtype=np.float32) for count in (number, num_queries))
+        for vectors in (rows, queries):
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        blocks, mask, kept, scan = encode_rows(rows, "cosine"), RowMask.of(number), DeviceRows(where), DeviceScan(where)
+        started = time.perf_counter()
+        scores, _ = device_top_k(queries[:1], rows, 10, kept)
+        found: dict[str, Any] = {"copy and first search, ms": 1_000 * (time.perf_counter() - started)}
+        works: dict[str, Callable[[np.ndarray], Any]] = {
+            "top_k": lambda asked: device_top_k(asked, rows, 10, kept),
+            "store": lambda asked: nearest(asked, rows, blocks, 10, "cosine", mask, "int8", scan),
+            "store on the CPU": lambda asked: nearest(asked, rows, blocks, 10, "cosine", mask),
+        }
+        torch.set_float32_matmul_precision("high")  # TF32 elsewhere
+        (scores, ids), expected = works["top_k"](queries[:100]), top_k(queries[:100], rows, 10)
+        torch.set_float32_matmul_precision("highest")
+        exact = np.einsum("qkd,qd->qk", rows[ids].astype(np.float64), queries[:100].astype(np.float64))
+        largest = float(max(np.abs(scores - each).max() for each in (expected[0], exact)))
+        found |= {"top_k, largest difference": largest, "top_k holds": largest <= 1e-5,
+                  "different ids": int((ids != expected[1]).sum())}  # fmt: skip
+        ours, cpu = ([one.positions.tolist() for one in works[name](queries)] for name in ("store", "store on the CPU"))
+        proved = scan.nearest(queries, rows, 10, "cosine", mask)
+        found |= {"store holds": ours == cpu, "queries left to the CPU": sum(one is None for one in proved)}
+        for name in ("top_k", "store"):
+            waits = self._waits_of(partial(works[name], queries))
+            found |= {f"waits of {name}, {key}": value for key, value in waits.items()}
+        for name, work in works.items():
+            for asked in (queries, queries[:1]):
+                found[f"{name}, queries: {len(asked)}, ms"] = 1_000 * best_seconds(partial(work, asked))
+        found["top_k on the CPU, queries: 100, ms"] = 1_000 * best_seconds(lambda: top_k(queries[:100], rows, 10))
+        return found
 
     def finetuning(self) -> dict[str, Any]:
         """Seconds of an epoch from a drawn head."""

@@ -127,3 +127,22 @@ def test_next_texts_are_encoded_while_a_gpu_computes(on_gpu: bool, monkeypatch) 
     in_turn = [f"{what} {number}" for number in range(3) for what in ("computed", "arrived")]
     ahead = ["computed 0", "computed 1", "arrived 0", "computed 2", "arrived 1", "arrived 2"]
     assert events == (ahead if on_gpu else in_turn)
+
+
+def test_next_tensor_is_sent_while_a_gpu_works_on_one(monkeypatch) -> None:
+    events: list[str] = []
+
+    def created(number: int) -> Tensor:
+        events.append(f"created {number}")
+        return torch.tensor(number)
+
+    def record_event() -> SimpleNamespace:
+        number = events[-1].split()[1]
+        return SimpleNamespace(synchronize=lambda: events.append(f"computed {number}"))
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(record_event=record_event))
+    monkeypatch.setattr(device, "send", lambda tensor, target: tensor)
+    for tensor in device.send_each(map(created, range(4)), torch.device("cuda")):
+        events.append(f"queued {int(tensor)}")
+    first, *others = (f"created {number}, queued {number}" for number in range(4))
+    assert ", ".join(events) == f"{first}, {others[0]}, computed 0, {others[1]}, computed 1, {others[2]}, computed 2"

@@ -1,13 +1,18 @@
 """Device and dtype selection, and copies between devices.
 
 Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
-Gives: torch's device and dtype; tensors on a device.
+Gives: torch's device and dtype; tensors on a device; products in full float32.
 May import: errors.
 """
 
 import platform
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +84,47 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
         return copied.clone()  # pinned memory is scarce, and reused
 
     return wait
+
+
+def send_each(tensors: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Tensors on a device, in order. While the device works on one, the next is created and its copy is queued; at most
+    two are in progress, so memory is bounded."""
+    queued: deque[torch.Event] = deque()
+    for tensor in tensors:
+        yield send(tensor, device)
+        if device.type == "cuda":
+            queued.append(torch.cuda.current_stream(device).record_event())
+            if len(queued) > 1:
+                queued.popleft().synchronize()
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of a GPU in bytes, including what torch reserved and does not use; of other devices no limit."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return sys.maxsize
+
+
+_precision_lock = threading.Lock()
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Matrix products that the block starts are in full float32, even if torch is set to round their inputs to TF32 or
+    bfloat16. The setting is one of the process, and restored after the block: keep the block short."""
+    with _precision_lock:
+        products: list[Any] = [getattr(torch.backends, name).matmul for name in ("cuda", "mkldnn")]
+        changed = [(one, one.fp32_precision) for one in products if one.fp32_precision not in ("none", "ieee")]
+        try:
+            for one, _ in changed:
+                one.fp32_precision = "ieee"
+            yield
+        finally:
+            for one, precision in changed:
+                one.fp32_precision = precision
 
 
 def pinned(tensor: Tensor) -> Tensor:

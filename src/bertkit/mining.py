@@ -18,7 +18,7 @@ from bertkit.inference import EmbedReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.model import Model
-from bertkit.neighbors import top_k
+from bertkit.neighbors import Corpus
 from bertkit.tasks import TextSet
 
 _QUERIES_AT_ONCE = 1_024
@@ -131,11 +131,11 @@ def mine_negatives(
     vectors = _vectors(model, texts, prompt, kept and kept / "texts")
     most_positives = max(map(len, positives.values()))
     num_candidates = options.candidates(most_positives, is_scored_again=cross_encoder is not None)
-    queries = list(positives)
+    queries, searched = list(positives), Corpus(vectors, model.device)
     asked = _vectors(model, queries, prompts.get("query", ""), kept and kept / "queries")
     for start in tqdm(range(0, len(queries), _QUERIES_AT_ONCE), desc="mining", delay=2, leave=False, disable=None):
         part = queries[start : start + _QUERIES_AT_ONCE]
-        scores, ids = top_k(asked[start : start + len(part)], vectors, num_candidates + most_positives)
+        scores, ids = searched.top_k(asked[start : start + len(part)], num_candidates + most_positives)
         owned = [[numbers[text] for text in positives[query]] for query in part]
         of_owned = [vectors[own] @ asked[start + number] for number, own in enumerate(owned)]
         if cross_encoder is not None:

@@ -20,7 +20,7 @@ from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.inference import EmbedReport
 from bertkit.model import Model
-from bertkit.neighbors import top_k
+from bertkit.neighbors import Corpus
 
 LEAST_COSINE = 0.9
 LEAST_SHARED = 0.9  # minimum share of common words (Dice 1945)
@@ -94,7 +94,7 @@ def leakage_of(
     known: dict[tuple[str, ...], int] = {}
     for number, of_text in enumerate(train_words):
         known.setdefault(tuple(of_text), number)
-    cosines, nearest = top_k(embeddings, train_embeddings, _NUM_NEIGHBOURS)
+    cosines, nearest = Corpus(train_embeddings, model.device).top_k(embeddings, _NUM_NEIGHBOURS)
     leaked: list[LeakedText] = []
     for number, of_text in enumerate(words):
         exact = known.get(tuple(of_text)) if of_text else None

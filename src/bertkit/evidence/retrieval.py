@@ -11,7 +11,7 @@ from bertkit.evidence.collections import Collection
 from bertkit.evidence.intervals import Measured, bootstrap_interval
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
-from bertkit.neighbors import top_k
+from bertkit.neighbors import Corpus
 
 CUTOFF = 10
 RECALLS = (1, 10, 100)
@@ -38,7 +38,7 @@ def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> 
     queries = model.embed(
         [collection.queries[name] for name in names], normalize=normalize, prompt=settings.prompts.get("query", "")
     )
-    scores, nearest = top_k(queries, documents, depth + collection.queries_are_documents)
+    scores, nearest = Corpus(documents, model.device).top_k(queries, depth + collection.queries_are_documents)
     return {
         name: {
             ids[index]: float(score)

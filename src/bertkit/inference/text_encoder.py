@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.inference.embed import EmbedReport
@@ -25,6 +26,11 @@ class TextEncoder(Protocol):
     @property
     def precision_reason(self) -> str:
         """Reason for a precision that was chosen by measurement, in one line; else empty."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Device of inference."""
         ...
 
     def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import torch
 
 from bertkit import inference
 from bertkit.architectures import Network, prepare
@@ -76,6 +77,11 @@ class Model:
     def encoder(self) -> Encoder:
         """The encoder: call it with a Batch to get hidden states."""
         return self.network.encoder
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.encoder.embeddings.word.weight.device
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -3,11 +3,13 @@
 Takes: arrays of query and corpus embeddings, or one collection.
 Gives: scores and ids of the best corpus vectors for every query; most similar pairs of a collection,
 communities and groups of near duplicates.
-May import: errors, executor, compiled.
+May import: errors, device, executor, compiled.
 """
 
 from bertkit.neighbors.close_pairs import Pairs
 from bertkit.neighbors.communities import communities
+from bertkit.neighbors.device_scan import DeviceScan
+from bertkit.neighbors.device_top_k import Corpus
 from bertkit.neighbors.exact import top_k
 from bertkit.neighbors.pairs import duplicate_groups, top_pairs
 from bertkit.neighbors.proved import Nearest, RowMask
@@ -15,6 +17,8 @@ from bertkit.neighbors.scans import SCANS, ScanName, encode_rows, nearest
 
 __all__ = [
     "SCANS",
+    "Corpus",
+    "DeviceScan",
     "Nearest",
     "Pairs",
     "RowMask",

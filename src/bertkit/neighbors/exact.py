@@ -29,6 +29,22 @@ def top_k(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k: int) -
         UsageError: incompatible shapes, or ``k`` below 1.
         DataError: a score that is not a number.
     """
+    check_shapes(query_embeddings, corpus_embeddings, k)
+    dtype = np.result_type(query_embeddings, corpus_embeddings, np.float32)
+    shape = len(query_embeddings), min(k, len(corpus_embeddings))
+    scores, corpus_ids = np.empty(shape, dtype), np.empty(shape, np.int64)
+    for start in range(0, len(query_embeddings), QUERIES_AT_ONCE):
+        queries = slice(start, start + QUERIES_AT_ONCE)
+        scores[queries], corpus_ids[queries] = _top_k(query_embeddings[queries].astype(dtype), corpus_embeddings, k)
+    return scores, corpus_ids
+
+
+def check_shapes(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k: int) -> None:
+    """Check the arguments of `top_k`.
+
+    Raises:
+        UsageError: incompatible shapes, or ``k`` below 1.
+    """
     if query_embeddings.ndim != 2 or corpus_embeddings.ndim != 2:
         raise UsageError(
             f"top_k: expected (num_queries, embedding_dim) and (num_corpus, embedding_dim), got shapes "
@@ -41,13 +57,6 @@ def top_k(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k: int) -
         )
     if k < 1:
         raise UsageError(f"top_k: k={k}, expected at least 1")
-    dtype = np.result_type(query_embeddings, corpus_embeddings, np.float32)
-    shape = len(query_embeddings), min(k, len(corpus_embeddings))
-    scores, corpus_ids = np.empty(shape, dtype), np.empty(shape, np.int64)
-    for start in range(0, len(query_embeddings), QUERIES_AT_ONCE):
-        queries = slice(start, start + QUERIES_AT_ONCE)
-        scores[queries], corpus_ids[queries] = _top_k(query_embeddings[queries].astype(dtype), corpus_embeddings, k)
-    return scores, corpus_ids
 
 
 def _top_k(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,7 @@ def by_bounds(
     rows: np.ndarray,
     k: int,
     similarity: Similarity,
-    mask: RowMask | None,
+    mask: RowMask,
     scan_for: Callable[[np.ndarray, np.ndarray, int], ScanBlocks],
     at_least: int,
 ) -> list[Nearest]:
@@ -59,7 +59,6 @@ def by_bounds(
         scan_for: a scan for some queries, the bits of a mask, and the number of rows to find.
         at_least: number of rows to find by their bounds, if larger than k.
     """
-    mask = RowMask.of(len(rows)) if mask is None else mask
     k, number = min(k, mask.num_rows), min(max(k, at_least), mask.num_rows)
     if k == 0:
         return [Nearest(np.empty(0, np.int64), np.empty(0), 0) for _ in queries]

@@ -11,6 +11,7 @@ import numpy as np
 
 from bertkit.neighbors import bit_scan, float32_scan, int8_codes, int8_scan
 from bertkit.neighbors.candidates import ScanBlocks
+from bertkit.neighbors.device_scan import DeviceScan
 from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.int8_tiles import LANES
 from bertkit.neighbors.proved import Nearest, RowMask, by_bounds
@@ -54,6 +55,7 @@ def nearest(
     similarity: Similarity,
     mask: RowMask | None = None,
     scan: ScanName = "int8",
+    device_scan: DeviceScan | None = None,
 ) -> list[Nearest]:
     """The ``k`` rows with the largest similarity for every query: ids and order as in exact arithmetic, unless the scan
     is "1-bit".
@@ -64,13 +66,20 @@ def nearest(
         blocks: their `encode_rows` for this scan.
         k: at least 1; all rows if there are fewer.
         mask: rows to compare; None: all.
+        device_scan: scans the rows on a GPU instead. Results are the same, those of "1-bit" at least as good.
     """
     chosen = SCANS[scan]
+    mask = RowMask.of(len(rows)) if mask is None else mask
 
     def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> ScanBlocks:
         return chosen.scan_for(part, rows, blocks, masks, number)
 
-    return by_bounds(queries, rows, k, similarity, mask, scan_for, chosen.num_compared(k))
+    results: list[Nearest | None] = [None] * len(queries)
+    if device_scan is not None:
+        results = device_scan.nearest(queries, rows, k, similarity, mask)
+    remaining = [number for number, result in enumerate(results) if result is None]
+    proved = iter(by_bounds(queries[remaining], rows, k, similarity, mask, scan_for, chosen.num_compared(k)))
+    return [next(proved) if result is None else result for result in results]
 
 
 def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:

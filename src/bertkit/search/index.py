@@ -94,6 +94,7 @@ class Index:
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
                 changed.
             precision: precision of the encoder: "float32", "bfloat16", "int8" or "auto".
+            device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
             query_prompt: prepended to queries; None: the model's own.
             document_prompt: prepended to passages; None: the model's own.
             no_prompt: use no prompts, even if the model stores some.
@@ -128,8 +129,9 @@ class Index:
                 raise StoreError(
                     f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
                 )
-            return cls(EmbeddedStore.create(folder, encoder.identity, tables, scan or "int8"), tables, encoder, device)
-        store = EmbeddedStore.open(folder, tables)
+            store = EmbeddedStore.create(folder, encoder.identity, tables, scan or "int8", device)
+            return cls(store, tables, encoder, device)
+        store = EmbeddedStore.open(folder, tables, device)
         try:
             if encoder is not None:
                 store.identity.check(encoder.identity)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from bertkit.checkpoint import SentenceSettings
@@ -91,6 +92,11 @@ class StaticEncoder:
     def precision_reason(self) -> str:
         """Empty: no precision is chosen by trial."""
         return ""
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
 
     @property
     def sentence_settings(self) -> SentenceSettings:

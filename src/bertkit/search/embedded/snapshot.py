@@ -114,7 +114,8 @@ class Snapshot:
             queries = np.concatenate(
                 [np.empty((0, state.identity.dimensions), np.float32), *(every[index].queries for index in indices)]
             )
-            in_order = iter(nearest(queries, view.vectors, view.blocks, k, state.identity.similarity, mask, state.scan))
+            compared = view.vectors, view.blocks, k, state.identity.similarity, mask, state.scan, view.device_scan
+            in_order = iter(nearest(queries, *compared))
             for index in indices:
                 results[index] = [next(in_order).first(every[index].k) for _ in every[index].queries]
         for asked, its_results in zip(every, results, strict=True):

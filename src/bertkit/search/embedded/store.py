@@ -12,8 +12,9 @@ from typing import Self, TypeVar, cast
 
 import numpy as np
 
+from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError
-from bertkit.neighbors import SCANS, ScanName
+from bertkit.neighbors import SCANS, DeviceScan, ScanName
 from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.database import NAME, Database, create_database
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
@@ -51,8 +52,8 @@ class EmbeddedStore(VectorStore):
     valid.
     """
 
-    def __init__(self, folder: Path, text_index: TextIndex | None) -> None:
-        self.folder, self._text_index = folder, text_index
+    def __init__(self, folder: Path, text_index: TextIndex | None, device: str = "cpu") -> None:
+        self.folder, self._text_index, self._device = folder, text_index, resolve_device(device)
         self._database, self._writer_lock = Database(folder), WriterLock(folder / "writer.lock")
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # state of the transaction in progress
@@ -62,7 +63,12 @@ class EmbeddedStore(VectorStore):
 
     @classmethod
     def create(
-        cls, folder: str | Path, identity: Identity, text_index: TextIndex | None = None, scan: str = "int8"
+        cls,
+        folder: str | Path,
+        identity: Identity,
+        text_index: TextIndex | None = None,
+        scan: str = "int8",
+        device: str = "cpu",
     ) -> Self:
         """Create a store in a new or empty folder.
 
@@ -70,13 +76,16 @@ class EmbeddedStore(VectorStore):
             scan: how a search reads the vectors. "int8" and "float32" find exactly the nearest; "int8" takes a quarter
                 more disk, and a third of the time. "1-bit" compares signs, and in float32 only the best of these: it is
                 the fastest, and approximate.
+            device: "cpu", "cuda", "mps" or "auto". A GPU keeps a copy of the vectors from the first search on and scans
+                them there, for any ``scan``; if they do not fit, the CPU does.
 
         Raises:
-            UsageError: the folder is not empty, or there is no such scan.
+            UsageError: the folder is not empty, or there is no such scan or device.
             StoreError: the folder is not writable.
         """
         if scan not in SCANS:
             raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, SCANS))}")
+        resolve_device(device)  # an unknown one is refused before any work
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
@@ -90,18 +99,21 @@ class EmbeddedStore(VectorStore):
                 text_index.create(connection)
 
         create_database(folder, fill)
-        return cls(folder, text_index)
+        return cls(folder, text_index, device)
 
     @classmethod
-    def open(cls, folder: str | Path, text_index: TextIndex | None = None) -> Self:
+    def open(cls, folder: str | Path, text_index: TextIndex | None = None, device: str = "cpu") -> Self:
         """Open the store in a folder, to search it or to change it.
+
+        Args:
+            device: as in `create`.
 
         Raises:
             StoreError: there is none, or it has a later format.
         """
         if not (Path(folder) / NAME).is_file():
             raise StoreError(f"{folder} is not a store: it lacks {NAME}")
-        store = cls(Path(folder), text_index)
+        store = cls(Path(folder), text_index, device)
         try:
             _ = store.identity
         except BaseException:
@@ -132,7 +144,7 @@ class EmbeddedStore(VectorStore):
                 view = self._view
                 if view is None or view.state.commit_number != state.commit_number:
                     try:
-                        view = self._view = View(self.folder, state, connection)
+                        view = self._view = View(self.folder, state, connection, self._device_scan(state, view))
                     except (FileNotFoundError, ValueError):
                         # missing or too short; or a newer commit replaced the files
                         if self._is_current(state):
@@ -140,6 +152,14 @@ class EmbeddedStore(VectorStore):
                         continue
                 yield Snapshot(connection, view, self._passes)
                 return
+
+    def _device_scan(self, state: State, last: View | None) -> DeviceScan | None:
+        """A scan on the GPU: that of the last view, if its vectors are the first ones of this state."""
+        if self._device.type == "cpu":
+            return None
+        if last is not None and last.state.generation == state.generation:
+            return last.device_scan
+        return DeviceScan(self._device)
 
     def _is_current(self, state: State) -> bool:
         with self._database.reading() as connection:

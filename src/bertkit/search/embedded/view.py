@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.neighbors import RowMask, ScanName
+from bertkit.neighbors import DeviceScan, RowMask, ScanName
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity
@@ -56,12 +56,18 @@ class State:
 class View:
     """The vectors of one commit, mapped into memory. Threads may share it."""
 
-    def __init__(self, folder: Path, state: State, connection: sqlite3.Connection) -> None:
-        """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
+    def __init__(
+        self, folder: Path, state: State, connection: sqlite3.Connection, device_scan: DeviceScan | None = None
+    ) -> None:
+        """Raises FileNotFoundError or ValueError if the files are not those of the commit.
+
+        Args:
+            device_scan: of the vectors of this generation, if a GPU scans them.
+        """
         generation = Generation.of(folder, state.generation, state.identity, state.scan)
-        self.state = state
+        self.state, self.device_scan = state, device_scan
         self.vectors = generation.vectors.rows(  # (num_positions, dimensions) float32
-            state.num_positions, at_random=state.scan != "float32"
+            state.num_positions, at_random=state.scan != "float32" and device_scan is None
         )
         self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending
         self.blocks = generation.encoded(state.num_positions)
