@@ -43,7 +43,12 @@ def plain_modernbert_kernels() -> ModernBertKernels:
 
 
 def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKernels:
-    """The fastest kernels for float32, float64 or bfloat16 on a device."""
+    """The fastest kernels for float32, float64, bfloat16 or float16 on a device.
+
+    Raises:
+        UsageError: float16 on the CPU.
+    """
+    _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         return plain_modernbert_kernels()
     linear = linear_for(precision).linear
@@ -60,14 +65,25 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     """The fastest kernels for a precision on a device.
 
     Raises:
-        UsageError: int8 on a device that is not the CPU.
+        UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
-    if precision == "int8" and device.type != "cpu":
-        raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
+    _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     linear = linear_for(precision).linear
     return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
+
+
+def _check_device(precision: str, device: torch.device) -> None:
+    """Check that a precision runs on a device.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if precision == "int8" and device.type != "cpu":
+        raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
+    if precision == "float16" and device.type == "cpu":
+        raise UsageError("precision='float16' runs on a GPU, not on the CPU: choose bfloat16 or int8 there")
 
 
 class LinearChoice(NamedTuple):
