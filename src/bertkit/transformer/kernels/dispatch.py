@@ -8,6 +8,7 @@ import torch
 
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import inference_steps as steps
+from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
     OneDNNLinear,
@@ -26,6 +27,7 @@ class Kernels(NamedTuple):
     embeddings: type
     attention: Callable
     norm: type
+    cache: type
 
 
 class ModernBertKernels(NamedTuple):
@@ -58,7 +60,7 @@ def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKe
 def plain_kernels(precision: str) -> Kernels:
     """torch's own operations: the reference for every other choice, on any device."""
     linear = PlainInt8Linear if precision == "int8" else PlainLinear
-    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm)
+    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm, PlainKeyValueCache)
 
 
 def kernels_for(precision: str, device: torch.device) -> Kernels:
@@ -71,7 +73,9 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     linear = linear_for(precision).linear
-    return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
+    return Kernels(
+        linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm, CompiledKeyValueCache
+    )
 
 
 def _check_device(precision: str, device: torch.device) -> None:
