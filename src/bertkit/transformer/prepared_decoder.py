@@ -166,7 +166,7 @@ class PreparedDecoder:
 
 
 class WholeSequences:
-    """Attention within the sequences of a batch, in place of a cache, which they do not need."""
+    """Attention within the sequences of a batch, with the interface of a cache."""
 
     sources = None
 
