@@ -95,7 +95,9 @@ def test_threads_take_turns_at_a_recording(model: Model) -> None:
     ("device", "precision", "capability", "bias", "expected"),
     [
         ("cuda", "bfloat16", (9, 0), None, True),
+        ("cuda", "float16", (9, 0), None, True),
         ("cuda", "bfloat16", (7, 5), None, False),
+        ("cuda", "float16", (7, 5), None, False),
         ("cuda", "bfloat16", (9, 0), torch.zeros(3, 1), False),
         ("cuda", "bfloat16", (9, 0), (torch.zeros(1, 1),), False),  # relative positions: lengths on the CPU
         ("cuda", "float32", (9, 0), None, False),
@@ -105,7 +107,7 @@ def test_threads_take_turns_at_a_recording(model: Model) -> None:
 )
 def test_encoders_that_are_recorded(device, precision, capability, bias, expected, monkeypatch) -> None:
     monkeypatch.setattr(cuda_graphs, "gpu_of", lambda given: GPU(capability, True))
-    word = SimpleNamespace(weight=SimpleNamespace(device=torch.device(device)))
+    word = SimpleNamespace(weight=SimpleNamespace(device=torch.device(device), dtype=torch.float32))
     config = SimpleNamespace(hidden_size=192, num_attention_heads=3)
     encoder = SimpleNamespace(embeddings=SimpleNamespace(word=word), config=config, distance_bias=lambda longest: bias)
     assert can_be_recorded(encoder, precision) == expected

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertkit.cli import doctor, run
-from bertkit.device import PRECISIONS
+from bertkit.device import CPU_PRECISIONS
 from bertkit.inference import equality
 from bertkit.transformer.kernels import dispatch
 from bertkit.transformer.kernels.linear import PlainInt8Linear, WidenedLinear
@@ -47,8 +47,8 @@ def test_doctor_on_healthy_installation(capsys):
     assert results["software", "python"]["value"].startswith(platform.python_version())
     assert results["software", "torch"]["value"] == torch.__version__
     assert results["libraries", "oneDNN uses"]["value"] != "not known"
-    assert [name for part, name in results if part == "kernels"] == list(PRECISIONS)
-    assert [name for part, name in results if part == "equality"] == list(PRECISIONS)
+    assert [name for part, name in results if part == "kernels"] == list(CPU_PRECISIONS)
+    assert [name for part, name in results if part == "equality"] == list(CPU_PRECISIONS)
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 
 

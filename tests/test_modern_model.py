@@ -54,6 +54,17 @@ def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
     assert torch.equal(prepared(batch).last_hidden_state, results.last_hidden_state)
 
 
+@torch.inference_mode()
+def test_float16_with_plain_kernels() -> None:
+    model = small(hidden_activation="gelu")
+    batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
+    expected = model.encoder(batch).last_hidden_state
+    prepared = PreparedModernBertEncoder(model.encoder, "float16", plain_modernbert_kernels())
+    difference = (prepared(batch).last_hidden_state - expected).abs().max()
+    assert prepared.dtype == torch.float16
+    assert 1e-5 < difference <= 6e-3 * max(1, expected.abs().max())
+
+
 @pytest.mark.parametrize("hidden_activation", ACTIVATIONS)
 @torch.inference_mode()
 def test_every_activation(hidden_activation: str) -> None:

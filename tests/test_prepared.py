@@ -5,15 +5,23 @@ import threading
 import numpy as np
 import pytest
 import torch
-from random_models import our_model
+from random_models import our_model, randomize
 
-from bertkit import Model, collate, load
-from bertkit.architectures import Network
+from bertkit import Batch, Model, collate, device, load
+from bertkit.architectures import Network, prepare
 from bertkit.errors import UsageError
 from bertkit.inference import auto_precision
-from bertkit.transformer import PreparedBertEncoder
+from bertkit.transformer import NomicBertConfig, PreparedBertEncoder
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.dispatch import kernels_for, plain_kernels
+from bertkit.transformer.gated import prepared as gated_prepared
+from bertkit.transformer.kernels.device_attention import GPU
+from bertkit.transformer.kernels.dispatch import (
+    kernels_for,
+    modernbert_kernels_for,
+    plain_kernels,
+    plain_modernbert_kernels,
+)
+from bertkit.transformer.kernels.linear import PlainLinear
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -96,6 +104,69 @@ def test_vectors_are_bit_identical_regardless_of_batch(precision: str) -> None:
 def test_int8_on_a_gpu_raises() -> None:
     with pytest.raises(UsageError, match="bfloat16"):
         kernels_for("int8", torch.device("cuda"))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "tanh"])
+def test_float16_with_plain_kernels(hidden_act: str) -> None:
+    model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    expected = model.encoder(batch)
+    prepared = PreparedBertEncoder(model.encoder, "float16", plain_kernels("float16"))
+    assert prepared.layers[0].attention_norm.weight.dtype == torch.float16
+    result = prepared(batch)
+    difference = (result.last_hidden_state - expected.last_hidden_state).abs().max()
+    assert result.last_hidden_state.dtype == torch.float32
+    assert 1e-5 < difference <= 6e-3 * max(1, expected.last_hidden_state.abs().max())
+    assert (result.pooled - expected.pooled).abs().max() <= 6e-3
+
+
+@torch.inference_mode()
+def test_float16_of_gated_encoders_with_plain_kernels(monkeypatch) -> None:
+    config = NomicBertConfig(
+        vocab_size=99, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=37,
+        max_position_embeddings=41,
+    )  # fmt: skip
+    encoder = Network(config).eval().encoder
+    randomize(encoder, 5)
+    batch = Batch.from_padded(torch.arange(45).view(3, 15), torch.arange(15) < torch.tensor([[15], [1], [9]]))
+    expected = encoder(batch).last_hidden_state
+    monkeypatch.setattr(gated_prepared, "kernels_for", lambda precision, device: plain_kernels(precision))
+    monkeypatch.setattr(gated_prepared, "modernbert_kernels_for", lambda *given: plain_modernbert_kernels())
+    difference = (prepare(encoder, "float16")(batch).last_hidden_state - expected).abs().max()
+    assert 1e-5 < difference <= 6e-3 * max(1, expected.abs().max())
+
+
+def test_float16_on_the_cpu_raises() -> None:
+    model = Model(our_model("encoder", 5).checkpoint, "float16")
+    with pytest.raises(UsageError, match="'float16' runs on a GPU, not on the CPU: choose bfloat16 or int8 there"):
+        model.embed("the cat")
+    for kernels in (kernels_for, modernbert_kernels_for):
+        with pytest.raises(UsageError, match="'float16' runs on a GPU"):
+            kernels("float16", CPU)
+        assert kernels("float16", torch.device("cuda")).linear is PlainLinear
+
+
+def test_dtype_of_products() -> None:
+    short = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+    for precision in device.PRECISIONS:
+        assert device.product_dtype(precision, torch.float32) == short.get(precision, torch.float32)
+        assert device.product_dtype(precision, torch.float64) == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "expected"),
+    [
+        ("cpu", (0, 0), ("bfloat16", "int8")),
+        ("cuda", (9, 0), ("bfloat16",)),
+        ("cuda", (8, 0), ("bfloat16",)),
+        ("cuda", (7, 5), ("float16",)),  # without bfloat16
+        ("mps", (0, 0), ("bfloat16",)),
+    ],
+)
+def test_precisions_that_auto_tries(name: str, capability: tuple[int, int], expected: tuple, monkeypatch) -> None:
+    monkeypatch.setattr(auto_precision, "gpu_of", lambda device: GPU(capability, True))
+    assert auto_precision._faster_precisions(torch.device(name)) == expected
 
 
 def test_auto_precision_selects_the_fastest_close_one_and_caches_it(tmp_path, monkeypatch) -> None:

@@ -1,6 +1,6 @@
 """Device and dtype selection, and copies between devices.
 
-Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
+Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "float16", "int8".
 Gives: torch's device and dtype; tensors on a device; products in full float32.
 May import: errors.
 """
@@ -23,8 +23,14 @@ PRECISIONS = {  # inference precision -> dtype of the weights
     "float32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.float32,
+    "float16": torch.float32,
     "int8": torch.float32,
 }
+CPU_PRECISIONS = tuple(name for name in PRECISIONS if name != "float16")
+"""Those that run on the CPU."""
+
+_SHORTER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Precisions of the products that are less precise than the weights."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -54,6 +60,11 @@ def weights_dtype(precision: str) -> torch.dtype:
     if precision not in PRECISIONS:
         raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
     return PRECISIONS[precision]
+
+
+def product_dtype(precision: str, weights: torch.dtype) -> torch.dtype:
+    """The dtype of hidden states, and of products that are not in 8 bits, for a dtype of the weights."""
+    return weights if weights == torch.float64 else _SHORTER.get(precision, weights)
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:

@@ -46,8 +46,8 @@ class Finding:
 def command() -> None:
     """Check this machine and installation; attach the output to bug reports.
 
-    Shows processor and instruction sets, versions, the kernel of each precision and why, missing extras and how to
-    install them, and caches; checks that vectors and logits are bit-identical regardless of the other texts of a
+    Shows processor and instruction sets, versions, the kernel of each precision on the CPU and why, missing extras and
+    how to install them, and caches; checks that vectors and logits are bit-identical regardless of the other texts of a
     batch. The first run compiles the kernels, which takes about a minute. Ends with exit code 1 if something is wrong.
     """
     counts = dict.fromkeys(("error", "warning", "note"), 0)
@@ -186,20 +186,20 @@ def _release(given: str) -> tuple[int, ...]:
 def _kernels() -> Iterator[tuple[str, str, str]]:
     import torch
 
-    from bertkit.device import PRECISIONS
+    from bertkit.device import CPU_PRECISIONS
     from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
 
-    for precision in PRECISIONS:
+    for precision in CPU_PRECISIONS:
         norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)
         status = "ok" if choice.is_fast else "note"
         yield precision, status, f"{choice.linear.__name__} and {norm.__name__}: {choice.reason}"
 
 
 def _equality() -> Iterator[tuple[str, str, str]]:
-    from bertkit.device import PRECISIONS
+    from bertkit.device import CPU_PRECISIONS
     from bertkit.inference.equality import check_equality
 
-    for precision in PRECISIONS:
+    for precision in CPU_PRECISIONS:
         check = check_equality(precision)
         if check.num_different:
             value = f"{check.num_different} of {check.num_texts} differ, by up to {check.largest_difference:.1e}"

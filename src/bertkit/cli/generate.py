@@ -17,6 +17,7 @@ def command(
     model: str,
     input: Path | None = None,
     page: Path | None = None,
+    device: str = "cpu",
     settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
 ) -> None:
     """Generate text: continue prompts, or rewrite sources.
@@ -31,6 +32,8 @@ def command(
         A file of texts, one on each line, or a table with a column of texts; - is standard input.
     page
         Write an HTML page instead: the likeliest tokens of each step, and their attention to the source.
+    device
+        auto, cpu, cuda, mps.
     """
     from bertkit.generation import load_generator
     from bertkit.generation.page import write_generation_page
@@ -39,7 +42,7 @@ def command(
     if bool(texts) == (input is not None):
         raise UsageError("give texts, or a file of them with --input")
     sources = list(texts) if input is None else [example.text for example in read_labeled_texts(input, None)]
-    generator = load_generator(model)
+    generator = load_generator(model, device=device)
     if page is not None:
         write_generation_page(page, generator, sources, settings)
         return

@@ -33,8 +33,8 @@ class Compute:
     Parameters
     ----------
     precision
-        float32, exact; bfloat16 or int8, faster and slightly different; auto, the fastest one here within cosine 0.9999
-        of float32; float64, for reference.
+        float32, exact; bfloat16, int8 (only on the CPU) or float16 (only on GPUs), faster and slightly different; auto,
+        the fastest one here within cosine 0.9999 of float32; float64, for reference.
     device
         auto, cpu, cuda.
     """

@@ -96,7 +96,7 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Gene
         if isinstance(own, Model) and (identity.model_name, identity.precision) == (name, compute.precision):
             return own
     if writes_text(name):
-        return load_generator(name)
+        return load_generator(name, device=compute.device)
     return open_model(name, compute)
 
 

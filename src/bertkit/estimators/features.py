@@ -38,7 +38,7 @@ class Features(TransformerMixin, BaseEstimator):
         max_length: longest sequence in tokens; None: the model's own.
         on_long: what to do with longer texts: "window" encodes them in full.
         cache: folder of cached vectors; None: no cache.
-        precision: as for `load`: "float32" is exact, "bfloat16", "int8" and "auto" are faster.
+        precision: as for `load`: "float32" is exact, "bfloat16", "float16", "int8" and "auto" are faster.
         device: "auto", "cpu", "cuda".
 
     Attributes:

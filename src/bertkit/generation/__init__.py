@@ -2,7 +2,7 @@
 
 Takes: a causal or an encoder-decoder model; prompts or sources.
 Gives: generated texts with their log probabilities, and the likeliest tokens of each step.
-May import: errors, files, locate, compiled, randomness, tokenizer, batch, transformer, heads, architectures,
+May import: errors, files, locate, device, compiled, randomness, tokenizer, batch, transformer, heads, architectures,
 checkpoint, pages, model.
 """
 

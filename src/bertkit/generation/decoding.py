@@ -4,6 +4,7 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertkit.batch import Batch, collate
+from bertkit.device import send
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.prepared_decoder import PreparedDecoder, decoder_kernels
+from bertkit.transformer.prepared_decoder import PreparedDecoder
 
 
 class PreparedOutput:
@@ -23,14 +26,14 @@ class PreparedOutput:
     Args:
         head: a `MaskedLMHead` or a `VocabularyHead`.
         word_embedding: (V, D).
+        decoder: the decoder before it; its products are of the same kind.
     """
 
-    def __init__(self, head: Any, word_embedding: Tensor, precision: str) -> None:
-        self.head, self.weight_dtype = head, word_embedding.dtype
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    def __init__(self, head: Any, word_embedding: Tensor, decoder: PreparedDecoder) -> None:
+        self.head, self.weight_dtype, self.dtype = head, word_embedding.dtype, decoder.dtype
         with torch.inference_mode():
             bias = None if head.bias is None else head.bias.to(self.dtype)
-            self.linear = decoder_kernels(precision).linear(word_embedding.to(self.dtype), bias)
+            self.linear = decoder.kernels.linear(word_embedding.to(self.dtype), bias)
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -56,7 +59,7 @@ class CachedDecoding:
         self.cache = self.start_cache(len(prompts))
         lengths = np.array([len(prompt) for prompt in prompts], np.int64)
         hidden = self.decoder(np.concatenate(prompts).astype(np.int64), lengths, self.cache)
-        return self.output(hidden[torch.from_numpy(np.cumsum(lengths) - 1)])
+        return self.output(hidden[send(torch.from_numpy(np.cumsum(lengths) - 1), hidden.device)])
 
     def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
         """As `Decoding.step`."""
@@ -103,3 +106,19 @@ class DecodingInTurns:
     def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
         """As `Decoding.step`."""
         return self.turn(partial(self.decoding.step, tokens, parents))
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """A sequence of token ids for `collate`."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
+    """The packed batch of sequences of token ids, (n,) int64 each."""
+    return collate([_Ids(row, np.zeros_like(row)) for row in rows])

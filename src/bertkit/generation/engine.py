@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bertkit.compiled import compiled
+from bertkit.device import receive, send
 from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.randomness import key_of, uniform
 
@@ -70,21 +71,25 @@ def generate_ids(
     while rows:
         steps = [len(results[row].ids) for row in rows]
         forces_end = np.array([limits[row] == step + 1 for row, step in zip(rows, steps, strict=True)])
+        counters = [(first_index + row, step) for row, step in zip(rows, steps, strict=True)]
         log_probs = next_log_probs(logits, ending, forces_end)
-        chosen = _choose(
-            log_probs, settings, [(first_index + row, step) for row, step in zip(rows, steps, strict=True)]
-        )
+        if settings.temperature is not None:
+            log_probs = log_probs.cpu()  # to draw from all of them
+        drawn = _choose(log_probs, settings, counters)
         number = min(settings.num_candidates, log_probs.shape[1])
-        likeliest = log_probs.topk(number) if number else None
+        chosen, chosen_log_probs, *likeliest = _received(
+            drawn, log_probs.gather(1, drawn[:, None])[:, 0], *(log_probs.topk(number) if number else ())
+        )
         stays = []
         for number, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
             result = results[row]
             result.ids.append(token)
-            result.log_probs.append(float(log_probs[number, token]))
+            result.log_probs.append(float(chosen_log_probs[number]))
             result.score += result.log_probs[-1]
-            if likeliest is not None:
-                numbers = likeliest.values[number].exp().tolist()
-                result.candidates.append(list(zip(likeliest.indices[number].tolist(), numbers, strict=True)))
+            if likeliest:
+                values, indices = likeliest
+                numbers = values[number].exp().tolist()
+                result.candidates.append(list(zip(indices[number].tolist(), numbers, strict=True)))
             result.has_ended = token in ending.end_ids
             result.is_stopped = not result.has_ended and is_stopped(result.ids)
             if not (result.has_ended or result.is_stopped) and len(result.ids) < limits[row]:
@@ -92,8 +97,14 @@ def generate_ids(
         parents = np.array(stays, np.int64)
         rows = [rows[number] for number in stays]
         if rows:
-            logits = decoding.step(chosen[parents], parents)
+            logits = decoding.step(chosen.numpy()[parents], parents)
     return results
+
+
+def _received(*tensors: Tensor) -> list[Tensor]:
+    """Tensors on the CPU: a GPU is waited for once, when all are on their way."""
+    waits = [receive(tensor) for tensor in tensors]
+    return [wait() for wait in waits]
 
 
 def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tensor:
@@ -101,24 +112,24 @@ def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tenso
     in the last step, if the end is forced."""
     log_probs = logits.float().log_softmax(dim=-1)
     if ending.forbidden_ids:
-        log_probs = log_probs.index_fill(1, torch.tensor(ending.forbidden_ids, device=logits.device), -torch.inf)
+        log_probs = log_probs.index_fill(1, send(torch.tensor(ending.forbidden_ids), logits.device), -torch.inf)
     if ending.forced_end and is_last.any():
-        forced = torch.from_numpy(is_last).to(logits.device)
-        log_probs[forced] = -torch.inf
-        log_probs[forced, ending.end_ids[0]] = 0.0
+        only_end = torch.full_like(log_probs[0], -torch.inf)
+        only_end[ending.end_ids[0]] = 0.0
+        log_probs = torch.where(send(torch.from_numpy(is_last), logits.device)[:, None], only_end, log_probs)
     return log_probs
 
 
-def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> np.ndarray:
-    """(R,) int64 chosen tokens; ``counters`` are the prompt and the step of each row."""
+def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> Tensor:
+    """(R,) int64 chosen tokens; ``counters`` are the prompt and the step of each row. To draw, on the CPU."""
     if settings.temperature is None:
-        return log_probs.argmax(dim=-1).cpu().numpy()
-    probs = kept_probs(log_probs, settings).cumsum(dim=-1).cpu().numpy()
+        return log_probs.argmax(dim=-1)
+    probs = kept_probs(log_probs, settings).cumsum(dim=-1).numpy()
     chosen = np.empty(len(probs), np.int64)
     for row, (index, step) in enumerate(counters):
         drawn = _draw(settings.seed, index, step) * probs[row, -1]
         chosen[row] = np.searchsorted(probs[row], drawn, side="right")
-    return chosen
+    return torch.from_numpy(chosen)
 
 
 @compiled

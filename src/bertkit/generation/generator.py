@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch
 from bertkit.checkpoint.config_file import read_config
 from bertkit.checkpoint.encoder_decoder import (
     EncoderDecoderCheckpoint,
@@ -20,10 +20,18 @@ from bertkit.checkpoint.encoder_decoder import (
     save_encoder_decoder,
 )
 from bertkit.checkpoint.saving import save_checkpoint
+from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json
 from bertkit.generation.beam import beam_search
-from bertkit.generation.decoding import CachedDecoding, DecodingInTurns, PreparedOutput, Turn, UncachedDecoding
+from bertkit.generation.decoding import (
+    CachedDecoding,
+    DecodingInTurns,
+    PreparedOutput,
+    Turn,
+    UncachedDecoding,
+    batch_of_ids,
+)
 from bertkit.generation.engine import Decoding, Generated, generate_ids
 from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.locate import locate, transformer_folder
@@ -49,17 +57,22 @@ class GeneratedText:
     candidates: list[list[tuple[str, float]]]  # the likeliest tokens of each step with their probabilities
 
 
-def load_generator(name: str | Path) -> "Causal | SequenceToSequence":
+def load_generator(name: str | Path, *, device: str = "cpu") -> "Causal | SequenceToSequence":
     """Open a model for text generation: GPT-2, BERT with ``is_decoder``, Marian, or a pair of BERTs.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1", "mps", or "auto". Texts are bit-identical in any batch only on the CPU.
 
     Raises:
         CheckpointError: no such model, or one that cannot be opened.
-        UsageError: a bidirectional model.
+        UsageError: a bidirectional model, or a device that this machine lacks.
     """
     folder = locate(name)
     if is_encoder_decoder(transformer_folder(folder)):
-        return SequenceToSequence(open_encoder_decoder(folder))
-    model = load(folder, device="cpu", heads=["masked_lm"])
+        checkpoint = open_encoder_decoder(folder)
+        checkpoint.network.to(resolve_device(device))
+        return SequenceToSequence(checkpoint)
+    model = load(folder, device=device, heads=["masked_lm"])
     if not _is_causal(model.config):
         raise UsageError(f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model")
     generation = read_json(transformer_folder(folder) / "generation_config.json") or {}
@@ -164,6 +177,10 @@ class Generator(ABC):
             self._prepared[precision] = weights, prepared
         return prepared
 
+    def batch(self, rows: Sequence[np.ndarray]) -> Batch:
+        """`batch_of_ids` on the device of the network."""
+        return batch_of_ids(rows).to(next(self.network.parameters()).device)
+
     @property
     @abstractmethod
     def ending(self) -> Ending:
@@ -256,14 +273,14 @@ class Causal(Generator):
             def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput]:
                 final_norm = getattr(encoder, "final_norm", None)
                 decoder = PreparedDecoder(encoder, precision, final_norm)
-                return decoder, PreparedOutput(head, encoder.embeddings.word.weight, precision)
+                return decoder, PreparedOutput(head, encoder.embeddings.word.weight, decoder)
 
             decoder, output = self._kept(precision, network, prepare)
             return CachedDecoding(decoder, output, decoder.start)
 
         @torch.inference_mode()
         def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
-            batch = batch_of_ids(rows)
+            batch = self.batch(rows)
             hidden = encoder(batch, with_pooled=False).last_hidden_state[batch.cu_seqlens[1:].long() - 1]
             return head(hidden, encoder.embeddings.word.weight)
 
@@ -275,7 +292,7 @@ class Causal(Generator):
         network = self.model.network
         results = []
         for own in inputs:
-            logits = network(batch_of_ids([own])).logits["masked_lm"]
+            logits = network(self.batch([own])).logits["masked_lm"].cpu()
             following = torch.from_numpy(own[1:])[:, None]
             results.append(logits[:-1].float().log_softmax(-1).gather(1, following)[:, 0].numpy())
         return results
@@ -339,19 +356,19 @@ class SequenceToSequence(Generator):
             target: T generated ids.
         """
         network, recorder = self.checkpoint.network, Recorder()
-        before = batch_of_ids([np.array([network.config.start_id, *target[:-1]], np.int64)])
-        network(batch_of_ids([source]), target=before, recorder=recorder)
-        return [layer.cross_attention_probs[0] for layer in recorder.layers]
+        before = self.batch([np.array([network.config.start_id, *target[:-1]], np.int64)])
+        network(self.batch([source]), target=before, recorder=recorder)
+        return [layer.cross_attention_probs[0].cpu() for layer in recorder.layers]
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
         """As `Generator.decoding`."""
         network = self.checkpoint.network
-        word, head, batch = network.decoder.embeddings.word.weight, network.head, batch_of_ids(inputs)
+        word, head, batch = network.decoder.embeddings.word.weight, network.head, self.batch(inputs)
         if cached:
 
             def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedBertEncoder]:
                 decoder = PreparedDecoder(network.decoder, precision)
-                output = PreparedOutput(head, word, precision)
+                output = PreparedOutput(head, word, decoder)
                 return decoder, output, PreparedBertEncoder(network.encoder, precision)
 
             decoder, output, encoder = self._kept(precision, network, prepare)
@@ -368,26 +385,10 @@ class SequenceToSequence(Generator):
 
         @torch.inference_mode()
         def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
-            batch = batch_of_ids(rows)
+            batch = self.batch(rows)
             parts = sources.states.split(list(sources.seqlens))
             states = torch.cat([parts[prompt] for prompt in prompts])
             hidden = network.decoder(batch, states, [sources.seqlens[prompt] for prompt in prompts])
             return head(hidden[batch.cu_seqlens[1:].long() - 1], word)
 
         return UncachedDecoding(logits)
-
-
-@dataclass(frozen=True)
-class _Ids:
-    """A sequence of token ids for `collate`."""
-
-    input_ids: np.ndarray
-    token_type_ids: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
-def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
-    """The packed batch of sequences of token ids, (n,) int64 each."""
-    return collate([_Ids(row, np.zeros_like(row)) for row in rows])

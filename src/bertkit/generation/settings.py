@@ -17,7 +17,7 @@ class GenerationSettings:
     top_k: int | None = None  # sample from the likeliest tokens only; None: from all
     top_p: float | None = None  # sample from the smallest set of tokens with this total probability; None: from all
     seed: int = 0  # of sampling: text i uses random numbers of (seed, i)
-    precision: str = "float32"  # of matrix products: float32, bfloat16 or int8
+    precision: str = "float32"  # of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU)
     num_candidates: int = 0  # number of likeliest tokens to report for each step; not with beams
     stop: tuple[str, ...] = ()  # texts that end generation when completed; not with beams
 

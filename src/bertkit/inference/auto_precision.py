@@ -19,6 +19,7 @@ from bertkit.executor import executor
 from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
+from bertkit.transformer.kernels.device_attention import gpu_of
 from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999
@@ -76,8 +77,9 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     reference, slowest = _measure(encoder, "float32", batch)
     choice, fastest, findings = "float32", slowest, []
     unsupported = architecture_of(encoder.config).unsupported_precisions
-    has_int8 = device.type == "cpu" and "int8" not in unsupported
-    for precision in ("bfloat16", "int8") if has_int8 else ("bfloat16",):
+    for precision in _faster_precisions(device):
+        if precision in unsupported:
+            continue
         vectors, seconds = _measure(encoder, precision, batch)
         cosine = float(F.cosine_similarity(vectors, reference).min())
         findings.append(f"{precision} {slowest / seconds:.1f}x at cosine {cosine:.5f}")
@@ -88,6 +90,14 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     return PrecisionChoice(
         choice, f"precision: {choice}, the fastest within cosine {CLOSEST_COSINE} of float32 on {where} ({tried})"
     )
+
+
+def _faster_precisions(device: torch.device) -> tuple[str, ...]:
+    """Precisions that may be faster than float32 on a device."""
+    if device.type == "cpu":
+        return "bfloat16", "int8"
+    has_bfloat16 = device.type != "cuda" or torch.version.hip is not None or gpu_of(device).capability >= (8, 0)
+    return ("bfloat16",) if has_bfloat16 else ("float16",)
 
 
 def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:

@@ -26,9 +26,9 @@ def load(
 
     Args:
         name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
-        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and slightly different;
-            "auto", the fastest within cosine 0.9999 of float32 on this machine, see `Model.precision` and
-            `Model.precision_reason`; or "float64", for reference.
+        precision: of the encoder in inference: "float32", exact; "bfloat16", "int8" (only on the CPU) and "float16"
+            (only on GPUs), faster and slightly different; "auto", the fastest within cosine 0.9999 of float32 on this
+            machine, see `Model.precision` and `Model.precision_reason`; or "float64", for reference.
         device: "auto", "cpu", "cuda", "cuda:1", ...
         heads: heads to load, names from ``bertkit.HEADS``; None: all stored heads. Other stored heads are ignored.
         new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.

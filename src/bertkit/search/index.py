@@ -93,7 +93,7 @@ class Index:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
                 changed.
-            precision: precision of the encoder: "float32", "bfloat16", "int8" or "auto".
+            precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto".
             device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
             query_prompt: prepended to queries; None: the model's own.
             document_prompt: prepended to passages; None: the model's own.

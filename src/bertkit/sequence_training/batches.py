@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, even_parts
-from bertkit.generation.generator import batch_of_ids
+from bertkit.generation.decoding import batch_of_ids
 
 
 @dataclass(frozen=True, eq=False)

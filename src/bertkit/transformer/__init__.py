@@ -3,7 +3,7 @@
 Takes: Batch.
 Gives: hidden states (total_tokens, hidden_size), one per token, and the pooled [CLS] of each sequence if the encoder
     has a pooler.
-May import: errors, executor, compiled, batch.
+May import: errors, device, executor, compiled, batch.
 """
 
 from bertkit.transformer.albert import AlbertConfig, AlbertEncoder

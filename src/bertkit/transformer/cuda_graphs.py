@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bertkit.batch import Batch
+from bertkit.device import product_dtype
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.device_attention import gpu_of, kernel_for
 from bertkit.transformer.kernels.row_invariance import row_count
@@ -35,12 +36,13 @@ class Recording(NamedTuple):
 
 def can_be_recorded(encoder: Any, precision: str) -> bool:
     """True for an encoder on a CUDA device whose attention at this precision is torch's variable-length one."""
-    device, config = encoder.embeddings.word.weight.device, encoder.config
-    if device.type != "cuda" or precision != "bfloat16":
+    weight, config = encoder.embeddings.word.weight, encoder.config
+    if weight.device.type != "cuda":
         return False
     bias = encoder.distance_bias(1) if hasattr(encoder, "distance_bias") else None
     head_dim = config.hidden_size // config.num_attention_heads
-    return kernel_for("cuda", gpu_of(device), torch.bfloat16, head_dim, bias=bias) == "varlen"
+    dtype = product_dtype(precision, weight.dtype)
+    return kernel_for("cuda", gpu_of(weight.device), dtype, head_dim, bias=bias) == "varlen"
 
 
 def record_graph(encode: Callable[[Batch], EncoderOutput], batch: Batch) -> Recording:

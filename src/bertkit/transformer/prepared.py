@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.device import product_dtype
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
@@ -76,12 +77,12 @@ class PreparedBertEncoder:
     Contains copies of the current weights; `fits` checks whether the encoder's weights have changed.
 
     Args:
-        precision: "float32" or "float64", the dtype of the encoder's weights; "bfloat16": for products and hidden
-            states; "int8": for products.
+        precision: "float32" or "float64", the dtype of the encoder's weights; "bfloat16" or "float16": for products
+            and hidden states; "int8": for products.
         kernels: None: the fastest on this machine.
 
     Raises:
-        UsageError: int8 on a device that is not the CPU.
+        UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
 
     def __init__(self, encoder: BertEncoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
@@ -101,7 +102,7 @@ class PreparedBertEncoder:
                     key: Int8Layer(layer, activation, kernels.linear, bias) for key, layer in distinct.items()
                 }
             else:
-                dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
+                dtype = product_dtype(precision, weight.dtype)
                 self.embeddings = (
                     kernels.embeddings(encoder.embeddings, dtype)
                     if isinstance(encoder.embeddings, Embeddings)

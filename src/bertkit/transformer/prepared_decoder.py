@@ -3,7 +3,7 @@
 Shape letters: N new tokens of all rows, R rows, S source tokens, D hidden_size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.device import product_dtype
 from bertkit.errors import UsageError
-from bertkit.transformer.decoding_cache import DecodingCache, LayerCache
+from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
+from bertkit.transformer.kernels.key_value_cache import KeyValueCache
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
+from bertkit.transformer.window import CAUSAL
 
-PRECISIONS = ("float32", "bfloat16", "int8")
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
 class _PreparedLayer:
@@ -37,7 +40,6 @@ class _PreparedLayer:
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.is_pre_norm, self.activation = isinstance(layer, PreNormLayer), activation
-        self.has_source = isinstance(layer, DecoderLayer)
         if isinstance(layer, DecoderLayer):
             cross = layer.cross_attention
             self.cross_query = prepared(cross.query.weight, cross.query.bias)
@@ -45,59 +47,59 @@ class _PreparedLayer:
             self.cross_output = prepared(cross.output.weight, cross.output.bias)
             self.cross_norm = kernels.norm(layer.cross_attention_norm, dtype)
 
-    def __call__(self, hidden: Tensor, cu_new: np.ndarray, cache: DecodingCache, number: int) -> Tensor:
-        """(N, D) to (N, D); ``number`` is the layer's."""
-        own, lengths, every_row = cache.layers[number], cache.lengths, np.arange(len(cache.lengths))
+    def __call__(self, hidden: Tensor, cache: "DecodingCache | WholeSequences", number: int) -> Tensor:
+        """(N, D) to (N, D) in a step that the cache has begun; ``number`` is the index of the layer."""
         query_key_value = self.query_key_value(self.attention_norm(hidden.clone()) if self.is_pre_norm else hidden)
-        own.append(query_key_value, hidden.shape[1], cu_new, lengths)
-        context = own.attend(query_key_value, cu_new, lengths, every_row, True)
-        hidden = self.output(context, residual=hidden)
+        cache.own.append(number, query_key_value, hidden.shape[1])
+        hidden = self.output(cache.own.attend(number, query_key_value), residual=hidden)
         if self.is_pre_norm:
             normed = self.feed_forward_norm(hidden.clone())
             return self.project(self.expand(normed, activation=self.activation), residual=hidden)
         hidden = self.attention_norm(hidden)
-        if self.has_source:
-            source_lengths = cache.source_lengths[cache.source_rows]
-            query, source = self.cross_query(hidden), cache.source_layers[number]
-            context = source.attend(query, cu_new, source_lengths, cache.source_rows, False)
+        if cache.sources is not None:
+            context = cache.sources.attend(number, self.cross_query(hidden))
             hidden = self.cross_norm(self.cross_output(context, residual=hidden))
         return self.feed_forward_norm(self.project(self.expand(hidden, activation=self.activation), residual=hidden))
 
 
-def decoder_kernels(precision: str) -> Kernels:
-    """Kernels of one of PRECISIONS on the CPU; with int8, everything but products is in float32."""
-    kernels = kernels_for("float32" if precision == "int8" else precision, torch.device("cpu"))
-    return kernels._replace(linear=RoundedLinear) if precision == "int8" else kernels
+def decoder_kernels(precision: str, device: torch.device) -> Kernels:
+    """Kernels of one of PRECISIONS on a device; with int8, everything but products is in float32.
+
+    Raises:
+        UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
+    """
+    kernels = kernels_for(precision, device)
+    return kernels_for("float32", device)._replace(linear=RoundedLinear) if precision == "int8" else kernels
 
 
 class PreparedDecoder:
     """A causal encoder, or the decoder of an encoder-decoder model, for one or more new tokens of each row at a time.
 
-    Contains copies of the current weights. On the CPU a row is bit-identical regardless of the other rows.
+    Contains copies of the current weights. On the CPU a row is bit-identical regardless of the other rows. On a GPU no
+    call waits for it.
 
     Args:
         stack: a module with ``embeddings``, ``in_order()`` and ``config``.
         final_norm: normalization after the last layer, if there is one.
-        precision: one of PRECISIONS.
+        precision: one of PRECISIONS; weights in float64 have their own.
 
     Raises:
-        UsageError: another precision, or weights that are not on the CPU.
+        UsageError: another precision, or one that the device of the weights does not support.
     """
 
     def __init__(self, stack: Any, precision: str = "float32", final_norm: nn.LayerNorm | None = None) -> None:
         weight = stack.embeddings.word.weight
-        if precision not in PRECISIONS or weight.device.type != "cpu":
-            raise UsageError(
-                f"precision={precision!r} on {weight.device}: generation with a cache runs in "
-                f"{', '.join(PRECISIONS)} on the CPU"
-            )
-        kernels = decoder_kernels(precision)
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self.config, self.embeddings, self.linear = stack.config, stack.embeddings, kernels.linear
+        if weight.dtype == torch.float64:
+            precision = "float64"
+        elif precision not in PRECISIONS:
+            raise UsageError(f"precision={precision!r}: generation runs in {', '.join(PRECISIONS)}")
+        self.kernels = decoder_kernels(precision, weight.device)
+        self.dtype, self.device = product_dtype(precision, weight.dtype), weight.device
+        self.config, self.embeddings = stack.config, stack.embeddings
         with torch.inference_mode():
-            layers = stack.in_order()
-            self.layers = [_PreparedLayer(layer, stack.config.hidden_act, kernels, self.dtype) for layer in layers]
-            self.final_norm = None if final_norm is None else kernels.norm(final_norm, self.dtype)
+            layers, activation = stack.in_order(), stack.config.hidden_act
+            self.layers = [_PreparedLayer(layer, activation, self.kernels, self.dtype) for layer in layers]
+            self.final_norm = None if final_norm is None else self.kernels.norm(final_norm, self.dtype)
 
     @torch.inference_mode()
     def start(
@@ -114,23 +116,20 @@ class PreparedDecoder:
             source_seqlens: tokens of each source.
             source_rows: (R,) index of the source of each row.
         """
-        config, crossed = self.config, []
-        if source is not None:
-            cu_source = np.cumsum([0, *source_seqlens], dtype=np.int64)
-            nothing = np.zeros(len(source_seqlens), np.int64)
-            for layer in self.layers:
-                layer_cache = LayerCache(len(source_seqlens), config.num_attention_heads, config.head_dim, 16)
-                layer_cache.append(layer.cross_key_value(source.to(self.dtype)), 0, cu_source, nothing)
-                crossed.append(layer_cache)
-        return DecodingCache(
-            len(self.layers),
-            config.num_attention_heads,
-            config.head_dim,
-            num_rows,
-            crossed,
-            source_seqlens,
-            source_rows,
-        )
+        own = self._empty_cache(num_rows)
+        if source is None:
+            return DecodingCache(num_rows, own)
+        sources = self._empty_cache(len(source_seqlens))
+        cu_source = np.cumsum([0, *source_seqlens], dtype=np.int64)
+        sources.begin_append(cu_source, np.zeros(len(source_seqlens), np.int64))
+        for number, layer in enumerate(self.layers):
+            sources.append(number, layer.cross_key_value(source.to(self.dtype)), 0)
+        return DecodingCache(num_rows, own, sources, source_seqlens, source_rows)
+
+    def _empty_cache(self, num_rows: int) -> KeyValueCache:
+        config = self.config
+        sizes = len(self.layers), num_rows, config.num_attention_heads, config.head_dim
+        return self.kernels.cache(*sizes, self.dtype, self.device)
 
     @torch.inference_mode()
     def __call__(self, input_ids: np.ndarray, num_new: np.ndarray, cache: DecodingCache) -> Tensor:
@@ -144,31 +143,50 @@ class PreparedDecoder:
             UsageError: more tokens than the model has positions, or an id outside the vocabulary.
         """
         cu_new = np.concatenate([[0], np.cumsum(num_new)])
-        num_tokens, position_ids = len(input_ids), np.arange(len(input_ids))
-        position_ids += np.repeat(cache.lengths - cu_new[:-1], num_new)
+        position_ids = np.arange(len(input_ids)) + np.repeat(cache.lengths - cu_new[:-1], num_new)
         ids = torch.from_numpy(input_ids)
         batch = Batch(
             ids, torch.zeros_like(ids), torch.from_numpy(position_ids), torch.from_numpy(cu_new.astype(np.int32)),
             int(num_new.max()), int(position_ids.max()) + 1,
         )  # fmt: skip
-        self.embeddings.check(batch)
-        hidden = self.embeddings(batch.filled(product_row_count(num_tokens))).to(self.dtype)
+        self.embeddings.check(batch)  # on the CPU: a GPU stops at an id without a row
+        cache.begin(num_new)
+        return self.encode(batch.to(self.device), cache)
+
+    def encode(self, batch: Batch, cache: "DecodingCache | WholeSequences") -> Tensor:
+        """Hidden states (T, D) of a batch on the device of the weights, in the dtype of the products."""
+        num_tokens = len(batch.input_ids)
+        rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
+        hidden = self.embeddings(rows).to(self.dtype)
         for number, layer in enumerate(self.layers):
-            hidden = layer(hidden, cu_new, cache, number)
-        cache.lengths += num_new
+            hidden = layer(hidden, cache, number)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         return hidden[:num_tokens]
+
+
+class WholeSequences:
+    """Attention within the sequences of a batch, with the interface of a cache."""
+
+    sources = None
+
+    def __init__(self, batch: Batch, num_heads: int, attention: Callable[..., Tensor]) -> None:
+        self.own, self.batch, self.num_heads, self.attention = self, batch, num_heads, attention
+
+    def append(self, number: int, rows: Tensor, column: int) -> None:
+        """As `PlainKeyValueCache.append`: nothing to keep."""
+
+    def attend(self, number: int, rows: Tensor) -> Tensor:
+        """As `PlainKeyValueCache.attend`."""
+        return self.attention(rows, self.batch, self.num_heads, window=CAUSAL)
 
 
 class PreparedCausalEncoder:
     """`PreparedBertEncoder` for causal encoders, for whole sequences, without hidden states of layers."""
 
     def __init__(self, encoder: Any, precision: str = "float32") -> None:
-        weight = encoder.embeddings.word.weight
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
-        cached = precision in PRECISIONS and weight.device.type == "cpu" and weight.dtype == torch.float32
-        self.decoder = PreparedDecoder(encoder, precision, encoder.final_norm) if cached else None
+        self.decoder = PreparedDecoder(encoder, precision, encoder.final_norm)
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""
@@ -179,9 +197,8 @@ class PreparedCausalEncoder:
         self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
     ) -> EncoderOutput:
         """As the encoder's forward in evaluation, for all tokens."""
-        if self.decoder is None or with_hidden_states:
+        if with_hidden_states:
             return self.encoder(batch, with_hidden_states=with_hidden_states, with_pooled=with_pooled)
-        hidden = self.decoder(
-            batch.input_ids.numpy(), np.array(batch.seqlens, np.int64), self.decoder.start(len(batch))
-        )
-        return EncoderOutput(hidden.to(self.encoder.embeddings.word.weight.dtype), None)
+        decoder = self.decoder
+        sequences = WholeSequences(batch, decoder.config.num_attention_heads, decoder.kernels.attention)
+        return EncoderOutput(decoder.encode(batch, sequences).to(self.encoder.embeddings.word.weight.dtype), None)

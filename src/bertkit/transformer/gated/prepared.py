@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.device import product_dtype
 from bertkit.transformer.gated.encoder import GatedEncoder, GatedLayer
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.dispatch import Kernels, ModernBertKernels, kernels_for, modernbert_kernels_for
@@ -51,7 +52,7 @@ class PreparedGatedEncoder:
         if weight.dtype == torch.float64:
             precision = "float64"
         kernels, gated = kernels_for(precision, weight.device), modernbert_kernels_for(precision, weight.device)
-        dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
+        dtype = product_dtype(precision, weight.dtype)
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
             self.embeddings = kernels.embeddings(encoder.embeddings, dtype)

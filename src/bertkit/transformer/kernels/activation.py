@@ -25,10 +25,10 @@ def apply_activation(x: Tensor, name: str) -> Tensor:
         return ACTIVATIONS[name](x)
     x = x.contiguous()
     out = torch.empty_like(x)
-    if name in _VECTORS and x.dtype != torch.float64:
+    if name in _VECTORS and x.dtype in (torch.float32, torch.bfloat16):
         _VECTORS[name](array(x), array(out))
         return out
-    numbers = x.float() if x.dtype == torch.bfloat16 else x
+    numbers = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     out = torch.empty_like(numbers)
     _FORWARD[name](numbers.numpy().ravel(), out.numpy().ravel())
     return out.to(x.dtype)
@@ -87,7 +87,7 @@ _VECTORS = {  # of float32 and bfloat16
     "silu": _silu_vectors,
     "swish": _silu_vectors,
 }
-_FORWARD = {  # of float64, and others of float32
+_FORWARD = {  # of float64 and float16, and others of float32
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh,

@@ -8,6 +8,7 @@ import torch
 
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import inference_steps as steps
+from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
     OneDNNLinear,
@@ -26,6 +27,7 @@ class Kernels(NamedTuple):
     embeddings: type
     attention: Callable
     norm: type
+    cache: type
 
 
 class ModernBertKernels(NamedTuple):
@@ -43,7 +45,12 @@ def plain_modernbert_kernels() -> ModernBertKernels:
 
 
 def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKernels:
-    """The fastest kernels for float32, float64 or bfloat16 on a device."""
+    """The fastest kernels for float32, float64, bfloat16 or float16 on a device.
+
+    Raises:
+        UsageError: float16 on the CPU.
+    """
+    _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         return plain_modernbert_kernels()
     linear = linear_for(precision).linear
@@ -53,21 +60,34 @@ def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKe
 def plain_kernels(precision: str) -> Kernels:
     """torch's own operations: the reference for every other choice, on any device."""
     linear = PlainInt8Linear if precision == "int8" else PlainLinear
-    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm)
+    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm, PlainKeyValueCache)
 
 
 def kernels_for(precision: str, device: torch.device) -> Kernels:
     """The fastest kernels for a precision on a device.
 
     Raises:
-        UsageError: int8 on a device that is not the CPU.
+        UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
-    if precision == "int8" and device.type != "cpu":
-        raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
+    _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     linear = linear_for(precision).linear
-    return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
+    return Kernels(
+        linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm, CompiledKeyValueCache
+    )
+
+
+def _check_device(precision: str, device: torch.device) -> None:
+    """Check that a precision runs on a device.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if precision == "int8" and device.type != "cpu":
+        raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
+    if precision == "float16" and device.type == "cpu":
+        raise UsageError("precision='float16' runs on a GPU, not on the CPU: choose bfloat16 or int8 there")
 
 
 class LinearChoice(NamedTuple):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.device import product_dtype
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.dispatch import ModernBertKernels, modernbert_kernels_for
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
@@ -47,7 +48,7 @@ class PreparedModernBertEncoder:
         if weight.dtype == torch.float64:
             precision = "float64"
         kernels = kernels or modernbert_kernels_for(precision, weight.device)
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype  # of the products
+        self.dtype = product_dtype(precision, weight.dtype)  # of the products
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
             self.layers = [PreparedModernBertLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
