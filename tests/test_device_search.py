@@ -45,6 +45,11 @@ class OnDevice(Corpus):
         self._rows = DeviceRows(CPU)
 
 
+@pytest.fixture(autouse=True)
+def copied_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(device_scan, "QUERIES_BEFORE_COPY", 0)
+
+
 @pytest.fixture(params=["kept", "sent"])
 def small_parts(request, monkeypatch) -> str:
     """Parts of some rows and queries; rows that are kept on the device, or sent for each search."""
@@ -231,6 +236,14 @@ def test_queries_without_proof_are_scanned_by_the_cpu(scan: str) -> None:
     assert results[1] is None and isinstance(results[0], Nearest)
     mine = nearest(queries, rows, blocks, 4, "cosine", mask, scan, DeviceScan(CPU))
     assert mine[0].positions[0] == 0 and mine[1].positions.tolist() == [1, 2, 3, 4]
+
+
+def test_first_queries_are_scanned_by_the_cpu(monkeypatch) -> None:
+    monkeypatch.setattr(device_scan, "QUERIES_BEFORE_COPY", 5)
+    rows = unit_rows(np.random.default_rng(2), (100, 20)).astype(np.float32)
+    scan, mask = DeviceScan(CPU), RowMask.of(100)
+    assert scan.nearest(rows[:4], rows, 2, "cosine", mask) == [None] * 4
+    assert None not in scan.nearest(rows[:1], rows, 2, "cosine", mask)
 
 
 def test_rows_that_do_not_fit_are_scanned_by_the_cpu(monkeypatch) -> None:

@@ -143,6 +143,13 @@ def pinned(tensor: Tensor) -> Tensor:
     return tensor.pin_memory()
 
 
+def device_name(device: torch.device) -> str:
+    """The name of a processor or GPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return cpu_name() if device.type == "cpu" else device.type
+
+
 def cpu_name() -> str:
     """Processor name, with the instruction set that torch uses."""
     try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.architectures import architecture_of, prepare
 from bertkit.batch import Batch, collate
-from bertkit.device import cpu_name
+from bertkit.device import device_name
 from bertkit.errors import BertkitError
 from bertkit.executor import executor
 from bertkit.files.json_files import read_json, write_json
@@ -85,8 +85,7 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
         findings.append(f"{precision} {slowest / seconds:.1f}x at cosine {cosine:.5f}")
         if cosine >= CLOSEST_COSINE and seconds < fastest:
             choice, fastest = precision, seconds
-    where = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-    tried = ", ".join(findings)
+    tried, where = ", ".join(findings), device_name(device)
     return PrecisionChoice(
         choice, f"precision: {choice}, the fastest within cosine {CLOSEST_COSINE} of float32 on {where} ({tried})"
     )
@@ -124,9 +123,8 @@ def _fingerprint(encoder: Encoder) -> str:
     for parameter in encoder.parameters():
         weights.update(parameter.detach().flatten()[:64].float().cpu().numpy().tobytes())
     device = encoder.embeddings.word.weight.device
-    where = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     known = (
-        where,
+        device_name(device),
         torch.get_num_threads(),
         torch.__version__,
         __version__,

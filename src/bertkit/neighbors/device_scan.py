@@ -20,6 +20,10 @@ from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.proved import Nearest, RowMask
 
+QUERIES_BEFORE_COPY = 32
+"""Number of queries from which on the vectors are copied to the device: that takes as long as scans of the CPU for some
+queries, and a command that searches once has one query."""
+
 _UNIT = 2.0**-24
 _SMALLEST, _LARGEST = 1e-12, 1e12
 """Lengths between which sums of squares in float32 neither overflow nor lose bits; other rows are always compared on
@@ -36,22 +40,24 @@ class _Bounds(NamedTuple):
 
 
 class DeviceScan:
-    """The vectors of a store on a device, copied at the first search; later searches copy only those that were added.
+    """The vectors of a store on a device, copied after some queries; later searches copy only those that were added.
 
     The rows of one search are the first ones of the next, or the other way round.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._rows = DeviceRows(device)
+        self._rows, self._num_queries = DeviceRows(device), 0
         self._lengths = torch.empty(0, device=device)
 
     def nearest(
         self, queries: np.ndarray, rows: np.ndarray, k: int, similarity: Similarity, mask: RowMask
     ) -> list[Nearest | None]:
         """As `bertkit.neighbors.nearest`, exact regardless of the scan of the store. None for queries without a proof,
-        which are all of them if the rows do not fit into the device, see `DeviceRows`."""
-        k = min(k, mask.num_rows)
-        kept = self._rows.kept(rows) if k and len(queries) else None
+        which are all of the first ones, see QUERIES_BEFORE_COPY, and all if the rows do not fit into the device, see
+        `DeviceRows`."""
+        k, self._num_queries = min(k, mask.num_rows), self._num_queries + len(queries)
+        is_worth_it = k and len(queries) and self._num_queries >= QUERIES_BEFORE_COPY
+        kept = self._rows.kept(rows) if is_worth_it else None
         if kept is None:
             return [None] * len(queries)
         bounds = self._bounds(kept, similarity, mask)

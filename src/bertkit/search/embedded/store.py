@@ -76,8 +76,8 @@ class EmbeddedStore(VectorStore):
             scan: how a search reads the vectors. "int8" and "float32" find exactly the nearest; "int8" takes a quarter
                 more disk, and a third of the time. "1-bit" compares signs, and in float32 only the best of these: it is
                 the fastest, and approximate.
-            device: "cpu", "cuda", "mps" or "auto". A GPU keeps a copy of the vectors from the first search on and scans
-                them there, for any ``scan``; if they do not fit, the CPU does.
+            device: "cpu", "cuda", "mps" or "auto". After the first 32 queries a GPU keeps a copy of the vectors and
+                scans them, for any ``scan``; if they do not fit, the CPU does.
 
         Raises:
             UsageError: the folder is not empty, or there is no such scan or device.

@@ -28,7 +28,6 @@ from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_rea
 from bertkit.transformer.kernels.attention import packed_cross_attention, recorded_attention, written_out_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
-from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
     add_then_norm_backward,
     add_then_norm_forward,
@@ -38,11 +37,11 @@ from bertkit.transformer.kernels.modern_rows import (
 from bertkit.transformer.kernels.row_invariance import training_row_count
 from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.tiled_attention import TiledAttention, TiledCrossAttention
+from bertkit.transformer.kernels.trained_linear import TrainedLinear
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
     add_norm_backward,
     add_norm_forward,
-    add_rows,
     dropout_rows,
     gelu_backward,
     gelu_forward,
@@ -105,7 +104,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     if active is not None:
-        return _Linear.apply(x, weight, bias, active.dtype)
+        return TrainedLinear.apply(x, weight, bias, active.dtype)
     if is_inference() and x.device.type == "cpu":
         return invariant_linear(x, weight, bias)
     return F.linear(x, weight, bias)
@@ -255,40 +254,6 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
         return result
 
     return checkpoint(run, hidden_states, use_reentrant=False)
-
-
-class _Linear(torch.autograd.Function):
-    """Products with rows of zeros up to one of few row counts: oneDNN keeps some MB for every number of rows, and
-    batches of mixed lengths nearly always have another one."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-        x_cast, weight_cast = _in_row_counts(x.to(dtype)), weight.to(dtype)
-        ctx.save_for_backward(x_cast, weight_cast)
-        ctx.x_dtype = x.dtype
-        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        num_rows, grad = len(grad), _in_row_counts(grad.to(x.dtype).contiguous())
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = multiply_in_place(grad, weight.T)[:num_rows].to(ctx.x_dtype)
-        grad_weight = multiply_in_place(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
-        grad_bias = None
-        if ctx.needs_input_grad[2]:
-            sums = padded(np.zeros(grad.shape[1], np.float32))
-            add_rows(array(grad), sums)
-            grad_bias = torch.from_numpy(sums[: grad.shape[1]])
-        return grad_x, grad_weight, grad_bias, None
-
-
-def _in_row_counts(x: Tensor) -> Tensor:
-    """(T, D) with zeros after the last row, up to a row count of training."""
-    missing = training_row_count(len(x)) - len(x)
-    return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x
 
 
 class _LookUp(torch.autograd.Function):

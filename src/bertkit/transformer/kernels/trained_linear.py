@@ -1,0 +1,53 @@
+"""Autograd function of linear layers in training, with oneDNN's products.
+
+Shape letters: T rows, D columns, N outputs.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import function
+
+from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.linear import multiply_in_place
+from bertkit.transformer.kernels.row_invariance import training_row_count
+from bertkit.transformer.kernels.rows import padded
+from bertkit.transformer.kernels.training_rows import add_rows
+
+once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
+
+
+class TrainedLinear(torch.autograd.Function):
+    """Products with rows of zeros up to one of few row counts: oneDNN keeps some MB for every number of rows, and
+    batches of mixed lengths nearly always have another one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        x_cast, weight_cast = _in_row_counts(x.to(dtype)), weight.to(dtype)
+        ctx.save_for_backward(x_cast, weight_cast)
+        ctx.x_dtype = x.dtype
+        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        num_rows, grad = len(grad), _in_row_counts(grad.to(x.dtype).contiguous())
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = multiply_in_place(grad, weight.T)[:num_rows].to(ctx.x_dtype)
+        grad_weight = multiply_in_place(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
+        grad_bias = None
+        if ctx.needs_input_grad[2]:
+            sums = padded(np.zeros(grad.shape[1], np.float32))
+            add_rows(array(grad), sums)
+            grad_bias = torch.from_numpy(sums[: grad.shape[1]])
+        return grad_x, grad_weight, grad_bias, None
+
+
+def _in_row_counts(x: Tensor) -> Tensor:
+    """(T, D) with zeros after the last row, up to a row count of training."""
+    missing = training_row_count(len(x)) - len(x)
+    return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x
