@@ -84,6 +84,19 @@ def test_a_plan_leaves_time_to_train_the_best_on_all_rows(
     assert within._available() == pytest.approx(seconds / (1 if num_dev else 2.25))
 
 
+def test_held_out_rows_reject_fine_tuning_by_a_standard_error_only(sentence_encoder: Path, tmp_path: Path) -> None:
+    def best(num_dev: int, *scores: float) -> str:
+        dev = labeled(num_dev, seed=2)
+        within = _Within(run_of(tmp_path, sentence_encoder, []), labeled(200), dev, lambda: False)
+        rows = [{"name": f"run {number}", "score": score, "low": score - 0.06, "high": score + 0.06}
+                for number, score in enumerate(scores)]  # fmt: skip
+        within.state = {"tried": rows}
+        return within._best()["name"]
+
+    assert best(0, 0.8) == "run 0" and best(0, 0.8, 0.78, 0.79) == "run 2" and best(0, 0.8, 0.75, 0.76) == "run 0"
+    assert best(40, 0.8, 0.79) == best(40, 0.8, 0.8) == "run 0" and best(40, 0.8, 0.81, 0.81) == "run 1"
+
+
 def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev, steps = labeled(60), labeled(40, seed=2), []
 
@@ -133,6 +146,8 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
     for minutes in (0, -1.0, math.inf):
         with pytest.raises(UsageError, match="minutes="):
             replace(WITHIN, minutes=minutes)
+    with pytest.raises(UsageError, match="patience=2 requires dev examples"):
+        start_run(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, patience=2)), labeled(40))
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))
     with pytest.raises(UsageError, match="without torchrun"):
         start_run(run, labeled(40))

@@ -113,8 +113,7 @@ class Finetuning:
         self, train: Sequence[Any], dev: Sequence[Any], *, resume: bool, should_stop: Callable[[], bool]
     ) -> Outcome:
         """As `start`, with complete settings."""
-        if self.settings.patience is not None and not dev:
-            raise UsageError(f"patience={self.settings.patience} requires dev examples, to measure improvement")
+        self.settings.check_dev(dev)
         if self.settings.batch_size < self.ranks.num_ranks:
             raise UsageError(f"batch_size={self.settings.batch_size} is below the {self.ranks.num_ranks} ranks")
         for record, option in ((GRID, "--sweep"), (MINUTES, "--minutes")):

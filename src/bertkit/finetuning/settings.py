@@ -1,6 +1,6 @@
 """Settings of fine-tuning, and their defaults."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -153,6 +153,11 @@ class FinetuningSettings:
             raise UsageError(f"lora_alpha={self.lora_alpha!r}: expected a number above 0")
         Layout(self.max_length, self.on_long or "window", self.stride)
         self.completed(PAPER).training(steps_per_epoch=1)
+
+    def check_dev(self, dev: Sequence[Any]) -> None:
+        """Raise a UsageError if these settings need dev examples, and there are none."""
+        if self.patience is not None and not dev:
+            raise UsageError(f"patience={self.patience} requires dev examples, to measure improvement")
 
     def completed(self, values: Mapping[str, Any]) -> Self:
         """A copy in which these values replace None."""
