@@ -79,6 +79,7 @@ class _Within:
         self.folder, self.record = run.out / "run", run.out / "run" / MINUTES
         self.best_by = run.settings.best_by or task_kind(run.task).of_examples(train, run.options).best_by
         self.kept: dict[str, Any] = {}
+        self.seconds_to_evaluate = 0.0
         self.train, self.chosen_by = train, dev
         if not dev:
             self.train, self.chosen_by = held_out(run.task, train)
@@ -118,11 +119,10 @@ class _Within:
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
         out = self.folder / "runs" / candidate.name.replace(" ", "-")
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
-        most = self._available() if train is None else self._left()
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
             options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
-            clock_minutes=None if is_frozen else max(1.0, min(candidate.seconds, most)) / 60,
+            clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
             kept=self.kept if candidate.task == self.run.task and train is None else {},
         )  # fmt: skip
         rows = self.train if train is None else train
@@ -141,6 +141,10 @@ class _Within:
             if row["name"] not in (best, FROZEN):
                 shutil.rmtree(self._folder_of(row), ignore_errors=True)
         return outcome.reason
+
+    def _clock(self, candidate: Candidate, is_last: bool) -> float:
+        """Seconds of training."""
+        return max(1.0, min(candidate.seconds, self._left() - self._overhead if is_last else self._available()))
 
     def _score(self, out: Path) -> dict[str, float]:
         """The metric of a run, with its confidence interval."""
@@ -172,8 +176,7 @@ class _Within:
         def cost(num_epochs: float) -> float:
             return num_epochs * (steps * step + evaluations)
 
-        ending = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN
-        left = self._left() - ending
+        left = self._left() - (self._overhead if self.dev else 2 * self._overhead)
         affordable = left / (1 + self._retraining(1.0))  # seconds of a first run
         if affordable < cost(_FEWEST_EPOCHS):
             self.run.log_line(
@@ -197,14 +200,18 @@ class _Within:
         )  # fmt: skip
         fitting: list[Candidate] = []
         total = longest = 0.0
-        around = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN  # overhead of a run
         for candidate in plan:
             longest_run = max(longest, candidate.seconds)
-            before = total + (around if fitting else 0)
+            before = total + (self._overhead if fitting else 0)
             if before + candidate.seconds + self._retraining(longest_run) <= 1.001 * left:
                 fitting.append(candidate)
-                total, longest = total + candidate.seconds + around, longest_run
+                total, longest = total + candidate.seconds + self._overhead, longest_run
         return fitting
+
+    @property
+    def _overhead(self) -> float:
+        """Seconds of a run in addition to its training."""
+        return 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN
 
     def _retraining(self, seconds: float) -> float:
         """Seconds to train on all rows after a run of ``seconds``, where training rows choose the best."""
@@ -212,7 +219,8 @@ class _Within:
 
     def _available(self) -> float:
         """Seconds for the next run, if it or the best so far is then to be trained on all rows."""
-        left, best = self._left(), self._best() if self.state["tried"] else {"name": FROZEN}
+        best = self._best() if self.state["tried"] else {"name": FROZEN}
+        left = self._left() - (self._overhead if self.dev else 2 * self._overhead)
         of_best = 0.0 if best["name"] == FROZEN else self._retraining(best["seconds"])
         return min(left / (1 + self._retraining(1.0)), left - of_best)
 
@@ -283,7 +291,7 @@ class _Within:
     def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
         """Folder of the best run, retrained with the held-out rows if time allows."""
         is_frozen, seconds = best["name"] == FROZEN, self._retraining(best["seconds"])
-        if not is_frozen and self._left() < 0.8 * seconds:
+        if not is_frozen and self._left() < 0.5 * seconds:
             self.run.log_line(f"no time to retrain with the {len(self.chosen_by)} held-out rows")
             return folder
         task = FewShotClassification.name if best["name"] == _CONTRAST else self.run.task
