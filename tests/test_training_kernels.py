@@ -1,5 +1,11 @@
 """Training by the fast kernels: the gradients of torch's own operations, the same dropout both ways, any cores."""
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,10 +24,10 @@ from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 LENGTHS = [17, 9, 3, 33, 1]
 
 
-def network(dropout_prob: float = 0.0, hidden_act: str = "gelu") -> Network:
+def network(dropout_prob: float = 0.0, hidden_act: str = "gelu", **widths: int) -> Network:
     config = BertConfig(
-        vocab_size=99, hidden_size=60, num_hidden_layers=2, num_attention_heads=3, intermediate_size=84,
-        max_position_embeddings=40, hidden_act=hidden_act, hidden_dropout_prob=dropout_prob,
+        **{"vocab_size": 99, "hidden_size": 60, "num_attention_heads": 3, "intermediate_size": 84, **widths},
+        num_hidden_layers=2, max_position_embeddings=40, hidden_act=hidden_act, hidden_dropout_prob=dropout_prob,
         attention_probs_dropout_prob=dropout_prob, initializer_range=0.2,
     )  # fmt: skip
     made = Network(config, ["masked_lm", "next_sentence"])
@@ -217,3 +223,32 @@ def _padded(ids: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     longest = max(one.shape[1] for one in ids)
     mask = torch.stack([torch.arange(longest) < one.shape[1] for one in ids])
     return torch.cat([nn.functional.pad(one, (0, longest - one.shape[1])) for one in ids]), mask
+
+
+MEMORY = """
+    import numpy as np, torch
+    from bertkit import Batch
+    from test_training_kernels import network
+    from bertkit.transformer.kernels import training_kernels
+
+    torch.set_num_threads(1)
+    made = network(hidden_size=128, intermediate_size=512, num_attention_heads=4)
+    draw, megabytes = np.random.default_rng(0), []
+    for step in range(301):
+        mask = torch.arange(40) < torch.from_numpy(draw.integers(5, 40, 32))[:, None]
+        given = Batch.from_padded(torch.randint(0, 99, mask.shape), mask)
+        with training_kernels(torch.float32, seed=step):
+            made(given, masked_positions=torch.arange(draw.integers(60, 120))).logits["masked_lm"].sum().backward()
+        megabytes.append(int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6)
+    print(megabytes[300] - megabytes[100])
+    """
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.slow
+def test_memory_stays_flat_with_batches_of_mixed_lengths() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MEMORY)], capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )  # fmt: skip
+    assert float(result.stdout) < 90, result.stdout + result.stderr  # 190 with any number of rows
