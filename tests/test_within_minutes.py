@@ -73,7 +73,7 @@ def test_a_plan_leaves_time_to_train_the_best_on_all_rows(
     sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, num_dev: int
 ) -> None:
     within = _Within(run_of(tmp_path, sentence_encoder, []), labeled(200), labeled(num_dev, seed=2), lambda: False)
-    within.seconds_to_evaluate, within.state = 1.0, {"tried": []}
+    within.seconds_to_evaluate, within.state = 1.0, {"tried": [{"name": "frozen features"}]}
     monkeypatch.setattr(within, "_left", lambda: seconds)
     monkeypatch.setattr(within, "_seconds_per_step", lambda: 0.5)
     plan = within._plan()

@@ -20,7 +20,7 @@ from bertkit.heads import (
 )
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
-from bertkit.transformer.kernels import in_row_counts
+from bertkit.transformer.kernels import in_training_row_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class Network(nn.Module):
         return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
 
     def _encoded(self, batch: Batch, with_hidden_states: bool, recorder: Recorder | None) -> EncoderOutput:
-        filled = batch if recorder else in_row_counts(batch)
+        filled = batch if recorder else in_training_row_counts(batch)
         encoded = self.encoder(filled, with_hidden_states=with_hidden_states, recorder=recorder)
         if filled is batch:
             return encoded

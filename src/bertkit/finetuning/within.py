@@ -176,7 +176,7 @@ class _Within:
         def cost(num_epochs: float) -> float:
             return num_epochs * (steps * step + evaluations)
 
-        left = self._left() - (self._overhead if self.dev else 2 * self._overhead)
+        left = self._left_to_train()
         affordable = left / (1 + self._retraining(1.0))  # seconds of a first run
         if affordable < cost(_FEWEST_EPOCHS):
             self.run.log_line(
@@ -208,6 +208,10 @@ class _Within:
                 total, longest = total + candidate.seconds + self._overhead, longest_run
         return fitting
 
+    def _left_to_train(self) -> float:
+        """Seconds that are left for the training of a next run, and of the last one on all rows if there is one."""
+        return self._left() - (1 if self.dev else 2) * self._overhead
+
     @property
     def _overhead(self) -> float:
         """Seconds of a run in addition to its training."""
@@ -219,8 +223,7 @@ class _Within:
 
     def _available(self) -> float:
         """Seconds for the next run, if it or the best so far is then to be trained on all rows."""
-        best = self._best() if self.state["tried"] else {"name": FROZEN}
-        left = self._left() - (self._overhead if self.dev else 2 * self._overhead)
+        best, left = self._best(), self._left_to_train()
         of_best = 0.0 if best["name"] == FROZEN else self._retraining(best["seconds"])
         return min(left / (1 + self._retraining(1.0)), left - of_best)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.device import PRECISIONS as ALL_PRECISIONS
 from bertkit.device import product_dtype
 from bertkit.errors import UsageError
 from bertkit.transformer.decoding_cache import DecodingCache
@@ -24,7 +25,7 @@ from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
 from bertkit.transformer.window import CAUSAL
 
-PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+PRECISIONS = tuple(name for name in ALL_PRECISIONS if name != "float64")
 
 
 class _PreparedLayer:

@@ -229,9 +229,15 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
+def filled_rows(rows: Tensor, count: int) -> Tensor:
+    """(M, K) with zeros after the last row, up to ``count`` rows."""
+    missing = count - len(rows)
+    return torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]) if missing else rows
+
+
 def _rows_of(tensor: Tensor, start: int, count: int) -> Tensor:
     """Rows ``start`` to ``start + count``, zeros beyond the end."""
     rows = tensor[start : start + count]
     if len(rows) == count:
         return rows if rows.data_ptr() % _ALIGNMENT == 0 else rows.clone()
-    return torch.cat([rows, rows.new_zeros(count - len(rows), rows.shape[1])])
+    return filled_rows(rows, count)

@@ -12,7 +12,7 @@ from torch.autograd import function
 
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.linear import multiply_in_place
-from bertkit.transformer.kernels.row_invariance import training_row_count
+from bertkit.transformer.kernels.row_invariance import filled_rows, training_row_count
 from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.training_rows import add_rows
 
@@ -25,7 +25,7 @@ class TrainedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-        x_cast, weight_cast = _in_row_counts(x.to(dtype)), weight.to(dtype)
+        x_cast, weight_cast = filled_rows(x.to(dtype), training_row_count(len(x))), weight.to(dtype)
         ctx.save_for_backward(x_cast, weight_cast)
         ctx.x_dtype = x.dtype
         return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
@@ -34,7 +34,7 @@ class TrainedLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        num_rows, grad = len(grad), _in_row_counts(grad.to(x.dtype).contiguous())
+        num_rows, grad = len(grad), filled_rows(grad.to(x.dtype).contiguous(), len(x))
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = multiply_in_place(grad, weight.T)[:num_rows].to(ctx.x_dtype)
@@ -45,9 +45,3 @@ class TrainedLinear(torch.autograd.Function):
             add_rows(array(grad), sums)
             grad_bias = torch.from_numpy(sums[: grad.shape[1]])
         return grad_x, grad_weight, grad_bias, None
-
-
-def _in_row_counts(x: Tensor) -> Tensor:
-    """(T, D) with zeros after the last row, up to a row count of training."""
-    missing = training_row_count(len(x)) - len(x)
-    return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x

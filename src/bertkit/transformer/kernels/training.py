@@ -95,8 +95,8 @@ def _active() -> _Active | None:
     return getattr(_this_thread, "active", None)
 
 
-def in_row_counts(batch: Batch) -> Batch:
-    """A batch, inside `training_kernels` padded to a row count of products, for which they need not be padded."""
+def in_training_row_counts(batch: Batch) -> Batch:
+    """A batch, inside `training_kernels` padded to a row count of products, so that these need no padding."""
     return batch if _active() is None else batch.filled(training_row_count(len(batch.input_ids)))
 
 
