@@ -4,6 +4,7 @@ Shape letters: T total_tokens, D hidden_size.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.prepared_few_rows import FewRows, is_few
 from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
 
 
@@ -132,12 +134,17 @@ class PreparedBertEncoder:
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         *inner, last_layer = self.layers
-        for layer in inner:
-            hidden = layer(hidden, filled)
-            if with_hidden_states:
-                hidden_states.append(self._plain(hidden, num_tokens))
-        chosen = batch.first_tokens if first_only and not with_hidden_states else None
-        last, pooler = self._plain(last_layer(hidden, filled, chosen), num_tokens), self.encoder.pooler
+        chosen = None
+        if not with_hidden_states and is_few(filled) and self._few_rows is not None:
+            hidden = self._few_rows(hidden, filled)
+        else:
+            for layer in inner:
+                hidden = layer(hidden, filled)
+                if with_hidden_states:
+                    hidden_states.append(self._plain(hidden, num_tokens))
+            chosen = batch.first_tokens if first_only and not with_hidden_states else None
+            hidden = last_layer(hidden, filled, chosen)
+        last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
         if with_hidden_states:
             hidden_states.append(last)
         if chosen is not None:
@@ -147,6 +154,10 @@ class PreparedBertEncoder:
         return EncoderOutput(
             last_hidden_state=last, pooled=pooled, hidden_states=hidden_states if with_hidden_states else None
         )
+
+    @cached_property
+    def _few_rows(self) -> FewRows | None:
+        return FewRows.of(self.layers)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden

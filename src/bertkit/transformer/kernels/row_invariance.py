@@ -8,7 +8,7 @@ counts also limit memory: oneDNN keeps about 0.6 MB for every number of rows.
 Shape letters: M rows, K inputs, N outputs.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -118,6 +118,19 @@ class RowInvariant:
         return product
 
 
+def agrees_with_reference(
+    kind: Hashable, multiply: Multiply, probe: Probe, counts: Iterable[int], *inputs: Tensor
+) -> bool:
+    """Whether another implementation of a product, of `probe_weight`, gives the bits of `multiply_rows`.
+
+    Args:
+        counts: numbers of rows that are compared.
+        inputs: any, for their widths and dtypes.
+    """
+    checks = _Checks(kind, 1, probe, inputs)
+    return all(checks.equals_reference(multiply, count) for count in counts)
+
+
 def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
     """(N, K) random weights whose products with the rows of a probe are 0 up to rounding.
 
@@ -181,6 +194,13 @@ class _Checks:
             is_reference = self.num_threads == 1 and count == reference_count
             _agreed[key] = is_reference or _is_same(self._product(count), expected[_repeated(count)])
         return _agreed[key]
+
+    def equals_reference(self, multiply: Multiply, count: int) -> bool:
+        """Whether ``multiply`` of ``count`` probe rows is bit-identical to the reference."""
+        _, inputs = self._test()
+        _, expected = self._reference()
+        rows = _repeated(count)
+        return _is_same(multiply(*(tensor[rows] for tensor in inputs)), expected[rows])
 
     def _reference(self) -> tuple[int, Tensor]:
         if self.kind not in _references:

@@ -1,0 +1,263 @@
+"""Encoder layers of a few rows in float32, compiled as a whole: one short text at a time.
+
+The product of a few rows takes as long as reading the weights. Here weights are prefetched, and no Python runs between
+the steps, which threads share (`shared_steps`). The weights are those packed by oneDNN, in panels of 64 outputs:
+(N / 64, K, 64). Terms are added in the order of oneDNN, which makes the bits those of larger batches: products of
+``block`` inputs are added up from 0, then the sums of the blocks in turn, then bias and residual.
+
+Shape letters: M num_rows, D hidden_size, F intermediate_size, K inputs, N outputs, L layers.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import extending, types
+from numba.core.registry import cpu_target
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, in_all_lanes, llvm_function, suffix
+from bertkit.transformer.kernels.rows import Norm, norm_rows
+from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.kernels.vector_functions import normal
+from bertkit.transformer.kernels.vectors import WIDTH, load, store, transpose
+
+intrinsic: Any = extending.intrinsic
+
+PANEL = 64
+"""Outputs of a panel of packed weights."""
+
+TILE_COLUMNS = 2 * WIDTH
+"""Outputs of a tile, half a panel."""
+
+ROOM = WIDTH
+"""Unused rows at the end of an array: rows are read in blocks of sixteen."""
+
+TILE_ROWS = {8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8}
+"""Number of rows -> rows of a tile, whose sums are kept in registers."""
+
+PLAIN, ADD, GELU = range(3)
+"""What a product does after adding the bias: nothing, add the residual, GELU."""
+
+_STEPS = 5  # of a layer
+
+COUNTERS = 2 * _STEPS
+"""Counters of a layer."""
+
+_AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
+
+
+class Layers(NamedTuple):
+    """The weights of all layers."""
+
+    addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
+    blocks: np.ndarray  # (4,) int64, inputs whose products oneDNN adds up at a time
+    query_key_value_bias: np.ndarray  # (L, 3 D) float32
+    output_bias: np.ndarray  # (L, D) float32
+    expand_bias: np.ndarray  # (L, F) float32
+    project_bias: np.ndarray  # (L, D) float32
+    attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
+    feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
+    eps: np.ndarray  # (2,) float32, of both norms
+
+
+class Space(NamedTuple):
+    """Memory that the threads share; arrays have ROOM rows more where it says so."""
+
+    hidden: np.ndarray  # (M, D) float32, the input
+    query_key_value: np.ndarray  # (M + ROOM, 3 D) float32
+    context: np.ndarray  # (M + ROOM, D) float32 zeros
+    attended: np.ndarray  # (L, M + ROOM, D) float32
+    expanded: np.ndarray  # (M + ROOM, F) float32
+    projected: np.ndarray  # (L, M + ROOM, D) float32
+    counters: np.ndarray  # (COUNTERS * L,) int64 zeros
+
+
+def has_wide_registers() -> bool:
+    """Whether this processor has AVX-512, whose registers hold the sums of a tile."""
+    context: Any = cpu_target.target_context
+    return "+avx512f" in context.codegen().magic_tuple()[2].split(",")
+
+
+@compiled
+def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
+    """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
+
+    Args:
+        num_rows: M, a key of TILE_ROWS.
+        bias: as of `attend_tiles`.
+
+    Returns:
+        (M + ROOM, D) float32 hidden states, the same on all threads.
+    """
+    counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
+    # What is read outside of units is kept by each thread.
+    hidden, attended = np.zeros((num_rows + ROOM, width), np.float32), np.zeros((num_rows + ROOM, width), np.float32)
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            store(hidden, row * width + c, load(space.hidden, row * width + c))
+    columns = np.zeros(num_rows * max(width, wide) + WIDTH, np.float32)
+    sums = np.zeros(WIDTH * TILE_COLUMNS, np.float32)
+    for layer in range(len(layers.addresses)):
+        weights, blocks, step = layers.addresses[layer], layers.blocks, _STEPS * layer
+        multiply(
+            counters, step, hidden, num_rows, weights[0], blocks[0], layers.query_key_value_bias[layer],
+            np.intp(PLAIN), hidden, space.query_key_value, columns, sums,
+        )  # fmt: skip
+        if claim(counters, step + 1) == 0:
+            attend_tiles(space.query_key_value, cu_seqlens, num_heads, space.context, None, None, None, None, bias)
+            finish(counters, step + 1)
+        wait(counters, step + 1, 1)
+        multiply(
+            counters, step + 2, space.context, num_rows, weights[1], blocks[1], layers.output_bias[layer],
+            np.intp(ADD), hidden, space.attended[layer], columns, sums,
+        )  # fmt: skip
+        norm = Norm(layers.attention_norm[layer, 0], layers.attention_norm[layer, 1], layers.eps[0])
+        norm_rows(space.attended[layer][:num_rows], None, norm, attended[:num_rows], None)
+        multiply(
+            counters, step + 3, attended, num_rows, weights[2], blocks[2], layers.expand_bias[layer],
+            np.intp(GELU), attended, space.expanded, columns, sums,
+        )  # fmt: skip
+        multiply(
+            counters, step + 4, space.expanded, num_rows, weights[3], blocks[3], layers.project_bias[layer],
+            np.intp(ADD), attended, space.projected[layer], columns, sums,
+        )  # fmt: skip
+        norm = Norm(layers.feed_forward_norm[layer, 0], layers.feed_forward_norm[layer, 1], layers.eps[1])
+        norm_rows(space.projected[layer][:num_rows], None, norm, hidden[:num_rows], None)
+    return hidden
+
+
+@compiled
+def multiply(counters, step, x, num_rows, address, block, bias, then, residual, out, columns, sums):
+    """One step: ``out = x W^T + bias``, then PLAIN, ADD or GELU.
+
+    Args:
+        x: (M, K), K a multiple of 16.
+        num_rows: M, a key of TILE_ROWS; ``x`` has ROOM rows more.
+        address: of the packed (N, K) weight, N a multiple of PANEL.
+        residual: (M, N), read for ADD only.
+        columns, sums: memory of this thread: M * K + 16 numbers, and those of a tile.
+    """
+    width, num_outputs = x.shape[1], out.shape[1]
+    num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
+    has_columns = False
+    unit = claim(counters, step)
+    while unit < num_units:
+        if not has_columns:
+            take_columns(x, num_rows, tile, columns)
+            has_columns = True
+        for half in range(2):
+            column = unit * PANEL + half * TILE_COLUMNS
+            weights = address + 4 * (unit * PANEL * width + half * TILE_COLUMNS)
+            for row in range(0, num_rows, tile):
+                for start in range(0, width, block):
+                    count = min(block, width - start)
+                    multiply_tile(columns, row * width + start * tile, tile, weights + 4 * PANEL * start, count, sums)
+                    is_last = start + block >= width
+                    put_tile(sums, tile, row, column, start > 0, is_last, bias, then, residual, out)
+        finish(counters, step)
+        unit = claim(counters, step)
+    wait(counters, step, num_units)
+
+
+@compiled
+def put_tile(sums, num_rows, row, column, has_sums, is_last, bias, then, residual, out):
+    """Add the sums of a block of inputs to those of earlier blocks in ``out``; after the last block bias and rest."""
+    for r in range(num_rows):
+        for c in range(0, TILE_COLUMNS, WIDTH):
+            at = (row + r) * out.shape[1] + column + c
+            vector = load(sums, r * TILE_COLUMNS + c)
+            if has_sums:
+                vector = load(out, at) + vector
+            if is_last:
+                vector = vector + load(bias, column + c)
+                if then == ADD:
+                    vector = vector + load(residual, at)
+                if then == GELU:
+                    cdf, _ = normal(vector)
+                    vector = vector * cdf
+            store(out, at, vector)
+
+
+@compiled
+def tile_rows(num_rows):
+    """Rows of a tile."""
+    return 12 if num_rows == 12 or num_rows == 24 else 14 if num_rows == 14 else 8
+
+
+@compiled
+def take_columns(x, num_rows, tile, columns):
+    """Copy the rows of each tile column by column: (M, K) to (M / tile, K, tile)."""
+    width = x.shape[1]
+    for row in range(0, num_rows, tile):
+        for c in range(0, width, WIDTH):
+            # Sixteen rows are copied; those beyond the tile are overwritten by the next column.
+            transpose(x, row * width + c, width, columns, row * width + c * tile, tile)
+
+
+@intrinsic
+def multiply_tile(typing_context, columns, at, num_rows, address, count, sums):
+    """``sums[r, c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
+
+    Args:
+        columns: float32.
+        num_rows: one of the values of TILE_ROWS.
+        address: of the (count, 64) weights, of which the first 32 columns are multiplied.
+        sums: float32; the first num_rows * 32 are written.
+    """
+
+    def generate(context, builder, signature, arguments):
+        columns, at, num_rows, address, count, sums = arguments
+        kinds = signature.args
+        inputs = builder.gep(context.make_array(kinds[0])(context, builder, columns).data, [at])
+        weights = builder.inttoptr(address, FLOATS.as_pointer())
+        target = builder.bitcast(context.make_array(kinds[5])(context, builder, sums).data, FLOATS.as_pointer())
+        end = builder.append_basic_block("end")
+        switch = builder.switch(num_rows, end)
+        for rows in sorted(set(TILE_ROWS.values())):
+            case = builder.append_basic_block(f"rows_{rows}")
+            switch.add_case(num_rows.type(rows), case)
+            builder.position_at_end(case)
+            _multiply(builder, rows, inputs, weights, count, target)
+            builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    kinds = (columns, types.intp, types.intp, types.intp, types.intp, sums)
+    return types.void(*kinds), generate
+
+
+def _multiply(builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any, target: Any) -> None:
+    """A loop over inputs, with num_rows x 2 vectors of sums in registers."""
+    num_vectors, stride = TILE_COLUMNS // WIDTH, PANEL // WIDTH
+    fma = llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3)
+    byte = ir.IntType(8).as_pointer()
+    prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
+    start, loop = builder.block, builder.append_basic_block("loop")
+    done = builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k = builder.phi(count.type)
+    k.add_incoming(count.type(0), start)
+    sums = [builder.phi(FLOATS) for _ in range(num_rows * num_vectors)]
+    for each in sums:
+        each.add_incoming(ir.Constant(FLOATS, None), start)
+    row, column = builder.mul(k, k.type(stride)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
+    vectors = []
+    for v in range(num_vectors):
+        ahead = builder.gep(weights, [builder.add(row, k.type(v + _AHEAD * stride))])
+        builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
+        vectors.append(builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=4))
+    new = []
+    for r in range(num_rows):
+        number = in_all_lanes(builder, builder.load(builder.gep(column, [k.type(r)]), align=4))
+        new += [builder.call(fma, [number, vectors[v], sums[r * num_vectors + v]]) for v in range(num_vectors)]
+    following = builder.add(k, k.type(1))
+    k.add_incoming(following, loop)
+    for each, added in zip(sums, new, strict=True):
+        each.add_incoming(added, loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
+    builder.position_at_end(done)
+    for number, each in enumerate(new):
+        builder.store(each, builder.gep(target, [INT(number)]), align=4)

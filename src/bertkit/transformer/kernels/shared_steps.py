@@ -1,0 +1,66 @@
+"""Steps that several threads share inside compiled code, without a lock and without Python.
+
+A step has numbered units. A thread claims the next unit, computes it and finishes it; when none is left it waits for
+those that others have claimed. So a thread that comes late, or never, costs time and changes no result, as long as
+
+- a unit reads and writes memory between `claim` and `finish` only, and no other unit of its step writes there;
+- what is read outside of units is written once, in an earlier step.
+
+Counters are an int64 array of zeros, two numbers for each step.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+
+from bertkit.compiled import compiled
+
+intrinsic: Any = extending.intrinsic
+
+
+@compiled
+def claim(counters, step):
+    """The index of the next unit of a step; at least the number of its units if none is left."""
+    return _add(counters, 2 * step, 1)
+
+
+@compiled
+def finish(counters, step):
+    """Report a claimed unit as computed."""
+    _add(counters, 2 * step + 1, 1)
+
+
+@compiled
+def wait(counters, step, num_units):
+    """Wait until all units of a step are computed."""
+    while _read(counters, 2 * step + 1) < num_units:
+        pass
+
+
+def _pointer(context: Any, builder: Any, signature: Any, array: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(signature.args[0])(context, builder, array).data, [index])
+
+
+@intrinsic
+def _add(typing_context, counters, index, number):
+    """counters[index] += number as one operation; returns the number before."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature, *arguments[:2])
+        return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
+
+    return types.int64(counters, types.intp, types.int64), generate
+
+
+@intrinsic
+def _read(typing_context, counters, index):
+    """counters[index], and everything that was written before it."""
+
+    def generate(context, builder, signature, arguments):
+        pause = ir.FunctionType(ir.VoidType(), [])
+        name = "llvm.x86.sse2.pause"
+        builder.call(builder.module.globals.get(name) or ir.Function(builder.module, pause, name), [])
+        return builder.load_atomic(_pointer(context, builder, signature, *arguments), "acquire", 8)
+
+    return types.int64(counters, types.intp), generate

@@ -1,0 +1,168 @@
+"""The layers of a prepared encoder for a few rows in float32: one short text at a time.
+
+Shape letters: M num_rows, D hidden_size, K inputs, N outputs.
+"""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.executor import executor
+from bertkit.transformer.kernels.arrays import bias_array
+from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.few_rows import (
+    ADD,
+    COUNTERS,
+    PANEL,
+    PLAIN,
+    ROOM,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    WIDTH,
+    Layers,
+    Space,
+    encode_few_rows,
+    has_wide_registers,
+    multiply,
+)
+from bertkit.transformer.kernels.linear import OneDNNLinear
+from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
+
+_MAX_THREADS = 4
+"""Threads that share a step, whose units take some microseconds."""
+
+
+def is_few(batch: Batch) -> bool:
+    """Whether `FewRows` computes batches of this size."""
+    return len(batch.input_ids) in TILE_ROWS
+
+
+class FewRows:
+    """Layers for a few rows, bit-identical to `PreparedLayer` one after the other."""
+
+    def __init__(self, layers: Sequence[Any], blocks: Sequence[int]) -> None:
+        self._linears = [_linears(layer) for layer in layers]  # own the memory of the addresses
+        attention_norms, feed_forward_norms = zip(
+            *((layer.attention_norm.norm, layer.feed_forward_norm.norm) for layer in layers), strict=True
+        )
+        biases = [np.stack([_numbers(linear.bias) for linear in same]) for same in zip(*self._linears, strict=True)]
+        norms = [np.stack([norm[:2] for norm in same]) for same in (attention_norms, feed_forward_norms)]
+        self._layers = Layers(
+            np.array([[_address(linear) for linear in linears] for linears in self._linears], np.int64),
+            np.array(blocks, np.int64),
+            biases[0], biases[1], biases[2], biases[3],
+            norms[0], norms[1],
+            np.array([attention_norms[0].eps, feed_forward_norms[0].eps], np.float32),
+        )  # fmt: skip
+        self._num_heads = layers[0].num_heads
+        self._bias: Tensor | None = layers[0].bias  # added to scores by distance
+
+    @classmethod
+    def of(cls, layers: Sequence[Any]) -> Self | None:
+        """The same layers for a few rows; None where other kernels are needed: another precision, activation or kind of
+        attention, a processor without AVX-512, or products whose bits would differ."""
+        first = layers[0]
+        if not has_wide_registers() or not all(
+            type(linear) is OneDNNLinear and linear.kind[3:] == (torch.float32, True) and _has_whole_panels(linear)
+            for layer in layers for linear in _linears(layer)
+        ):  # fmt: skip
+            return None
+        has_position_rows = not isinstance(first.bias, Tensor | None)
+        if has_position_rows or not all(
+            layer.activation == "gelu" and layer.window is None and layer.bias is first.bias for layer in layers
+        ):
+            return None
+        blocks = [block for linear in _linears(first) if (block := _block(*linear.kind[1:3])) is not None]
+        return cls(layers, blocks) if len(blocks) == len(_linears(first)) else None
+
+    def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
+        """(M, D) to (M, D)."""
+        arguments = self.arguments(hidden_states, batch)
+        num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
+        helpers = [executor().submit(encode_few_rows, *arguments) for _ in range(num_helpers)]
+        encoded = encode_few_rows(*arguments)
+        for helper in helpers:
+            helper.cancel()
+        return torch.from_numpy(encoded[: len(hidden_states)])
+
+    def arguments(self, hidden_states: Tensor, batch: Batch) -> tuple[Any, ...]:
+        """The arguments of `encode_few_rows`, for every thread."""
+        num_rows, width = hidden_states.shape
+        num_layers, wide = self._layers.expand_bias.shape
+        rows = num_rows + ROOM
+        space = Space(
+            hidden_states.numpy(),
+            np.empty((rows, 3 * width), np.float32),
+            np.zeros((rows, width), np.float32),
+            np.empty((num_layers, rows, width), np.float32),
+            np.empty((rows, wide), np.float32),
+            np.empty((num_layers, rows, width), np.float32),
+            np.zeros(num_layers * COUNTERS, np.int64),
+        )
+        bias: Any = bias_of_length(self._bias, batch.max_seqlen)
+        return (
+            self._layers,
+            space,
+            num_rows,
+            self._num_heads,
+            batch.cu_seqlens.numpy(),
+            bias_array(bias, width // self._num_heads),
+        )
+
+
+def _linears(layer: Any) -> list[Any]:
+    return [layer.query_key_value, layer.output, layer.expand, layer.project]
+
+
+def _has_whole_panels(linear: OneDNNLinear) -> bool:
+    num_outputs, width = linear.kind[1:3]
+    return num_outputs % PANEL == 0 and width % WIDTH == 0
+
+
+def _numbers(tensor: Any) -> np.ndarray:
+    return tensor.detach().numpy()
+
+
+def _address(linear: OneDNNLinear) -> int:
+    return torch.ops.mkldnn.data_ptr(linear.weight)
+
+
+@cache
+def _block(num_outputs: int, width: int) -> int | None:
+    """The number of inputs whose products oneDNN adds up at a time, for an (N, K) weight.
+
+    None if there is no such number: it packs weights or adds products in another way than `few_rows`.
+    """
+    linear = OneDNNLinear(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs))
+    num_bytes = 4 * num_outputs * width
+    if torch.ops.mkldnn._nbytes(linear.weight) != num_bytes:
+        return None
+    x, residual = torch.empty(1, width), torch.empty(1, num_outputs)
+    for block in sorted({min(width, 512), min(width, 1_024)}):
+        product = partial(_multiply, linear, block)
+        if all(
+            agrees_with_reference(
+                (*linear.kind, None, len(inputs)), product, partial(linear._probe, None), TILE_ROWS, *inputs
+            )
+            for inputs in ((x,), (x, residual))
+        ):
+            return block
+    return None
+
+
+def _multiply(linear: OneDNNLinear, block: int, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """``x W^T + b``, and a residual, with the kernel for a few rows."""
+    num_rows, width, num_outputs = len(x), x.shape[1], linear.kind[1]
+    rows, out = np.zeros((num_rows + ROOM, width), np.float32), np.empty((num_rows + ROOM, num_outputs), np.float32)
+    rows[:num_rows] = x.numpy()
+    multiply(
+        np.zeros(2, np.int64), 0, rows, num_rows, _address(linear), block, _numbers(linear.bias),
+        PLAIN if residual is None else ADD, out if residual is None else residual.numpy(), out,
+        np.empty(num_rows * width + WIDTH, np.float32), np.empty(WIDTH * TILE_COLUMNS, np.float32),
+    )  # fmt: skip
+    return torch.from_numpy(out[:num_rows])

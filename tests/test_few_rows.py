@@ -1,0 +1,181 @@
+"""A few rows at a time: bit-identical to layers one after the other, on any number of threads."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from random_models import our_model, randomize, vocabulary_tokens
+
+from bertkit import Model, Tokenizer, collate
+from bertkit.architectures import ARCHITECTURES
+from bertkit.transformer import PreparedBertEncoder, prepared_few_rows
+from bertkit.transformer.kernels import few_rows
+from bertkit.transformer.kernels.dispatch import linear_for
+from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows, has_wide_registers
+from bertkit.transformer.kernels.linear import OneDNNLinear
+from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.prepared import in_row_counts
+from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
+
+TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
+
+supported = pytest.mark.skipif(
+    not has_wide_registers() or linear_for("float32").linear is not OneDNNLinear,
+    reason="layers of a few rows need AVX-512 and oneDNN",
+)
+
+
+def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
+    sizes = {"hidden_size": hidden_size, "num_attention_heads": 4, "intermediate_size": intermediate_size}
+    return our_model(
+        "encoder", 5, num_hidden_layers=3, max_position_embeddings=99, **sizes, **{"hidden_act": "gelu"} | options
+    )
+
+
+def prepared_pair(model: Model) -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
+    """With and without layers for a few rows."""
+    fast, plain = PreparedBertEncoder(model.encoder), PreparedBertEncoder(model.encoder)
+    plain.__dict__["_few_rows"] = None
+    return fast, plain
+
+
+@supported
+@pytest.mark.every_processor
+@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("width", [16, 48, 384, 768, 1536, 2064])
+def test_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    weight, bias = torch.randn(192, width, generator=generator), torch.randn(192, generator=generator)
+    x, residual = torch.randn(num_rows, width, generator=generator), torch.randn(num_rows, 192, generator=generator)
+    with torch.inference_mode():
+        linear = OneDNNLinear(weight, bias)
+        block = _block(192, width)
+        assert block is not None
+        assert torch.equal(_multiply(linear, block, x), linear(x))
+        assert torch.equal(_multiply(linear, block, x, residual), linear(x, residual=residual))
+    exact = x.double() @ weight.double().T + bias
+    torch.testing.assert_close(_multiply(linear, block, x).double(), exact, rtol=0, atol=1e-6 * width)
+
+
+@supported
+@pytest.mark.every_processor
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(128, 512), (64, 192), (576, 1088)], ids=str)
+def test_hidden_states_are_bit_identical_to_layers(sizes: tuple[int, int], num_threads: int) -> None:
+    model, before = model_of(*sizes), torch.get_num_threads()
+    fast, plain = prepared_pair(model)
+    encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked on the green mat and sat there again"])
+    torch.set_num_threads(num_threads)
+    try:
+        for group in ([0], [1, 2], [3], [4], [5, 6], [7], [1, 3, 5]):
+            batch = collate([encodings[index] for index in group])
+            for first_only in (False, True):
+                results, expected = (each(batch, first_only=first_only) for each in (fast, plain))
+                rows = batch.first_tokens if first_only else slice(None)
+                assert torch.equal(results.last_hidden_state[rows], expected.last_hidden_state[rows])
+                assert torch.equal(results.pooled, expected.pooled)
+    finally:
+        torch.set_num_threads(before)
+    assert fast._few_rows is not None
+
+
+@supported
+@pytest.mark.parametrize("architecture", ["mpnet", "albert", "electra", "distilbert", "roberta"])
+def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(architecture: str) -> None:
+    config = ARCHITECTURES[architecture].config.of_size("tiny", vocab_size=99, num_hidden_layers=2, hidden_act="gelu")
+    model = Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), [])
+    randomize(model.network, 3)
+    fast, plain = prepared_pair(model)
+    assert fast._few_rows is not None
+    batch = collate(model.tokenizer.encode_batch(TEXTS[:2]))
+    assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"hidden_act": "gelu_new"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
+    ids=str,
+)
+@torch.inference_mode()
+def test_other_layers_are_left_to_the_kernels_of_any_size(options: dict[str, object]) -> None:
+    model = model_of(**options)
+    prepared = PreparedBertEncoder(model.encoder)
+    assert prepared._few_rows is None
+    batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
+    torch.testing.assert_close(
+        prepared(batch).last_hidden_state, model.encoder(batch).last_hidden_state, rtol=0, atol=1e-5
+    )
+
+
+def test_low_precisions_are_left_to_the_kernels_of_any_size() -> None:
+    model = model_of()
+    assert PreparedBertEncoder(model.encoder, "bfloat16")._few_rows is None
+    assert PreparedBertEncoder(model.encoder, "int8")._few_rows is None
+
+
+@supported
+def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, kept = PreparedBertEncoder(model_of().encoder).layers, []
+    assert FewRows.of(layers) is not None
+
+    def address_of_rows(linear: OneDNNLinear) -> int:
+        kept.append(torch.ones(linear.kind[1:3]))
+        return kept[-1].data_ptr()
+
+    monkeypatch.setattr(prepared_few_rows, "_address", address_of_rows)
+    _block.cache_clear()
+    assert FewRows.of(layers) is None
+    _block.cache_clear()
+
+
+@supported
+def test_threads_that_come_late_or_never_change_nothing() -> None:
+    model = model_of()
+    fast, plain = prepared_pair(model)
+    batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
+    expected = plain(batch).last_hidden_state.numpy()
+    assert fast._few_rows is not None
+    with torch.inference_mode():
+        for delays in ((0, 0, 0), (0, 0.001, 0.01), (0, 0.0002, 0.0004, 0.0006), (0, 0.05)):
+            arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
+            results: list[np.ndarray] = []
+
+            def run(delay: float, arguments: tuple = arguments, results: list[np.ndarray] = results) -> None:
+                time.sleep(delay)
+                results.append(encode_few_rows(*arguments))
+
+            threads = [threading.Thread(target=run, args=(delay,)) for delay in delays]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for result in results:
+                np.testing.assert_array_equal(result[: len(expected)], expected)
+
+
+def test_every_unit_of_a_step_is_computed_once_before_the_next_step() -> None:
+    counters, num_units, num_steps = np.zeros(20, np.int64), 7, 10
+    computed = np.zeros((num_steps, num_units), np.int64)
+    seen: list[bool] = []
+
+    def run() -> None:
+        for step in range(num_steps):
+            while (unit := claim(counters, step)) < num_units:
+                computed[step, unit] += 1
+                finish(counters, step)
+            wait(counters, step, num_units)
+            seen.append(bool((computed[step] == 1).all()))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4 * num_steps and all(seen)
+    assert (computed == 1).all()
+
+
+def test_row_counts_of_tiles_are_whole() -> None:
+    assert all(few_rows.tile_rows(num_rows) == tile and num_rows % tile == 0 for num_rows, tile in TILE_ROWS.items())
