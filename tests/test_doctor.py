@@ -47,7 +47,7 @@ def test_doctor_on_healthy_installation(capsys):
     assert results["software", "python"]["value"].startswith(platform.python_version())
     assert results["software", "torch"]["value"] == torch.__version__
     assert results["libraries", "oneDNN uses"]["value"] != "not known"
-    assert [name for part, name in results if part == "kernels"] == list(CPU_PRECISIONS)
+    assert [name for part, name in results if part == "kernels"] == [*CPU_PRECISIONS, "short texts"]
     assert [name for part, name in results if part == "equality"] == list(CPU_PRECISIONS)
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 
@@ -149,6 +149,7 @@ def test_reason_for_slower_kernels(monkeypatch):
     assert dispatch.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")
     rows = {name: (status, value) for name, status, value in doctor._kernels()}
     assert rows["float64"][0] == "ok" and rows["float32"][0] == "note" and "lacks mkldnn" in rows["float32"][1]
+    assert rows["short texts"][1].startswith("layer by layer: this ")
 
 
 def test_instruction_sets_of_x86_and_arm():

@@ -21,10 +21,12 @@ from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
-supported = pytest.mark.skipif(
-    not has_wide_registers() or linear_for("float32").linear is not OneDNNLinear,
-    reason="layers of a few rows need AVX-512 and oneDNN",
+IS_SUPPORTED = (
+    has_wide_registers()
+    and linear_for("float32").linear is OneDNNLinear
+    and torch.backends.cpu.get_cpu_capability() == "AVX512"
 )
+supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows need AVX-512 and oneDNN")
 
 
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:

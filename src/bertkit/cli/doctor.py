@@ -188,11 +188,13 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
 
     from bertkit.device import CPU_PRECISIONS
     from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
+    from bertkit.transformer.prepared_few_rows import kernel_of_short_texts
 
     for precision in CPU_PRECISIONS:
         norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)
         status = "ok" if choice.is_fast else "note"
         yield precision, status, f"{choice.linear.__name__} and {norm.__name__}: {choice.reason}"
+    yield "short texts", "ok", kernel_of_short_texts()
 
 
 def _equality() -> Iterator[tuple[str, str, str]]:

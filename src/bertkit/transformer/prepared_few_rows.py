@@ -15,6 +15,7 @@ from bertkit.batch import Batch
 from bertkit.executor import executor
 from bertkit.transformer.kernels.arrays import bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.few_rows import (
     ADD,
     COUNTERS,
@@ -113,6 +114,17 @@ class FewRows:
             batch.cu_seqlens.numpy(),
             bias_array(bias, width // self._num_heads),
         )
+
+
+def kernel_of_short_texts() -> str:
+    """What runs the layers of a short text in float32 on this machine, and why."""
+    if not has_wide_registers():
+        return "layer by layer: this processor lacks AVX-512"
+    if linear_for("float32").linear is not OneDNNLinear:
+        return "layer by layer: this build of torch lacks oneDNN"
+    if _block(PANEL, PANEL) is None:
+        return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
+    return f"up to {max(TILE_ROWS)} tokens in float32 run through all layers of a BERT in one compiled function"
 
 
 def _linears(layer: Any) -> list[Any]:

@@ -34,7 +34,7 @@ TILE_COLUMNS = 2 * WIDTH
 ROOM = WIDTH
 """Unused rows at the end of an array: rows are read in blocks of sixteen."""
 
-TILE_ROWS = {8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8}
+TILE_ROWS = {8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8, 48: 12}
 """Number of rows -> rows of a tile, whose sums are kept in registers."""
 
 PLAIN, ADD, GELU = range(3)
@@ -183,7 +183,7 @@ def put_tile(sums, num_rows, row, column, has_sums, is_last, bias, then, residua
 @compiled
 def tile_rows(num_rows):
     """Rows of a tile."""
-    return 12 if num_rows == 12 or num_rows == 24 else 14 if num_rows == 14 else 8
+    return 12 if num_rows % 12 == 0 else 14 if num_rows == 14 else 8
 
 
 @compiled
