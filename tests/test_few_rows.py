@@ -10,11 +10,12 @@ from random_models import our_model, randomize, vocabulary_tokens
 
 from bertkit import Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES
-from bertkit.transformer import PreparedBertEncoder, prepared_few_rows
+from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared_few_rows_int8
 from bertkit.transformer.kernels import few_rows
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows, has_wide_registers
-from bertkit.transformer.kernels.linear import OneDNNLinear
+from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared import in_row_counts
 from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
@@ -29,6 +30,14 @@ IS_SUPPORTED = (
 supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows need AVX-512 and oneDNN")
 
 
+ENCODE = {"float32": encode_few_rows, "int8": encode_few_rows_int8}
+
+
+def require(precision: str) -> None:
+    if precision == "int8" and not has_wide_registers("avx512vnni"):
+        pytest.skip("needs AVX-512 VNNI")
+
+
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
     sizes = {"hidden_size": hidden_size, "num_attention_heads": 4, "intermediate_size": intermediate_size}
     return our_model(
@@ -36,9 +45,9 @@ def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: ob
     )
 
 
-def prepared_pair(model: Model) -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
+def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
     """With and without layers for a few rows."""
-    fast, plain = PreparedBertEncoder(model.encoder), PreparedBertEncoder(model.encoder)
+    fast, plain = PreparedBertEncoder(model.encoder, precision), PreparedBertEncoder(model.encoder, precision)
     plain.__dict__["_few_rows"] = None
     return fast, plain
 
@@ -63,11 +72,30 @@ def test_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> None:
 
 @supported
 @pytest.mark.every_processor
+@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("width", [64, 384, 1536, 2112])
+@torch.inference_mode()
+def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> None:
+    require("int8")
+    generator = torch.Generator().manual_seed(width)
+    linear = OneDNNInt8Linear(torch.randn(192, width, generator=generator), torch.zeros(192))
+    values = torch.randint(0, 256, (num_rows, width), generator=generator, dtype=torch.uint8)
+    values[0], values[1] = 255, 0
+    assert prepared_few_rows_int8._is_exact(192, width)
+    product = prepared_few_rows_int8._multiply(linear, values)
+    assert torch.equal(product, linear.multiply(values))
+    assert product.abs().max() > 0
+
+
+@supported
+@pytest.mark.every_processor
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize("sizes", [(128, 512), (64, 192), (576, 1088)], ids=str)
-def test_hidden_states_are_bit_identical_to_layers(sizes: tuple[int, int], num_threads: int) -> None:
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[int, int], num_threads: int) -> None:
+    require(precision)
     model, before = model_of(*sizes), torch.get_num_threads()
-    fast, plain = prepared_pair(model)
+    fast, plain = prepared_pair(model, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked on the green mat and sat there again"])
     torch.set_num_threads(num_threads)
     try:
@@ -95,26 +123,25 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize(
     "options",
     [{"hidden_act": "gelu_new"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
     ids=str,
 )
 @torch.inference_mode()
-def test_other_layers_are_left_to_the_kernels_of_any_size(options: dict[str, object]) -> None:
+def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, options: dict[str, object]) -> None:
     model = model_of(**options)
-    prepared = PreparedBertEncoder(model.encoder)
+    prepared = PreparedBertEncoder(model.encoder, precision)
     assert prepared._few_rows is None
     batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
-    torch.testing.assert_close(
-        prepared(batch).last_hidden_state, model.encoder(batch).last_hidden_state, rtol=0, atol=1e-5
-    )
+    expected = model.encoder(batch).last_hidden_state
+    close = {"float32": 1e-5, "int8": 0.25 * float(expected.abs().max())}[precision]
+    torch.testing.assert_close(prepared(batch).last_hidden_state, expected, rtol=0, atol=close)
 
 
-def test_low_precisions_are_left_to_the_kernels_of_any_size() -> None:
-    model = model_of()
-    assert PreparedBertEncoder(model.encoder, "bfloat16")._few_rows is None
-    assert PreparedBertEncoder(model.encoder, "int8")._few_rows is None
+def test_bfloat16_is_left_to_the_kernels_of_any_size() -> None:
+    assert PreparedBertEncoder(model_of().encoder, "bfloat16")._few_rows is None
 
 
 @supported
@@ -126,16 +153,18 @@ def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypat
         kept.append(torch.ones(linear.kind[1:3]))
         return kept[-1].data_ptr()
 
-    monkeypatch.setattr(prepared_few_rows, "_address", address_of_rows)
+    monkeypatch.setattr(prepared_few_rows, "address_of", address_of_rows)
     _block.cache_clear()
     assert FewRows.of(layers) is None
     _block.cache_clear()
 
 
 @supported
-def test_threads_that_come_late_or_never_change_nothing() -> None:
+@pytest.mark.parametrize("precision", ENCODE)
+def test_threads_that_come_late_or_never_change_nothing(precision: str) -> None:
+    require(precision)
     model = model_of()
-    fast, plain = prepared_pair(model)
+    fast, plain = prepared_pair(model, precision)
     batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
     expected = plain(batch).last_hidden_state.numpy()
     assert fast._few_rows is not None
@@ -146,7 +175,7 @@ def test_threads_that_come_late_or_never_change_nothing() -> None:
 
             def run(delay: float, arguments: tuple = arguments, results: list[np.ndarray] = results) -> None:
                 time.sleep(delay)
-                results.append(encode_few_rows(*arguments))
+                results.append(ENCODE[precision](*arguments))
 
             threads = [threading.Thread(target=run, args=(delay,)) for delay in delays]
             for thread in threads:

@@ -21,6 +21,7 @@ from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_few_rows import FewRows, is_few
+from bertkit.transformer.prepared_few_rows_int8 import FewRowsInt8
 from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
 
 
@@ -156,8 +157,8 @@ class PreparedBertEncoder:
         )
 
     @cached_property
-    def _few_rows(self) -> FewRows | None:
-        return FewRows.of(self.layers)
+    def _few_rows(self) -> FewRows | FewRowsInt8 | None:
+        return (FewRowsInt8 if isinstance(self.layers[0], Int8Layer) else FewRows).of(self.layers)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden

@@ -3,7 +3,7 @@
 Shape letters: M num_rows, D hidden_size, K inputs, N outputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Self
 
@@ -43,18 +43,28 @@ def is_few(batch: Batch) -> bool:
     return len(batch.input_ids) in TILE_ROWS
 
 
+def on_shared_threads(function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+    """The result of a function whose steps several threads share, on this thread and others that are free."""
+    num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
+    helpers = [executor().submit(function, *arguments) for _ in range(num_helpers)]
+    result = function(*arguments)
+    for helper in helpers:
+        helper.cancel()
+    return result
+
+
 class FewRows:
     """Layers for a few rows, bit-identical to `PreparedLayer` one after the other."""
 
     def __init__(self, layers: Sequence[Any], blocks: Sequence[int]) -> None:
-        self._linears = [_linears(layer) for layer in layers]  # own the memory of the addresses
+        self._linears = [linears_of(layer) for layer in layers]  # own the memory of the addresses
         attention_norms, feed_forward_norms = zip(
             *((layer.attention_norm.norm, layer.feed_forward_norm.norm) for layer in layers), strict=True
         )
         biases = [np.stack([_numbers(linear.bias) for linear in same]) for same in zip(*self._linears, strict=True)]
         norms = [np.stack([norm[:2] for norm in same]) for same in (attention_norms, feed_forward_norms)]
         self._layers = Layers(
-            np.array([[_address(linear) for linear in linears] for linears in self._linears], np.int64),
+            np.array([[address_of(linear) for linear in linears] for linears in self._linears], np.int64),
             np.array(blocks, np.int64),
             biases[0], biases[1], biases[2], biases[3],
             norms[0], norms[1],
@@ -67,28 +77,19 @@ class FewRows:
     def of(cls, layers: Sequence[Any]) -> Self | None:
         """The same layers for a few rows; None where other kernels are needed: another precision, activation or kind of
         attention, a processor without AVX-512, or products whose bits would differ."""
-        first = layers[0]
         if not has_wide_registers() or not all(
             type(linear) is OneDNNLinear and linear.kind[3:] == (torch.float32, True) and _has_whole_panels(linear)
-            for layer in layers for linear in _linears(layer)
+            for layer in layers for linear in linears_of(layer)
         ):  # fmt: skip
             return None
-        has_position_rows = not isinstance(first.bias, Tensor | None)
-        if has_position_rows or not all(
-            layer.activation == "gelu" and layer.window is None and layer.bias is first.bias for layer in layers
-        ):
+        if not have_plain_attention(layers):
             return None
-        blocks = [block for linear in _linears(first) if (block := _block(*linear.kind[1:3])) is not None]
-        return cls(layers, blocks) if len(blocks) == len(_linears(first)) else None
+        blocks = [block for linear in linears_of(layers[0]) if (block := _block(*linear.kind[1:3])) is not None]
+        return cls(layers, blocks) if len(blocks) == len(linears_of(layers[0])) else None
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(M, D) to (M, D)."""
-        arguments = self.arguments(hidden_states, batch)
-        num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
-        helpers = [executor().submit(encode_few_rows, *arguments) for _ in range(num_helpers)]
-        encoded = encode_few_rows(*arguments)
-        for helper in helpers:
-            helper.cancel()
+        encoded = on_shared_threads(encode_few_rows, *self.arguments(hidden_states, batch))
         return torch.from_numpy(encoded[: len(hidden_states)])
 
     def arguments(self, hidden_states: Tensor, batch: Batch) -> tuple[Any, ...]:
@@ -97,7 +98,7 @@ class FewRows:
         num_layers, wide = self._layers.expand_bias.shape
         rows = num_rows + ROOM
         space = Space(
-            hidden_states.numpy(),
+            hidden_states.contiguous().numpy(),
             np.empty((rows, 3 * width), np.float32),
             np.zeros((rows, width), np.float32),
             np.empty((num_layers, rows, width), np.float32),
@@ -116,18 +117,28 @@ class FewRows:
         )
 
 
+def have_plain_attention(layers: Sequence[Any]) -> bool:
+    """Whether the layers have GELU, no window, and attention without a bias or with the same one by distance."""
+    bias = layers[0].bias
+    return isinstance(bias, Tensor | None) and all(
+        layer.activation == "gelu" and layer.window is None and layer.bias is bias for layer in layers
+    )
+
+
 def kernel_of_short_texts() -> str:
-    """What runs the layers of a short text in float32 on this machine, and why."""
+    """What runs the layers of a short text on this machine, and why."""
     if not has_wide_registers():
         return "layer by layer: this processor lacks AVX-512"
     if linear_for("float32").linear is not OneDNNLinear:
         return "layer by layer: this build of torch lacks oneDNN"
     if _block(PANEL, PANEL) is None:
         return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
-    return f"up to {max(TILE_ROWS)} tokens in float32 run through all layers of a BERT in one compiled function"
+    precisions = "float32 or int8" if has_wide_registers("avx512vnni") else "float32"
+    return f"up to {max(TILE_ROWS)} tokens in {precisions} run through all layers of a BERT in one compiled function"
 
 
-def _linears(layer: Any) -> list[Any]:
+def linears_of(layer: Any) -> list[Any]:
+    """Query, key and value; output; expand; project."""
     return [layer.query_key_value, layer.output, layer.expand, layer.project]
 
 
@@ -140,7 +151,8 @@ def _numbers(tensor: Any) -> np.ndarray:
     return tensor.detach().numpy()
 
 
-def _address(linear: OneDNNLinear) -> int:
+def address_of(linear: Any) -> int:
+    """Of the memory of a weight that oneDNN has packed."""
     return torch.ops.mkldnn.data_ptr(linear.weight)
 
 
@@ -173,7 +185,7 @@ def _multiply(linear: OneDNNLinear, block: int, x: Tensor, residual: Tensor | No
     rows, out = np.zeros((num_rows + ROOM, width), np.float32), np.empty((num_rows + ROOM, num_outputs), np.float32)
     rows[:num_rows] = x.numpy()
     multiply(
-        np.zeros(2, np.int64), 0, rows, num_rows, _address(linear), block, _numbers(linear.bias),
+        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), block, _numbers(linear.bias),
         PLAIN if residual is None else ADD, out if residual is None else residual.numpy(), out,
         np.empty(num_rows * width + WIDTH, np.float32), np.empty(WIDTH * TILE_COLUMNS, np.float32),
     )  # fmt: skip

@@ -8,6 +8,7 @@ the steps, which threads share (`shared_steps`). The weights are those packed by
 Shape letters: M num_rows, D hidden_size, F intermediate_size, K inputs, N outputs, L layers.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,15 @@ from numba import extending, types
 from numba.core.registry import cpu_target
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, in_all_lanes, llvm_function, suffix
+from bertkit.transformer.kernels.llvm_vectors import (
+    FLOAT,
+    FLOATS,
+    INT,
+    in_all_lanes,
+    llvm_function,
+    pointer_of,
+    suffix,
+)
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.tile_attention import attend_tiles
@@ -74,10 +83,10 @@ class Space(NamedTuple):
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
-def has_wide_registers() -> bool:
-    """Whether this processor has AVX-512, whose registers hold the sums of a tile."""
+def has_wide_registers(feature: str = "avx512f") -> bool:
+    """Whether this processor has AVX-512, whose registers hold the sums of a tile, or another part of it."""
     context: Any = cpu_target.target_context
-    return "+avx512f" in context.codegen().magic_tuple()[2].split(",")
+    return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
 
 
 @compiled
@@ -209,29 +218,41 @@ def multiply_tile(typing_context, columns, at, num_rows, address, count, sums):
 
     def generate(context, builder, signature, arguments):
         columns, at, num_rows, address, count, sums = arguments
-        kinds = signature.args
-        inputs = builder.gep(context.make_array(kinds[0])(context, builder, columns).data, [at])
+        inputs = pointer_of(context, builder, signature.args[0], columns, at)[0]
+        inputs = builder.bitcast(inputs, FLOAT.as_pointer())
         weights = builder.inttoptr(address, FLOATS.as_pointer())
-        target = builder.bitcast(context.make_array(kinds[5])(context, builder, sums).data, FLOATS.as_pointer())
-        end = builder.append_basic_block("end")
-        switch = builder.switch(num_rows, end)
-        for rows in sorted(set(TILE_ROWS.values())):
-            case = builder.append_basic_block(f"rows_{rows}")
-            switch.add_case(num_rows.type(rows), case)
-            builder.position_at_end(case)
-            _multiply(builder, rows, inputs, weights, count, target)
-            builder.branch(end)
-        builder.position_at_end(end)
+        target = pointer_of(context, builder, signature.args[5], sums, at.type(0))[0]
+
+        def tile(rows: int) -> None:
+            for number, each in enumerate(sums_of_tile(builder, rows, inputs, weights, count, _float_products)):
+                builder.store(each, builder.gep(target, [INT(number)]), align=4)
+
+        for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
 
     kinds = (columns, types.intp, types.intp, types.intp, types.intp, sums)
     return types.void(*kinds), generate
 
 
-def _multiply(builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any, target: Any) -> None:
-    """A loop over inputs, with num_rows x 2 vectors of sums in registers."""
-    num_vectors, stride = TILE_COLUMNS // WIDTH, PANEL // WIDTH
+def _float_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
     fma = llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3)
+    return builder.call(fma, [number, weights, sums])
+
+
+def sums_of_tile(
+    builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any, add_products: Callable[..., Any]
+) -> list[Any]:
+    """Generate a loop over ``count`` rows of a panel, with num_rows x 2 vectors of sums in registers.
+
+    Args:
+        inputs: pointer to 32 bits of each row of a tile, for every row of the panel.
+        weights: pointer to vectors, the first in a row of the panel.
+        add_products: of builder, sums, a vector of weights, and the bits of one row in all lanes; returns new sums.
+
+    Returns:
+        The sums, in the type of ``weights``; row by row.
+    """
+    num_vectors, stride, vector = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -240,9 +261,9 @@ def _multiply(builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any
     builder.position_at_end(loop)
     k = builder.phi(count.type)
     k.add_incoming(count.type(0), start)
-    sums = [builder.phi(FLOATS) for _ in range(num_rows * num_vectors)]
+    sums = [builder.phi(vector) for _ in range(num_rows * num_vectors)]
     for each in sums:
-        each.add_incoming(ir.Constant(FLOATS, None), start)
+        each.add_incoming(ir.Constant(vector, None), start)
     row, column = builder.mul(k, k.type(stride)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
     vectors = []
     for v in range(num_vectors):
@@ -252,12 +273,24 @@ def _multiply(builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any
     new = []
     for r in range(num_rows):
         number = in_all_lanes(builder, builder.load(builder.gep(column, [k.type(r)]), align=4))
-        new += [builder.call(fma, [number, vectors[v], sums[r * num_vectors + v]]) for v in range(num_vectors)]
+        new += [add_products(builder, sums[r * num_vectors + v], vectors[v], number) for v in range(num_vectors)]
     following = builder.add(k, k.type(1))
     k.add_incoming(following, loop)
     for each, added in zip(sums, new, strict=True):
         each.add_incoming(added, loop)
     builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
     builder.position_at_end(done)
-    for number, each in enumerate(new):
-        builder.store(each, builder.gep(target, [INT(number)]), align=4)
+    return new
+
+
+def for_each_tile(builder: Any, num_rows: Any, generate: Callable[[int], None]) -> None:
+    """Generate code for each number of rows of a tile, of which one runs."""
+    end = builder.append_basic_block("end")
+    switch = builder.switch(num_rows, end)
+    for rows in sorted(set(TILE_ROWS.values())):
+        case = builder.append_basic_block(f"rows_{rows}")
+        switch.add_case(num_rows.type(rows), case)
+        builder.position_at_end(case)
+        generate(rows)
+        builder.branch(end)
+    builder.position_at_end(end)

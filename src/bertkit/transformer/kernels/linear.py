@@ -154,8 +154,8 @@ class PlainInt8Linear(RowInvariant):
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
         rounded = (weight / scales[:, None]).round().to(torch.int8)
         self.kind = (type(self).__name__, *weight.shape)
-        self.weight, self.scales = self.pack(rounded), scales
-        self.weight_sums = padded((rounded.sum(dim=1) * scales).numpy())
+        self.weight, self.scales, self.rounded_sums = self.pack(rounded), scales, rounded.sum(dim=1)
+        self.weight_sums = padded((self.rounded_sums * scales).numpy())
         self.bias = padded(bias.numpy())
 
     def __call__(self, x: Quantized) -> Product:

@@ -1,0 +1,226 @@
+"""`few_rows` in 8 bits: products of quantized rows, everything else in float32.
+
+Panels of packed weights have four inputs in each row: (N / 64, K / 4, 64, 4) int8. Sums are integers, so that no order
+of terms matters.
+
+Shape letters: M num_rows, D hidden_size, F intermediate_size, K inputs, N outputs, L layers.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import extending, types
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.few_rows import (
+    PANEL,
+    ROOM,
+    TILE_COLUMNS,
+    for_each_tile,
+    sums_of_tile,
+    take_columns,
+    tile_rows,
+)
+from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, INTS, pointer_of
+from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows
+from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.kernels.vectors import WIDTH, load, store
+
+intrinsic: Any = extending.intrinsic
+
+_STEPS = 6  # of a layer
+
+COUNTERS = 2 * _STEPS
+"""Counters of a layer."""
+
+_BYTES = ir.VectorType(ir.IntType(8), 4 * WIDTH)
+
+
+class Int8Layers(NamedTuple):
+    """The weights of all layers. Of a product 4 rows: the bits of int32 offsets of the sums, scales, `Product`'s
+    weight_sums and bias."""
+
+    addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
+    query_key_value: np.ndarray  # (L, 4, 3 D) float32
+    output: np.ndarray  # (L, 4, D) float32
+    expand: np.ndarray  # (L, 4, F) float32
+    project: np.ndarray  # (L, 4, D) float32
+    attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
+    feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
+    eps: np.ndarray  # (2,) float32, of both norms
+
+
+class Int8Space(NamedTuple):
+    """Memory that the threads share; arrays have ROOM rows more where it says so."""
+
+    hidden: np.ndarray  # (M, D) float32, the input
+    quantized: Quantized  # (M, D), the input
+    query_key_value: np.ndarray  # (M + ROOM, 3 D) float32
+    context: np.ndarray  # (M + ROOM, D) float32
+    context_values: np.ndarray  # (M + ROOM, D) uint8 zeros
+    context_scales: np.ndarray  # (L, M) float32 zeros
+    context_middles: np.ndarray  # (L, M) float32 zeros
+    attended: np.ndarray  # (L, M + ROOM, D) float32
+    expanded: np.ndarray  # (M + ROOM, F) float32
+    expanded_values: np.ndarray  # (M + ROOM, F) uint8
+    expanded_scales: np.ndarray  # (L, M) float32
+    expanded_middles: np.ndarray  # (L, M) float32
+    projected: np.ndarray  # (L, M + ROOM, D) float32
+    counters: np.ndarray  # (COUNTERS * L,) int64 zeros
+
+
+@compiled
+def encode_few_rows_int8(layers, space, num_rows, num_heads, cu_seqlens, bias):
+    """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
+
+    Args:
+        num_rows: M, a key of TILE_ROWS.
+        bias: as of `attend_tiles`.
+
+    Returns:
+        (M + ROOM, D) float32 hidden states, the same on all threads.
+    """
+    counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
+    # What is read outside of units is kept by each thread.
+    hidden, attended = np.zeros((num_rows + ROOM, width), np.float32), np.zeros((num_rows + ROOM, width), np.float32)
+    hidden_bytes, attended_bytes = room_of(num_rows, width), room_of(num_rows, width)
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            store(hidden, row * width + c, load(space.hidden, row * width + c))
+        for c in range(width):
+            hidden_bytes.values[row, c] = space.quantized.values[row, c]
+        hidden_bytes.scales[row], hidden_bytes.middles[row] = space.quantized.scales[row], space.quantized.middles[row]
+    columns = np.zeros(num_rows * max(width, wide) // 4 + WIDTH, np.float32)
+    for layer in range(len(layers.addresses)):
+        weights, step = layers.addresses[layer], _STEPS * layer
+        vectors = layers.query_key_value[layer]
+        multiply_int8(
+            counters, step, hidden_bytes.values, num_rows, weights[0], vectors, space.query_key_value, columns
+        )
+        context = Quantized(space.context_values, space.context_scales[layer], space.context_middles[layer])
+        if claim(counters, step + 1) == 0:
+            product = product_of(space.query_key_value, hidden_bytes, vectors)
+            attend_tiles(product, cu_seqlens, num_heads, space.context, context, None, None, None, bias)
+            finish(counters, step + 1)
+        wait(counters, step + 1, 1)
+        vectors = layers.output[layer]
+        multiply_int8(counters, step + 2, context.values, num_rows, weights[1], vectors, space.attended[layer], columns)
+        norm = Norm(layers.attention_norm[layer, 0], layers.attention_norm[layer, 1], layers.eps[0])
+        product = product_of(space.attended[layer], context, vectors)
+        norm_rows(product, hidden, norm, attended[:num_rows], attended_bytes)
+        vectors = layers.expand[layer]
+        multiply_int8(counters, step + 3, attended_bytes.values, num_rows, weights[2], vectors, space.expanded, columns)
+        expanded = Quantized(space.expanded_values, space.expanded_scales[layer], space.expanded_middles[layer])
+        row = claim(counters, step + 4)
+        while row < num_rows:
+            product = product_of(space.expanded[row : row + 1], rows_of(attended_bytes, row), vectors)
+            gelu_rows(product, rows_of(expanded, row))
+            finish(counters, step + 4)
+            row = claim(counters, step + 4)
+        wait(counters, step + 4, num_rows)
+        vectors = layers.project[layer]
+        multiply_int8(
+            counters, step + 5, expanded.values, num_rows, weights[3], vectors, space.projected[layer], columns
+        )
+        norm = Norm(layers.feed_forward_norm[layer, 0], layers.feed_forward_norm[layer, 1], layers.eps[1])
+        product = product_of(space.projected[layer], expanded, vectors)
+        norm_rows(product, attended, norm, hidden[:num_rows], hidden_bytes)
+    return hidden
+
+
+@compiled
+def room_of(num_rows, width):
+    """Quantized rows (num_rows + ROOM, width) of zeros."""
+    values, numbers = np.zeros((num_rows + ROOM, width), np.uint8), np.zeros((2, num_rows), np.float32)
+    return Quantized(values, numbers[0], numbers[1])
+
+
+@compiled
+def rows_of(quantized, row):
+    """One row, as a view."""
+    end = row + 1
+    return Quantized(quantized.values[row:end], quantized.scales[row:end], quantized.middles[row:end])
+
+
+@compiled
+def product_of(values, quantized, vectors):
+    """The products of quantized rows."""
+    return Product(values, quantized.scales, quantized.middles, vectors[2], vectors[3])
+
+
+@compiled
+def multiply_int8(counters, step, x, num_rows, address, vectors, out, columns):
+    """One step: the values of a `Product`.
+
+    Args:
+        x: (M + ROOM, K) uint8, K a multiple of 64.
+        address: of the packed (N, K) weight, N a multiple of PANEL.
+        vectors: (4, N) float32: of `Int8Layers`.
+        out: (M + ROOM, N) float32.
+        columns: memory of this thread: M * K / 4 + 16 numbers.
+    """
+    groups, num_outputs = x.shape[1] // 4, out.shape[1]
+    num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
+    has_columns = False
+    unit = claim(counters, step)
+    while unit < num_units:
+        if not has_columns:
+            take_columns(x.view(np.float32), num_rows, tile, columns)
+            has_columns = True
+        for half in range(2):
+            column = unit * PANEL + half * TILE_COLUMNS
+            weights = address + 4 * (unit * PANEL * groups + half * TILE_COLUMNS)
+            for row in range(0, num_rows, tile):
+                multiply_int8_tile(columns, row * groups, tile, weights, groups, vectors, column, num_outputs, out, row)
+        finish(counters, step)
+        unit = claim(counters, step)
+    wait(counters, step, num_units)
+
+
+@intrinsic
+def multiply_int8_tile(
+    typing_context, columns, at, num_rows, address, count, vectors, column, num_outputs, out, first_row
+):
+    """Rows ``first_row`` on, columns ``column`` to ``column + 31``, of the values of a product.
+
+    Args:
+        columns: float32 that hold four bytes each; those of row r and group k at ``at + k * num_rows + r``.
+        num_rows: one of the values of TILE_ROWS.
+        address: of (count, 64, 4) weights, of which the first 32 columns are multiplied.
+    """
+
+    def generate(context, builder, signature, arguments):
+        _, at, num_rows, address, count, _, column, num_outputs, _, first_row = arguments
+
+        def pointer(number: int, index: Any, kind: ir.Type) -> Any:
+            found = pointer_of(context, builder, signature.args[number], arguments[number], index)[0]
+            return builder.bitcast(found, kind.as_pointer())
+
+        inputs, weights = pointer(0, at, INT), builder.inttoptr(address, INTS.as_pointer())
+        offsets, scales = pointer(5, column, INTS), pointer(5, builder.add(num_outputs, column), FLOATS)
+
+        def tile(rows: int) -> None:
+            sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products)
+            for number, each in enumerate(sums):
+                r, v = divmod(number, TILE_COLUMNS // WIDTH)
+                row = builder.add(first_row, first_row.type(r))
+                index = builder.add(builder.mul(row, num_outputs), builder.add(column, column.type(v * WIDTH)))
+                offset, scale = (builder.load(builder.gep(part, [INT(v)]), align=4) for part in (offsets, scales))
+                value = builder.sitofp(builder.sub(each, offset), FLOATS)
+                builder.store(builder.fmul(value, scale), pointer(8, index, FLOATS), align=4)
+
+        for_each_tile(builder, num_rows, tile)
+        return context.get_dummy_value()
+
+    kinds = (columns, *[types.intp] * 4, vectors, types.intp, types.intp, out, types.intp)
+    return types.void(*kinds), generate
+
+
+def _byte_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
+    """sums + the products of four unsigned bytes of a row and four weights, in each lane."""
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    kind = ir.FunctionType(INTS, [INTS, _BYTES, _BYTES])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, [sums, builder.bitcast(number, _BYTES), builder.bitcast(weights, _BYTES)])

@@ -1,0 +1,127 @@
+"""`FewRows` in 8 bits.
+
+Shape letters: M num_rows, D hidden_size, K inputs, N outputs.
+"""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.transformer.kernels.arrays import bias_array
+from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.few_rows import PANEL, ROOM, TILE_ROWS, WIDTH, has_wide_registers
+from bertkit.transformer.kernels.few_rows_int8 import (
+    COUNTERS,
+    Int8Layers,
+    Int8Space,
+    encode_few_rows_int8,
+    multiply_int8,
+)
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear
+from bertkit.transformer.kernels.row_invariance import agrees_with_reference
+from bertkit.transformer.prepared_few_rows import address_of, have_plain_attention, linears_of, on_shared_threads
+
+
+class FewRowsInt8:
+    """Layers for a few rows, bit-identical to `Int8Layer` one after the other."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self._linears = [linears_of(layer) for layer in layers]  # own the memory of the addresses
+        vectors = [np.stack([_vectors(linear) for linear in same]) for same in zip(*self._linears, strict=True)]
+        norms = [
+            np.stack([norm[:2] for norm in same])
+            for same in zip(*((layer.attention_norm, layer.feed_forward_norm) for layer in layers), strict=True)
+        ]
+        self._layers = Int8Layers(
+            np.array([[address_of(linear) for linear in linears] for linears in self._linears], np.int64),
+            vectors[0], vectors[1], vectors[2], vectors[3],
+            norms[0], norms[1],
+            np.array([layers[0].attention_norm.eps, layers[0].feed_forward_norm.eps], np.float32),
+        )  # fmt: skip
+        self._num_heads = layers[0].num_heads
+        self._bias: Tensor | None = layers[0].bias  # added to scores by distance
+
+    @classmethod
+    def of(cls, layers: Sequence[Any]) -> Self | None:
+        """The same layers for a few rows; None where other kernels are needed: another activation or kind of attention,
+        a processor without AVX-512 VNNI, or products whose bits would differ."""
+        if not has_wide_registers("avx512vnni") or not have_plain_attention(layers):
+            return None
+        shapes = {linear.kind[1:] for linear in linears_of(layers[0])}
+        is_onednn = all(type(linear) is OneDNNInt8Linear for layer in layers for linear in linears_of(layer))
+        return cls(layers) if is_onednn and all(_is_exact(*shape) for shape in shapes) else None
+
+    def __call__(self, hidden_states: Any, batch: Batch) -> Tensor:
+        """`HiddenStates` (M, D) to (M, D) float32."""
+        encoded = on_shared_threads(encode_few_rows_int8, *self.arguments(hidden_states, batch))
+        return torch.from_numpy(encoded[: len(hidden_states.tensor)])
+
+    def arguments(self, hidden_states: Any, batch: Batch) -> tuple[Any, ...]:
+        """The arguments of `encode_few_rows_int8`, for every thread."""
+        num_rows, width = hidden_states.tensor.shape
+        num_layers, _, wide = self._layers.expand.shape
+        rows = num_rows + ROOM
+        space = Int8Space(
+            hidden_states.tensor.contiguous().numpy(),
+            hidden_states.quantized,
+            np.empty((rows, 3 * width), np.float32),
+            np.empty((rows, width), np.float32),
+            np.zeros((rows, width), np.uint8),
+            np.zeros((num_layers, num_rows), np.float32),
+            np.zeros((num_layers, num_rows), np.float32),
+            np.empty((num_layers, rows, width), np.float32),
+            np.empty((rows, wide), np.float32),
+            np.empty((rows, wide), np.uint8),
+            np.empty((num_layers, num_rows), np.float32),
+            np.empty((num_layers, num_rows), np.float32),
+            np.empty((num_layers, rows, width), np.float32),
+            np.zeros(num_layers * COUNTERS, np.int64),
+        )
+        bias: Any = bias_of_length(self._bias, batch.max_seqlen)
+        added = bias_array(bias, width // self._num_heads)
+        return self._layers, space, num_rows, self._num_heads, batch.cu_seqlens.numpy(), added
+
+
+def _vectors(linear: Any) -> np.ndarray:
+    """(4, N) float32, as of `Int8Layers`."""
+    offsets = (128 * linear.rounded_sums).to(torch.int32).numpy().view(np.float32)
+    num_outputs = len(offsets)
+    return np.stack([offsets, linear.scales.numpy(), linear.weight_sums[:num_outputs], linear.bias[:num_outputs]])
+
+
+@cache
+def _is_exact(num_outputs: int, width: int) -> bool:
+    """Whether `multiply_int8` gives the bits of oneDNN for (N, K) weights."""
+    if num_outputs % PANEL or width % (4 * WIDTH):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(num_outputs, width, generator=generator)
+    weight[0], weight[1] = 1, -1
+    linear = OneDNNInt8Linear(weight, torch.zeros(num_outputs))
+    if torch.ops.mkldnn._nbytes(linear.weight) < num_outputs * width:
+        return False
+    values = torch.randint(0, 256, (max(TILE_ROWS), width), generator=generator, dtype=torch.uint8)
+    values[0], values[1] = 255, 0
+    product = partial(_multiply, linear)
+    if not torch.equal(product(values), linear.multiply(values)):
+        return False
+    probe = linear._probe()
+    return agrees_with_reference(
+        linear.kind, partial(_multiply, probe.__self__), lambda: probe, TILE_ROWS, values  # pyrefly: ignore
+    )  # fmt: skip
+
+
+def _multiply(linear: OneDNNInt8Linear, values: Tensor) -> Tensor:
+    """The values of the `Product` of (M, K) uint8 values, with the kernel for a few rows."""
+    num_rows, width = values.shape
+    vectors = _vectors(linear)
+    rows, out = np.zeros((num_rows + ROOM, width), np.uint8), np.empty((num_rows + ROOM, vectors.shape[1]), np.float32)
+    rows[:num_rows] = values.numpy()
+    columns = np.empty(num_rows * width // 4 + WIDTH, np.float32)
+    multiply_int8(np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), vectors, out, columns)
+    return torch.from_numpy(out[:num_rows])
