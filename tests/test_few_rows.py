@@ -2,13 +2,15 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from random_models import our_model, randomize, vocabulary_tokens
 
-from bertkit import Model, Tokenizer, collate
+from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES
 from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared_few_rows_int8
 from bertkit.transformer.kernels import few_rows
@@ -33,6 +35,9 @@ supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows ne
 ENCODE = {"float32": encode_few_rows, "int8": encode_few_rows_int8}
 
 
+NUM_LAYERS = 3
+
+
 def require(precision: str) -> None:
     if precision == "int8" and not has_wide_registers("avx512vnni"):
         pytest.skip("needs AVX-512 VNNI")
@@ -40,9 +45,8 @@ def require(precision: str) -> None:
 
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
     sizes = {"hidden_size": hidden_size, "num_attention_heads": 4, "intermediate_size": intermediate_size}
-    return our_model(
-        "encoder", 5, num_hidden_layers=3, max_position_embeddings=99, **sizes, **{"hidden_act": "gelu"} | options
-    )
+    usual = {"num_hidden_layers": NUM_LAYERS, "max_position_embeddings": 99, "hidden_act": "gelu"}
+    return our_model("encoder", 5, **sizes, **usual | options)
 
 
 def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
@@ -161,29 +165,47 @@ def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypat
 
 @supported
 @pytest.mark.parametrize("precision", ENCODE)
-def test_threads_that_come_late_or_never_change_nothing(precision: str) -> None:
+def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str) -> None:
     require(precision)
-    model = model_of()
-    fast, plain = prepared_pair(model, precision)
-    batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
-    expected = plain(batch).last_hidden_state.numpy()
-    assert fast._few_rows is not None
+    fast, batch, expected = with_expected(precision)
     with torch.inference_mode():
-        for delays in ((0, 0, 0), (0, 0.001, 0.01), (0, 0.0002, 0.0004, 0.0006), (0, 0.05)):
+        for repetition in range(20):  # with more threads than cores, the system interrupts them anywhere
             arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
-            results: list[np.ndarray] = []
-
-            def run(delay: float, arguments: tuple = arguments, results: list[np.ndarray] = results) -> None:
-                time.sleep(delay)
-                results.append(ENCODE[precision](*arguments))
-
-            threads = [threading.Thread(target=run, args=(delay,)) for delay in delays]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
+            with ThreadPoolExecutor(len(delays)) as pool:
+                results = list(pool.map(partial(after, precision, arguments), delays))
             for result in results:
                 np.testing.assert_array_equal(result[: len(expected)], expected)
+
+
+@supported
+@pytest.mark.parametrize("precision", ENCODE)
+def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None:
+    require(precision)
+    fast, batch, expected = with_expected(precision)
+    with torch.inference_mode():
+        arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
+        ENCODE[precision](*arguments)
+        counters = arguments[1].counters
+        for layer in range(NUM_LAYERS + 1):  # earlier layers are computed, later ones wait for this thread
+            counters[layer * len(counters) // NUM_LAYERS :] = 0
+            result = ENCODE[precision](*arguments)
+            np.testing.assert_array_equal(result[: len(expected)], expected)
+            assert (counters > 0).all()
+
+
+def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarray]:
+    """A prepared encoder, a batch of a few rows, and its hidden states layer by layer."""
+    model = model_of()
+    fast, plain = prepared_pair(model, precision)
+    assert fast._few_rows is not None
+    batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
+    return fast, batch, plain(batch).last_hidden_state.numpy()
+
+
+def after(precision: str, arguments: tuple, delay: float) -> np.ndarray:
+    time.sleep(delay)
+    return ENCODE[precision](*arguments)
 
 
 def test_every_unit_of_a_step_is_computed_once_before_the_next_step() -> None:

@@ -47,7 +47,8 @@ TILE_ROWS = {8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8, 48: 12}
 """Number of rows -> rows of a tile, whose sums are kept in registers."""
 
 PLAIN, ADD, GELU = range(3)
-"""What a product does after adding the bias: nothing, add the residual, GELU."""
+"""What a product does after adding the bias: nothing, add the residual, GELU. Callers pass ``np.intp(GELU)``: for plain
+constants numba would compile the product again for each value."""
 
 _STEPS = 5  # of a layer
 
@@ -101,11 +102,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
         (M + ROOM, D) float32 hidden states, the same on all threads.
     """
     counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
-    # What is read outside of units is kept by each thread.
-    hidden, attended = np.zeros((num_rows + ROOM, width), np.float32), np.zeros((num_rows + ROOM, width), np.float32)
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            store(hidden, row * width + c, load(space.hidden, row * width + c))
+    hidden, attended = with_room(space.hidden), with_room(space.hidden)  # each thread has its own
     columns = np.zeros(num_rows * max(width, wide) + WIDTH, np.float32)
     sums = np.zeros(WIDTH * TILE_COLUMNS, np.float32)
     for layer in range(len(layers.addresses)):
@@ -135,6 +132,17 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
         norm = Norm(layers.feed_forward_norm[layer, 0], layers.feed_forward_norm[layer, 1], layers.eps[1])
         norm_rows(space.projected[layer][:num_rows], None, norm, hidden[:num_rows], None)
     return hidden
+
+
+@compiled
+def with_room(rows):
+    """A copy of (M, D) rows with ROOM rows of zeros after them."""
+    num_rows, width = rows.shape
+    copied = np.zeros((num_rows + ROOM, width), rows.dtype)
+    for row in range(num_rows):
+        for c in range(width):
+            copied[row, c] = rows[row, c]
+    return copied
 
 
 @compiled
@@ -212,7 +220,7 @@ def multiply_tile(typing_context, columns, at, num_rows, address, count, sums):
     Args:
         columns: float32.
         num_rows: one of the values of TILE_ROWS.
-        address: of the (count, 64) weights, of which the first 32 columns are multiplied.
+        address: of (count, 64) weights; their first 32 columns are multiplied.
         sums: float32; the first num_rows * 32 are written.
     """
 
@@ -284,7 +292,7 @@ def sums_of_tile(
 
 
 def for_each_tile(builder: Any, num_rows: Any, generate: Callable[[int], None]) -> None:
-    """Generate code for each number of rows of a tile, of which one runs."""
+    """Generate code for each number of rows of a tile, and a switch between them."""
     end = builder.append_basic_block("end")
     switch = builder.switch(num_rows, end)
     for rows in sorted(set(TILE_ROWS.values())):

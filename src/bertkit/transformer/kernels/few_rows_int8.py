@@ -15,18 +15,18 @@ from numba import extending, types
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.few_rows import (
     PANEL,
-    ROOM,
     TILE_COLUMNS,
     for_each_tile,
     sums_of_tile,
     take_columns,
     tile_rows,
+    with_room,
 )
 from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, INTS, pointer_of
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vectors import WIDTH, load, store
+from bertkit.transformer.kernels.vectors import WIDTH
 
 intrinsic: Any = extending.intrinsic
 
@@ -83,15 +83,10 @@ def encode_few_rows_int8(layers, space, num_rows, num_heads, cu_seqlens, bias):
         (M + ROOM, D) float32 hidden states, the same on all threads.
     """
     counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
-    # What is read outside of units is kept by each thread.
-    hidden, attended = np.zeros((num_rows + ROOM, width), np.float32), np.zeros((num_rows + ROOM, width), np.float32)
-    hidden_bytes, attended_bytes = room_of(num_rows, width), room_of(num_rows, width)
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            store(hidden, row * width + c, load(space.hidden, row * width + c))
-        for c in range(width):
-            hidden_bytes.values[row, c] = space.quantized.values[row, c]
-        hidden_bytes.scales[row], hidden_bytes.middles[row] = space.quantized.scales[row], space.quantized.middles[row]
+    hidden, attended = with_room(space.hidden), with_room(space.hidden)  # each thread has its own
+    given = space.quantized
+    hidden_bytes = Quantized(with_room(given.values), given.scales.copy(), given.middles.copy())
+    attended_bytes = Quantized(with_room(given.values), given.scales.copy(), given.middles.copy())
     columns = np.zeros(num_rows * max(width, wide) // 4 + WIDTH, np.float32)
     for layer in range(len(layers.addresses)):
         weights, step = layers.addresses[layer], _STEPS * layer
@@ -128,13 +123,6 @@ def encode_few_rows_int8(layers, space, num_rows, num_heads, cu_seqlens, bias):
         product = product_of(space.projected[layer], expanded, vectors)
         norm_rows(product, attended, norm, hidden[:num_rows], hidden_bytes)
     return hidden
-
-
-@compiled
-def room_of(num_rows, width):
-    """Quantized rows (num_rows + ROOM, width) of zeros."""
-    values, numbers = np.zeros((num_rows + ROOM, width), np.uint8), np.zeros((2, num_rows), np.float32)
-    return Quantized(values, numbers[0], numbers[1])
 
 
 @compiled
@@ -188,15 +176,15 @@ def multiply_int8_tile(
     Args:
         columns: float32 that hold four bytes each; those of row r and group k at ``at + k * num_rows + r``.
         num_rows: one of the values of TILE_ROWS.
-        address: of (count, 64, 4) weights, of which the first 32 columns are multiplied.
+        address: of (count, 64, 4) weights; their first 32 columns are multiplied.
     """
 
     def generate(context, builder, signature, arguments):
         _, at, num_rows, address, count, _, column, num_outputs, _, first_row = arguments
 
         def pointer(number: int, index: Any, kind: ir.Type) -> Any:
-            found = pointer_of(context, builder, signature.args[number], arguments[number], index)[0]
-            return builder.bitcast(found, kind.as_pointer())
+            element = pointer_of(context, builder, signature.args[number], arguments[number], index)[0]
+            return builder.bitcast(element, kind.as_pointer())
 
         inputs, weights = pointer(0, at, INT), builder.inttoptr(address, INTS.as_pointer())
         offsets, scales = pointer(5, column, INTS), pointer(5, builder.add(num_outputs, column), FLOATS)
