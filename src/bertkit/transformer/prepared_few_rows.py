@@ -34,6 +34,9 @@ from bertkit.transformer.kernels.few_rows import (
 from bertkit.transformer.kernels.linear import OneDNNLinear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 
+_USUAL_BLOCKS = (512, 1_024)
+"""Numbers of inputs that oneDNN adds up at a time on an Intel Xeon (family 6 model 207), of up to 1,024 and of more."""
+
 _MAX_THREADS = 4
 """Threads that share a step, whose units take some microseconds."""
 
@@ -167,7 +170,8 @@ def _block(num_outputs: int, width: int) -> int | None:
     if torch.ops.mkldnn._nbytes(linear.weight) != num_bytes:
         return None
     x, residual = torch.empty(1, width), torch.empty(1, num_outputs)
-    for block in sorted({min(width, 512), min(width, 1_024)}):
+    blocks = {min(width, block) for block in range(PANEL, width + PANEL, PANEL)}
+    for block in sorted(blocks, key=lambda block: (block not in _USUAL_BLOCKS, -block)):
         product = partial(_multiply, linear, block)
         if all(
             agrees_with_reference(
