@@ -166,10 +166,16 @@ def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypat
         kept.append(torch.ones(linear.kind[1:3]))
         return kept[-1].data_ptr()
 
-    monkeypatch.setattr(prepared_few_rows, "address_of", address_of_rows)
+    for name, replaced in (
+        ("address_of", address_of_rows),
+        ("has_onednn", lambda operation: "data_ptr" not in operation),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(prepared_few_rows, name, replaced)
+            _block.cache_clear()
+            assert FewRows.of(layers) is None
     _block.cache_clear()
-    assert FewRows.of(layers) is None
-    _block.cache_clear()
+    assert FewRows.of(layers) is not None
 
 
 @supported

@@ -31,7 +31,7 @@ from bertkit.transformer.kernels.few_rows import (
     has_wide_registers,
     multiply,
 )
-from bertkit.transformer.kernels.linear import OneDNNLinear
+from bertkit.transformer.kernels.linear import OneDNNLinear, has_onednn
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 
 _USUAL_BLOCKS = (512, 1_024)
@@ -154,6 +154,11 @@ def _numbers(tensor: Any) -> np.ndarray:
     return tensor.detach().numpy()
 
 
+def can_read_packed_weights() -> bool:
+    """Whether this build of torch returns the address of a weight that oneDNN has packed."""
+    return has_onednn("mkldnn::data_ptr") and has_onednn("mkldnn::_nbytes")
+
+
 def address_of(linear: Any) -> int:
     """Of the memory of a weight that oneDNN has packed."""
     return torch.ops.mkldnn.data_ptr(linear.weight)
@@ -165,6 +170,8 @@ def _block(num_outputs: int, width: int) -> int | None:
 
     None if there is no such number: it packs weights or adds products in another way than `few_rows`.
     """
+    if not can_read_packed_weights():
+        return None
     linear = OneDNNLinear(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs))
     num_bytes = 4 * num_outputs * width
     if torch.ops.mkldnn._nbytes(linear.weight) != num_bytes:

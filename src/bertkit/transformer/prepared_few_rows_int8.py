@@ -24,7 +24,13 @@ from bertkit.transformer.kernels.few_rows_int8 import (
 )
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference
-from bertkit.transformer.prepared_few_rows import address_of, have_plain_attention, linears_of, on_shared_threads
+from bertkit.transformer.prepared_few_rows import (
+    address_of,
+    can_read_packed_weights,
+    have_plain_attention,
+    linears_of,
+    on_shared_threads,
+)
 
 
 class FewRowsInt8:
@@ -97,7 +103,7 @@ def _vectors(linear: Any) -> np.ndarray:
 @cache
 def _is_exact(num_outputs: int, width: int) -> bool:
     """Whether `multiply_int8` gives the bits of oneDNN for (N, K) weights."""
-    if num_outputs % PANEL or width % (4 * WIDTH):
+    if num_outputs % PANEL or width % (4 * WIDTH) or not can_read_packed_weights():
         return False
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(num_outputs, width, generator=generator)
