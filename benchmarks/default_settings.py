@@ -64,8 +64,14 @@ TRAINER: dict[str, dict[str, Any]] = {
 """transformers' Trainer: its defaults, and bertkit's rate, epochs and batches. As bertkit in bfloat16, or in
 float32 where the processor has no instructions for it."""
 
-COMPARED = (FROZEN, "1e-4", *TRAINER, TF_IDF)
-"""What is measured for larger numbers of rows and for the pre-trained model."""
+DEFAULTS = {MINILM: "1e-4", PRETRAINED: "3e-4"}
+"""The settings that are the defaults for the width of each model."""
+
+COMPARED = {
+    MINILM: (FROZEN, "1e-4", *TRAINER, TF_IDF),
+    PRETRAINED: (FROZEN, "1e-4", "3e-4", *TRAINER, TF_IDF),
+}
+"""What is measured for larger numbers of rows, and for the pre-trained model."""
 
 _OF_TEXTS = ("sequence-classification", "regression")
 _VARIED = ("head", "learning_rate", "num_epochs", "layer_decay", "head_learning_rate")
@@ -130,7 +136,7 @@ def all_runs() -> list[Run]:
     runs = [
         Run(data, size, settings, seed, model)
         for model, data, size, seed in (*small, *larger, *pretrained)
-        for settings in ((*SETTINGS, *TRAINER, TF_IDF) if model == MINILM and size in SIZES else COMPARED)
+        for settings in ((*SETTINGS, *TRAINER, TF_IDF) if model == MINILM and size in SIZES else COMPARED[model])
     ]
     return [run for run in runs if run.settings != TF_IDF or DATA[run.data].settings.kind in _OF_TEXTS]
 
@@ -283,7 +289,8 @@ def _pooled(runs: dict[str, dict[str, Any]]) -> list[str]:
             gains = [
                 100 * (runs[run.name]["score"] - runs[key]["score"])
                 for run in all_runs()
-                if run.model == model and run.settings == "1e-4" and run.data not in left_out and run.name in runs
+                if run.model == model and run.settings == DEFAULTS[model]
+                and run.data not in left_out and run.name in runs
                 and (key := replace(run, settings=other).name) in runs
             ]  # fmt: skip
             if len(gains) > 1:

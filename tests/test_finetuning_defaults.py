@@ -26,7 +26,7 @@ from bertkit.finetuning import (
 )
 from bertkit.finetuning.baselines import FROZEN
 from bertkit.finetuning.network import model_to_train
-from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, MOST_EPOCHS
+from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, FROM_FITTED_NARROWEST, MOST_EPOCHS
 from bertkit.tasks import (
     Question,
     QuestionAnswering,
@@ -67,7 +67,8 @@ def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = ""
 @pytest.mark.parametrize(
     ("width", "num_batches", "rate", "num_epochs"),
     [
-        (384, 47, NARROW, -(-FEWEST_STEPS // 47)), (512, 10**6, NARROW, 3), (128, 1, NARROW, MOST_EPOCHS),
+        (257, 47, NARROW, -(-FEWEST_STEPS // 47)), (256, 47, NARROW, -(-FEWEST_STEPS // 47)),
+        (512, 10**6, NARROW, 3), (128, 1, NARROW, MOST_EPOCHS),
         (513, 0, WIDE, MOST_EPOCHS), (768, 10**6, WIDE, 3), (1_024, 1, WIDE, MOST_EPOCHS), (4_096, 10**6, WIDE, 3),
     ],
 )  # fmt: skip
@@ -76,8 +77,9 @@ def test_default_rate_depends_on_width_and_epochs_on_steps(
 ) -> None:
     expected = {"learning_rate": rate, "num_epochs": num_epochs}
     assert default_settings(width, num_batches, "drawn") == expected
+    fitted = FROM_FITTED_NARROWEST if width <= 256 else FROM_FITTED
     for head in ("fitted", "published"):
-        assert default_settings(width, num_batches, head) == dict(FROM_FITTED if rate == NARROW else PAPER)
+        assert default_settings(width, num_batches, head) == dict(fitted if rate == NARROW else PAPER)
 
 
 def test_explicit_settings_are_kept() -> None:
@@ -92,9 +94,9 @@ def test_explicit_settings_are_kept() -> None:
 @pytest.mark.parametrize(
     ("task", "given", "expected"),
     [
-        ("sequence-classification", {}, tuple(FROM_FITTED.values())),
+        ("sequence-classification", {}, tuple(FROM_FITTED_NARROWEST.values())),
         ("sequence-classification", {"head": "drawn"}, (NARROW, MOST_EPOCHS)),
-        ("sequence-classification", {"num_epochs": 1}, (FROM_FITTED["learning_rate"], 1)),
+        ("sequence-classification", {"num_epochs": 1}, (FROM_FITTED_NARROWEST["learning_rate"], 1)),
         ("sequence-classification", {"learning_rate": 1e-3, "num_epochs": 1}, (1e-3, 1)),
         ("few-shot-classification", {}, (2e-5, 3)),
     ],

@@ -11,12 +11,15 @@ from bertkit.training import TrainingSettings
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
 
-NARROW = 512
-"""Largest hidden size with the measured rates; larger ones use the paper's. Measured at 384 (docs/finetuning.md).
-"""
+NARROWEST, NARROW = 256, 512
+"""Largest hidden sizes with the measured rates; larger ones use the paper's. Measured at 256 and 384
+(docs/finetuning.md)."""
 
 FROM_FITTED: Mapping[str, Any] = {"learning_rate": 1e-4, "num_epochs": 3}
 """For a narrow encoder with a fitted head."""
+
+FROM_FITTED_NARROWEST: Mapping[str, Any] = {"learning_rate": 3e-4, "num_epochs": 3}
+"""The same for the narrowest encoders."""
 
 FROM_DRAWN: Mapping[str, Any] = {"learning_rate": 5e-4, "num_epochs": 3}
 """For a narrow encoder with a randomly initialized head; the number of epochs grows for small data sets."""
@@ -37,11 +40,14 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
 
     >>> default_settings(hidden_size=384, num_batches=47)
     {'learning_rate': 0.0001, 'num_epochs': 3}
+    >>> default_settings(hidden_size=256, num_batches=47)
+    {'learning_rate': 0.0003, 'num_epochs': 3}
     >>> default_settings(hidden_size=384, num_batches=47, head="drawn")
     {'learning_rate': 0.0005, 'num_epochs': 11}
     """
     if head != "drawn":
-        return dict(FROM_FITTED if hidden_size <= NARROW else PAPER)
+        of_width = FROM_FITTED_NARROWEST if hidden_size <= NARROWEST else FROM_FITTED
+        return dict(of_width if hidden_size <= NARROW else PAPER)
     num_epochs = -(-FEWEST_STEPS // max(num_batches, 1))
     return {
         "learning_rate": (FROM_DRAWN if hidden_size <= NARROW else PAPER)["learning_rate"],
