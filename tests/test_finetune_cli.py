@@ -82,7 +82,7 @@ def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
     settings = json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]
     expected = {"seed": 3, "layer_decay": 0.9, "frozen_layers": 0, "best_by": "loss", "patience": 2, "max_length": 16,
                 "evaluations_per_epoch": 2, "precision": "bfloat16", "on_long": "error", "num_epochs": 1,
-                "batch_size": 32, "learning_rate": 1e-4, "warmup": 0.1}  # fmt: skip
+                "batch_size": 32, "learning_rate": 3e-4, "warmup": 0.1}  # fmt: skip
     assert settings == settings | expected
     weighted = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--columns",
                 "text=sentence", "label=stars", "--num-epochs", "1", "--out", str(tmp_path / "other"),
