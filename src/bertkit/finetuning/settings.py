@@ -75,7 +75,8 @@ class FinetuningSettings:
     batch_size
         Examples per optimizer step.
     learning_rate
-        Peak learning rate; by default 1e-4 for encoders up to 512 wide, 5e-4 with head=drawn; 2e-5 for wider ones.
+        Peak learning rate; by default 3e-4 for encoders up to 256 wide and 1e-4 up to 512, 5e-4 for both with
+        head=drawn; 2e-5 for wider ones.
     head_learning_rate
         Peak learning rate of the head; by default that of the encoder.
     warmup
