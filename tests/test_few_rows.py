@@ -33,18 +33,15 @@ IS_SUPPORTED = (
 IS_INTEL = Path("/proc/cpuinfo").is_file() and "GenuineIntel" in Path("/proc/cpuinfo").read_text()
 supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows need AVX-512 and oneDNN")
 
-
 ENCODE = {"float32": encode_few_rows, "int8": encode_few_rows_int8}
-
-
 NUM_LAYERS = 3
 
 
-def must_exist(found: object) -> None:
-    """Skip where oneDNN packs weights or adds products in an unknown order, which on Intel it does not."""
-    if not found and not IS_INTEL:
+def must_exist(result: object) -> None:
+    """Require a result; skip where oneDNN packs weights or adds products in an unknown order, but not on Intel."""
+    if not result and not IS_INTEL:
         pytest.skip("oneDNN packs weights or adds products in an unknown order on this processor")
-    assert found
+    assert result
 
 
 def require(precision: str) -> None:

@@ -129,7 +129,7 @@ def have_plain_attention(layers: Sequence[Any]) -> bool:
 
 
 def kernel_of_short_texts() -> str:
-    """What runs the layers of a short text on this machine, and why."""
+    """Description of how the layers of a short text run on this machine, and why."""
     if not has_wide_registers():
         return "layer by layer: this processor lacks AVX-512"
     if linear_for("float32").linear is not OneDNNLinear:
@@ -141,7 +141,7 @@ def kernel_of_short_texts() -> str:
 
 
 def linears_of(layer: Any) -> list[Any]:
-    """Query, key and value; output; expand; project."""
+    """The four products of a layer: query, key and value; output; expand; project."""
     return [layer.query_key_value, layer.output, layer.expand, layer.project]
 
 
@@ -160,7 +160,7 @@ def can_read_packed_weights() -> bool:
 
 
 def address_of(linear: Any) -> int:
-    """Of the memory of a weight that oneDNN has packed."""
+    """Memory address of the packed weight of a product."""
     return torch.ops.mkldnn.data_ptr(linear.weight)
 
 
@@ -173,8 +173,7 @@ def _block(num_outputs: int, width: int) -> int | None:
     if not can_read_packed_weights():
         return None
     linear = OneDNNLinear(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs))
-    num_bytes = 4 * num_outputs * width
-    if torch.ops.mkldnn._nbytes(linear.weight) != num_bytes:
+    if torch.ops.mkldnn._nbytes(linear.weight) != 4 * num_outputs * width:
         return None
     x, residual = torch.empty(1, width), torch.empty(1, num_outputs)
     blocks = {min(width, block) for block in range(PANEL, width + PANEL, PANEL)}
