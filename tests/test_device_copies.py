@@ -58,7 +58,7 @@ def test_embedding_copies_every_batch_once_and_waits_for_nothing(elsewhere: Mode
     lengths = elsewhere.tokenizer.encode_batch(TEXTS).seqlens
     with Copies() as copies:
         vectors = elsewhere.embed(TEXTS, pooling=pooling, tokens_per_batch=30)
-    assert vectors.shape == (len(TEXTS), elsewhere.embed(TEXTS[:1], pooling=pooling).shape[1])
+    assert vectors.shape == (len(TEXTS), elsewhere.embed(TEXTS[:2], pooling=pooling).shape[1])
     num_batches = len(length_sorted_batches(lengths, 30))
     # of each batch its tokens and its pooled ranges; once the order of all rows
     assert num_batches > 3 and copies.counts == {("cpu", "meta"): 2 * num_batches + 1}

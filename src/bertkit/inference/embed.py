@@ -1,7 +1,7 @@
 """Embed texts as vectors."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import receive, send, send_together
 from bertkit.errors import UsageError
@@ -59,8 +59,9 @@ class EmbedOptions:
         poolings = () if self.pooling is None else poolings_of(self.pooling)
         if not LayerSelection.parse(self.layers).is_last and "pooler" in poolings:
             raise UsageError("pooling='pooler' uses only the last layer: omit layers")
-        if self.dimensions is not None and self.dimensions < 1:
-            raise UsageError(f"dimensions={self.dimensions}: expected at least 1")
+        for name in ("dimensions", "tokens_per_batch"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise UsageError(f"{name}={number}: expected at least 1")
         if self.prompt is not None and self.prompt_name is not None:
             raise UsageError("pass prompt or prompt_name, not both")
 
@@ -92,6 +93,8 @@ def embed(
     counts = EmbedReport() if report is None else report
     if isinstance(texts, str):
         vectors = embed_one(runner, settings, texts, options, counts)
+    elif isinstance(texts, Sequence) and len(texts) == 1:
+        vectors = embed_one(runner, settings, texts[0], options, counts)[None]
     else:
         parts = [vectors for _, vectors in embed_stream(runner, settings, texts, options, counts)]
         vectors = (
@@ -126,7 +129,8 @@ def embed_stream(
         coming: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
         for chunk in chunks(texts, num_characters):
             encodings = plan.encode(runner, chunk, report)
-            coming.append((chunk, receive(plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress)))))
+            contributions = _embed_chunk(runner, encodings, len(chunk), plan, progress.update)
+            coming.append((chunk, receive(plan.finish(*contributions))))
             if len(coming) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
                 yield _arrived(*coming.popleft())
         for each in coming:
@@ -145,11 +149,7 @@ def embed_one(
     num_characters(text)
     plan = _Plan.of(runner, settings, options)
     encodings = plan.encode(runner, [text], report)
-    if len(encodings) > 1:  # windows
-        return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0].cpu().numpy()
-    batch = collate(encodings).to(runner.device)
-    ranges = _owned_tokens(encodings, plan.prompt_length)
-    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *ranges)))[0].cpu().numpy()
+    return plan.finish(*_embed_chunk(runner, encodings, 1, plan))[0].cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -258,17 +258,22 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
 
 @torch.inference_mode()
 def _embed_chunk(
-    runner: Runner, encodings: Encodings, num_texts: int, plan: _Plan, progress: tqdm
+    runner: Runner,
+    encodings: Encodings,
+    num_texts: int,
+    plan: _Plan,
+    on_texts: Callable[[int], object] = lambda number: None,
 ) -> tuple[Tensor, Tensor]:
     """(num_texts, D) values and (num_texts,) weights: the contributions of windows summed for each text."""
     owned, num_before, skipped = _owned_tokens(encodings, plan.prompt_length)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        values, weights = plan.pool(runner, batch, owned[indices], num_before[indices], skipped[indices])
+        ranges = (torch.from_numpy(numbers[indices]) for numbers in (owned, num_before, skipped))
+        values, weights = plan.pool(runner, batch, *ranges)
         return torch.cat([values, weights], dim=1)
 
     def on_batch(indices: np.ndarray) -> None:
-        progress.update(int((encodings.owned[indices, 0] == 0).sum()))
+        on_texts(int((encodings.owned[indices, 0] == 0).sum()))
 
     tokens_per_batch = plan.options.tokens_per_batch
     windows = runner.run(encodings, forward, tokens_per_batch=tokens_per_batch, on_batch=on_batch)
@@ -292,7 +297,7 @@ def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Ten
     return lowest.scatter_reduce_(0, rows[:, None].expand_as(values), values, "amax")
 
 
-def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
+def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(W, 2) the tokens that each window pools, (W,) the number of tokens of its text before them, and (W,) the number
     of tokens skipped at its start, as an unpooled prompt."""
     starts, ends = encodings.owned[:, 0], encodings.owned[:, 1]
@@ -303,7 +308,7 @@ def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Ten
         before = np.cumsum(ends - starts) - (ends - starts)
         num_before += before - np.repeat(before[first], np.diff([*first, len(starts)]))
     owned = np.stack([starts + skipped, ends], axis=1)
-    return torch.from_numpy(owned), torch.from_numpy(num_before), torch.from_numpy(skipped)
+    return owned, num_before, skipped
 
 
 def prompt_of(options: EmbedOptions, settings: SentenceSettings) -> str:

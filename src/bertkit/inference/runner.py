@@ -72,6 +72,11 @@ class Runner:
             tokens_per_batch: None: chosen by device and number of tokens.
             on_batch: called with the indices of every finished batch.
         """
+        if len(encodings) == 1:  # without the overhead of batching
+            only = np.zeros(1, np.int64)
+            rows = self.one(lambda: forward(collate(encodings).to(self.device), only))
+            on_batch(only)
+            return rows
         if tokens_per_batch is None:
             tokens_per_batch = self.tokens_per_batch(len(encodings.input_ids))
         batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
