@@ -34,7 +34,7 @@ class Recorder:
 
         def replay() -> None:
             self.num_replays += 1
-            again = encode(replace(inputs))  # the copy forgets lengths that it computed
+            again = encode(inputs)  # what a batch keeps of its first run stays, as in a recording
             output.last_hidden_state.copy_(again.last_hidden_state)
             if output.pooled is not None and again.pooled is not None:
                 output.pooled.copy_(again.pooled)
