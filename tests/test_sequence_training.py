@@ -25,6 +25,7 @@ from bertkit.sequence_training import (
     sequence_metrics,
 )
 from bertkit.tokenizer.byte_level import train_byte_level
+from bertkit.training import evaluate
 from bertkit.training.schedules import SCHEDULES
 from bertkit.transformer import TransformerConfig
 
@@ -68,6 +69,19 @@ def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None
     assert generator.tokenizer.decode(made) == "1210"
     record = json.loads((tmp_path / "out" / "run" / "outcome.json").read_text())
     assert record["exact_match"] == outcome["exact_match"]
+
+
+def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
+    model, train = small_model(tmp_path / "start"), reversed_digits(300, 1)
+    dev = [SequenceExample(one.source, one.source) for one in reversed_digits(50, 2)]  # worse with each step
+    settings = SequenceSettings(num_steps=60, batch_size=16, learning_rate=3e-3, label_smoothing=0.0)
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), settings, "cpu", lambda line: None)
+    outcome = training.start(train, dev)
+    assert outcome["best_step"] < outcome["step"]
+    kept = load_generator(tmp_path / "out")
+    (part,) = training._encoded(kept, dev).take(np.arange(len(dev))).split(1)
+    metrics = evaluate(kept.network, SequenceLoss(0.0), [part], dtype=torch.float32)
+    assert outcome["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
 
 
 def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:

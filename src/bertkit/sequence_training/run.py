@@ -3,11 +3,13 @@
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from tqdm import tqdm
 
 from bertkit.device import resolve_device
@@ -73,16 +75,17 @@ class SequenceTraining:
         parts = held_out.take(np.arange(len(dev))) if dev else None
         dtype = getattr(torch, settings.precision)
 
-        def judge() -> dict[str, float]:
-            assert parts is not None
-            number = max(1, round(parts.num_tokens / _DEV_PARTS))
-            on_device = [part.to(resolve_device(self.device)) for part in parts.split(number)]
-            return evaluate(network, task, on_device, dtype=dtype)
+        def judge(network: nn.Module) -> dict[str, float]:
+            if parts is None:
+                return {}
+            number, where = max(1, round(parts.num_tokens / _DEV_PARTS)), next(network.parameters()).device
+            return evaluate(network, task, [part.to(where) for part in parts.split(number)], dtype=dtype)
 
         run = Run(run_folder, Ranks(), self.log_line)
         trainer = run.trainer(
             network, task, LabeledFeed(data, settings.batch_size, settings.seed),  # pyrefly: ignore
-            settings, save_model=generator.save, evaluate=judge if dev else None, should_stop=should_stop,
+            settings, save_model=generator.save, evaluate=partial(judge, network) if dev else None,
+            should_stop=should_stop,
         )  # fmt: skip
         run.log_start(trainer, **facts)
         reason = trainer.train()
@@ -93,7 +96,7 @@ class SequenceTraining:
             generator = load_generator(checkpoint_folder(run_folder, best) / "model")
         else:
             network.to("cpu").eval()
-        metrics = self._metrics(generator, dev) | (judge() if dev else {})
+        metrics = self._metrics(generator, dev) | judge(generator.network)
         self._finish(generator, metrics, run_folder)
         return {"reason": reason, "step": trainer.state.step, "best_step": best, **metrics}
 

@@ -7,7 +7,7 @@ encoders whose attention reads cumulative lengths on the device may be recorded.
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,8 @@ MOST_ROWS = 512
 """Tokens of the largest batch that is recorded."""
 
 _INPUTS = ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
+_RECORDING = threading.Lock()
+"""torch records one graph at a time in a process."""
 
 
 class Recording(NamedTuple):
@@ -48,17 +50,25 @@ def can_be_recorded(encoder: Any, precision: str) -> bool:
 def record_graph(encode: Callable[[Batch], EncoderOutput], batch: Batch) -> Recording:
     """Record ``encode`` for batches of one shape."""
     inputs = replace(batch, **{name: getattr(batch, name).clone() for name in _INPUTS})
-    with torch.cuda.device(inputs.input_ids.device):
-        stream = torch.cuda.Stream()
+    device = inputs.input_ids.device
+    with _RECORDING, torch.cuda.device(device):
+        stream = _stream(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # the first calls of a library allocate its workspaces
             encode(inputs)
             encode(inputs)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             output = encode(inputs)
     return Recording(inputs, output, graph.replay)
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all recordings on a device: torch's own is of the device that recorded first, and each stream
+    has workspaces of its own."""
+    return torch.cuda.Stream(device)
 
 
 class GraphedEncoder:
