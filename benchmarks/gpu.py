@@ -1,6 +1,6 @@
 """All checks and measurements for a GPU, in one run of at most ten minutes.
 
-    python benchmarks/gpu.py [--device cuda] [--quick] [--minutes 10] [--out FOLDER]
+    python benchmarks/gpu.py [--device cuda] [--quick] [--minutes 9.5] [--only PATTERN] [--out FOLDER]
 
 Checks: attention and its gradients in every dtype and window against float64 on the CPU; vectors of all-MiniLM-L6-v2,
 gradients of a small BERT and losses of a short pre-training against float32 on the CPU; that embedding waits for
@@ -10,19 +10,23 @@ finds what it finds on the CPU.
 Figures: milliseconds of each kernel of attention; tokens per second of pre-training, compiled and not, compared with
 transformers (SDPA, torch.compile, padded batches), with the share of the chip's peak; texts per second of embedding
 compared with sentence-transformers in bfloat16; milliseconds of search among a million vectors compared with the CPU;
-an epoch of sentiment classification compared with transformers' Trainer; tokens per second of generation. A part
-begins only while time is left.
+an epoch of sentiment classification compared with transformers' Trainer; tokens per second of generation.
+
+The results are written after each part. At the end of the time the part in progress is stopped; what it had found is
+kept. `--only` runs some parts, and keeps the others of the day.
 
 `--device cpu --quick` runs every part on small models, without float16: a test of this script, whose speeds mean
 nothing. Needs ../shared/data.
 """
 
 import argparse
+import fnmatch
 import json
 import os
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +66,7 @@ WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", WITHOUT_ATTENTION_DROPO
 
 
 class Measurements:
-    """The parts, in the order of a run."""
+    """The parts, in the order of a run. A part returns its figures, or yields them as it finds them."""
 
     def __init__(self, device: str, quick: bool, work: Path) -> None:
         self.device, self.quick, self.work = device, quick, work
@@ -70,7 +74,7 @@ class Measurements:
         self.precisions = [name for name in BOUNDS if device != "cpu" or name in CPU_PRECISIONS]
         self.vocabularies: dict[str, Path] = {}  # by size, trained by the first run
 
-    def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
+    def parts(self) -> dict[str, Callable[[], dict[str, Any] | Iterator[dict[str, Any]]]]:
         lengths = (128,) if self.quick else (128, 512)
         return {
             "attention": lambda: gpu_attention.checks(self.device, self.quick),
@@ -81,10 +85,10 @@ class Measurements:
             "gradients": self.gradients,
             "losses": self.losses,
             "compilation": self.compilation,
-            **{f"pre-training at {length}": (lambda at=length: self.pretraining(at)) for length in lengths},
             "embedding": self.embedding,
             "search": self.search,
             "fine-tuning": self.finetuning,
+            **{f"pre-training at {length}": (lambda at=length: self.pretraining(at)) for length in lengths},
         }
 
     def vectors(self) -> dict[str, Any]:
@@ -109,17 +113,20 @@ class Measurements:
         return {"number": len(reported), "holds": not reported, "first": reported[0][:200] if reported else "none"}
 
     def graphs(self) -> dict[str, Any]:
-        """Largest difference of replayed hidden states from computed ones, relative to the largest; and milliseconds of
-        one short text."""
+        """Largest difference of replayed from computed hidden states and pooled vectors, relative to the largest; and
+        milliseconds of one short text."""
         model = bertkit.load(MINILM, device=self.device, precision=self.precision)
         encoder = prepare(model.encoder, self.precision)
         plain = encoder.prepared if isinstance(encoder, GraphedEncoder) else encoder
         passages, differences = texts.documentation()[:40], []
-        for number in (1, 1, 2, 3, 5, 8, 1):
-            chosen = [passage[: 40 * number] for passage in passages[number : 2 * number]]
+        for number in (1, 1, 2, 2, 3, 3, 5, 5, 8, 8, 1):  # a shape's second batch has other lengths
+            first = len(differences) + number
+            chosen = [passage[: 40 + 10 * (first + each) % 70] for each, passage in enumerate(passages[:number])]
             batch = bertkit.collate(model.tokenizer.encode_batch(chosen)).to(self.device)
-            ours, expected = (one(batch, with_pooled=False).last_hidden_state for one in (encoder, plain))
-            differences.append(float((ours - expected).abs().max() / expected.abs().max()))
+            outputs = [one(batch) for one in (encoder, plain)]
+            for part in ("last_hidden_state", "pooled"):
+                ours, expected = (getattr(output, part) for output in outputs)
+                differences.append(float((ours - expected).abs().max() / expected.abs().max()))
         batch = bertkit.collate(model.tokenizer.encode_batch(passages[:1], max_length=16, on_long="truncate"))
         replayed, computed = (
             1_000 * min(best_seconds(partial(self._encode, one, batch)) for _ in range(10)) for one in (encoder, plain)
@@ -181,31 +188,31 @@ class Measurements:
         holds = number == int(self.is_cuda) and largest <= LARGEST_LOSS_DIFFERENCE
         return {"graphs": number, "largest difference": largest, "holds": holds}
 
-    def pretraining(self, length: int) -> dict[str, Any]:
+    def pretraining(self, length: int) -> Iterator[dict[str, Any]]:
         """Real tokens per second of whole steps, and the share of the chip's peak: as published, compiled, and compiled
         without dropout of attention, which variable-length attention lacks."""
         size, batch_size, steps = ("tiny", 8, 6) if self.quick else ("base", 32_768 // length, 40)
         changes = (f"model.size={size}", f"training.batch_size={batch_size}", f"data.max_seqlen={length}",
                    "training.tokens_per_part=32768", "vocabulary.size=8192")  # fmt: skip
-        variants = {"as published": ((), False), "compiled": ((), True),
-                    "compiled, no attention dropout": ((WITHOUT_ATTENTION_DROPOUT,), True)}  # fmt: skip
+        variants = {"compiled, no attention dropout": ((WITHOUT_ATTENTION_DROPOUT,), True), "compiled": ((), True),
+                    "as published": ((), False)}  # fmt: skip
         if self.quick:
             variants = {"compiled": ((), True)}
-        found: dict[str, Any] = {}
-        folder = self.work
-        for name, (more, compiles) in variants.items():
-            run = f"pretraining-{length}-{len(found)}"
+        best, theirs = 0.0, None
+        for number, (name, (more, compiles)) in enumerate(variants.items()):
+            run = f"pretraining-{length}-{number}"
             events, folder = self._run(
                 run, (*changes, *more), steps, self.device, self.precision, compile=compiles and self.is_cuda
             )
             warm, last = events[len(events) // 2], events[-1]
-            found[f"{name}, tokens a second"] = (last["tokens"] - warm["tokens"]) / (last["seconds"] - warm["seconds"])
-        best = max(found.values())
-        model = bertkit.load(folder / "model", device="cpu")
-        flops = flops_per_token(model.network, model.config, length)
-        theirs = self._transformers_pretraining(folder / "model", length, batch_size, steps)
-        return found | {"share of peak": share_of_peak(best * flops, self.device),
-                        "transformers, tokens a second": theirs, "ratio": best / theirs}  # fmt: skip
+            speed = (last["tokens"] - warm["tokens"]) / (last["seconds"] - warm["seconds"])
+            model, best = bertkit.load(folder / "model", device="cpu"), max(best, speed)
+            flops = flops_per_token(model.network, model.config, length)
+            yield {f"{name}, tokens a second": speed, "share of peak": share_of_peak(best * flops, self.device)}
+            if theirs is None:
+                theirs = self._transformers_pretraining(folder / "model", length, batch_size, steps)
+                yield {"transformers, tokens a second": theirs}
+            yield {"ratio": best / theirs}
 
     def _transformers_pretraining(self, folder: Path, length: int, batch_size: int, steps: int) -> float:
         from transformers import AutoTokenizer, BertForMaskedLM, DataCollatorForLanguageModeling
@@ -237,19 +244,20 @@ class Measurements:
         loss.item()
         return tokens / (time.perf_counter() - started)
 
-    def embedding(self) -> dict[str, Any]:
+    def embedding(self) -> Iterator[dict[str, Any]]:
         """Texts per second from strings to vectors, the better of two passes."""
-        from sentence_transformers import SentenceTransformer
-
         passages = texts.shuffled(texts.documentation())
         passages = passages[:200] if self.quick else passages * 4
         model = bertkit.load(MINILM, device=self.device, precision=self.precision)
+        ours = len(passages) / best_seconds(lambda: model.embed(passages, on_long="truncate"))
+        yield {"texts a second": ours}
+        from sentence_transformers import SentenceTransformer
+
         theirs = SentenceTransformer(
             str(locate(MINILM)), device=self.device, model_kwargs={"torch_dtype": torch.bfloat16}
         )
-        ours = len(passages) / best_seconds(lambda: model.embed(passages, on_long="truncate"))
         other = len(passages) / best_seconds(lambda: theirs.encode(passages, batch_size=256))
-        return {"texts a second": ours, "sentence-transformers": other, "ratio": ours / other}
+        yield {"sentence-transformers": other, "ratio": ours / other}
 
     def search(self) -> dict[str, Any]:
         """The nearest ten of 1,000 queries and of one among a million vectors, by top_k and by the scan of a store:
@@ -269,8 +277,10 @@ class Measurements:
             "store on the CPU": lambda asked: nearest(asked, rows, blocks, 10, "cosine", mask),
         }
         torch.set_float32_matmul_precision("high")  # TF32 elsewhere
-        (scores, ids), expected = works["top_k"](queries[:100]), top_k(queries[:100], rows, 10)
-        torch.set_float32_matmul_precision("highest")
+        try:
+            (scores, ids), expected = works["top_k"](queries[:100]), top_k(queries[:100], rows, 10)
+        finally:
+            torch.set_float32_matmul_precision("highest")
         exact = np.einsum("qkd,qd->qk", rows[ids].astype(np.float64), queries[:100].astype(np.float64))
         largest = float(max(np.abs(scores - each).max() for each in (expected[0], exact)))
         found |= {"top_k, largest difference": largest, "top_k holds": largest <= 1e-5,
@@ -287,11 +297,8 @@ class Measurements:
         found["top_k on the CPU, queries: 100, ms"] = 1_000 * best_seconds(lambda: top_k(queries[:100], rows, 10))
         return found
 
-    def finetuning(self) -> dict[str, Any]:
+    def finetuning(self) -> Iterator[dict[str, Any]]:
         """Seconds of an epoch from a drawn head."""
-        from datasets import Dataset
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
-
         train, _ = TASKS[0].read(TASKS[0])
         train = texts.shuffled(train)[:300] if self.quick else train
         settings = FinetuningSettings(num_epochs=1, head="drawn", max_length=128, precision="bfloat16")
@@ -300,6 +307,10 @@ class Measurements:
         started = time.perf_counter()
         run.start(train)
         ours = time.perf_counter() - started
+        yield {"examples": len(train), "seconds": ours}
+        from datasets import Dataset
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
         tokenizer = AutoTokenizer.from_pretrained(locate(MINILM))
         labels = sorted({str(example.label) for example in train})
         started = time.perf_counter()
@@ -314,7 +325,7 @@ class Measurements:
         )  # fmt: skip
         Trainer(network, arguments, train_dataset=rows, processing_class=tokenizer).train()
         theirs = time.perf_counter() - started
-        return {"examples": len(train), "seconds": ours, "Trainer, seconds": theirs, "ratio": theirs / ours}
+        yield {"Trainer, seconds": theirs, "ratio": theirs / ours}
 
     def _run(
         self, name: str, changes: tuple[str, ...], steps: int, device: str, precision: str, *, compile: bool = False
@@ -375,26 +386,51 @@ def describe(results: dict) -> str:
     return "\n".join([*lines, "", *report.skipped_lines(results)])
 
 
+class OutOfTime(Exception):
+    """The time of the run is over."""
+
+
+def expire(*_: Any) -> None:
+    raise OutOfTime("no time left")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="small models and few examples, to test this script")
-    parser.add_argument("--minutes", type=float, default=10.0, help="no part begins later")
-    results, options = report.begin("gpu", parser)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    results |= {"chip": chip(options.device), "quick": options.quick, "parts": {}, "skipped": {}}
-    started = time.monotonic()
+    parser.add_argument("--minutes", type=float, default=9.5, help="time of the run")
+    parser.add_argument(
+        "--only", metavar="PATTERN", default="*", help="parts of this name; * stands for any characters"
+    )
+    results, options = report.begin("gpu", parser, threads=os.cpu_count() or 2)
+    results |= {"chip": chip(options.device), "quick": options.quick, "skipped": {}}
+    results["parts"] = report.earlier_systems(results, options.out, "chip", "quick", name="parts")
+    signal.signal(signal.SIGALRM, expire)
+    end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as work:
-        for name, part in Measurements(options.device, options.quick, Path(work)).parts().items():
-            if time.monotonic() - started > 60 * options.minutes:
-                results["skipped"][name] = "no time left"
-                continue
-            say(f"{name}: begins after {time.monotonic() - started:.0f} s")
-            try:
-                results["parts"][name] = part()
-            except (RuntimeError, ValueError, ImportError, bertkit.errors.BertkitError) as error:
-                results["skipped"][name] = f"{type(error).__name__}: {error!s:.300}"
+        parts = Measurements(options.device, options.quick, Path(work)).parts()
+        for name in fnmatch.filter(parts, options.only):
+            carry_out(name, parts[name], end - time.monotonic(), results)
+            report.write(results, describe(results), options.out)
     report.finish(results, describe(results), options.out)
+
+
+def carry_out(name: str, part: Callable[[], Any], seconds_left: float, results: dict[str, Any]) -> None:
+    """Add the figures of a part to the results, or why there are none."""
+    if seconds_left <= 0:
+        results["skipped"][name] = "no time left"
+        return
+    say(f"{name}: begins with {seconds_left:.0f} s left")
+    results["parts"][name] = {}
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds_left)
+        found = part()
+        for figures in [found] if isinstance(found, dict) else found:
+            results["parts"][name] |= figures
+    except Exception as error:  # of any kind: a fault of one part must not cost the others
+        results["skipped"][name] = f"{type(error).__name__}: {error!s:.300}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 if __name__ == "__main__":

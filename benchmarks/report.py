@@ -34,10 +34,10 @@ def require_fast(precision: str) -> None:
         raise RuntimeError("this CPU lacks bfloat16 instructions, and torch emulates them")
 
 
-def begin(benchmark: str, parser: argparse.ArgumentParser) -> tuple[dict, argparse.Namespace]:
+def begin(benchmark: str, parser: argparse.ArgumentParser, *, threads: int = 2) -> tuple[dict, argparse.Namespace]:
     """Read the options, those that every benchmark has added; the results start with where and when."""
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system after its warm-up")
-    parser.add_argument("--threads", type=int, default=2, help="of each system")
+    parser.add_argument("--threads", type=int, default=threads, help="of each system")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
     options = parser.parse_args()
     if options.rounds < 1 or options.threads < 1:
