@@ -53,6 +53,10 @@ def checks(device: str, quick: bool, precisions: Sequence[str]) -> dict[str, Any
                 work = partial(ours.generate_ids, rows, GenerationSettings(NEW_TOKENS, precision=precision))
                 num_tokens = sum(len(one.ids) for one in work())
                 found[f"{name}, {precision}, batch {number}, tokens a second"], _ = best_speed(work, num_tokens, 2)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # which plans anew for each shape of keys and values
+        speed, _ = best_speed(work, num_tokens, 2)
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        found[f"{name}, {precisions[-1]}, batch 16, tokens a second without cuDNN's attention"] = speed
     return found
 
 

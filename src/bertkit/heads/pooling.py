@@ -95,7 +95,10 @@ def _reduced(values: Tensor, reduce: str, owned: Tensor) -> Tensor:
     Tokens between them form segments too, so that no shape depends on numbers on a GPU, which would be waited for.
     """
     ends = torch.cat([owned.new_zeros(1), owned.flatten(), owned.new_full((1,), len(values))])
-    return torch.segment_reduce(values, reduce, lengths=ends.diff(), unsafe=True)[1::2]
+    lengths = ends.diff()
+    if values.device.type == "mps":  # torch has no segment_reduce there
+        return torch.segment_reduce(values.cpu(), reduce, lengths=lengths.cpu(), unsafe=True)[1::2].to(values.device)
+    return torch.segment_reduce(values, reduce, lengths=lengths, unsafe=True)[1::2]
 
 
 def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:

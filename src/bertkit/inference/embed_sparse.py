@@ -22,6 +22,7 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
+_TOKENS_PER_BATCH_ON_GPU = 8_192  # of which all have logits at the same time: 1 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,7 @@ def embed_sparse(
     texts, cut = list(texts), EmbedReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
     longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
+    most = None if runner.device.type == "cpu" else _TOKENS_PER_BATCH_ON_GPU
     with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             chunk = texts[start : start + _TEXTS_AT_A_TIME]
@@ -96,7 +98,10 @@ def embed_sparse(
                 return _pooled(logits.float(), batch, settings).cpu()
 
             table = settings.query_weights if as_queries else None
-            rows = runner.run(encodings, forward).numpy() if table is None else _looked_up(encodings, table)
+            if table is None:
+                rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
+            else:
+                rows = _looked_up(encodings, table)
             row_of, columns = np.nonzero(rows)
             counts.append(np.bincount(row_of, minlength=len(chunk)))
             ids.append(columns.astype(np.int32))

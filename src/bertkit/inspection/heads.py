@@ -237,7 +237,7 @@ def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
     config = model.config
     lost = np.zeros((config.num_hidden_layers, config.num_attention_heads))
     with torch.no_grad():
-        whole = model.encoder(batch, with_pooled=False).last_hidden_state.double()
+        whole = model.encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
         for layer in range(config.num_hidden_layers):
             for head in range(config.num_attention_heads):
                 without = _without(model, layer, head, batch)
@@ -259,7 +259,7 @@ def _without(model: Model, layer: int, head: int, batch: Any) -> Tensor:
 
     handle = order[layer].register_forward_pre_hook(hide)
     try:
-        return model.encoder(batch, with_pooled=False).last_hidden_state.double()
+        return model.encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
     finally:
         handle.remove()
 

@@ -211,7 +211,7 @@ def inspect_lens(model: Model, text: str, pair: str | None = None) -> LensView:
             state = torch.from_numpy(states).to(word.device, word.dtype)
             is_last = number == len(traced.hidden_states) - 1
             logits = head(state if is_last else model.encoder.as_last(state), word)
-            log_probs.append(logits.double().log_softmax(-1).cpu()[:, : len(vocabulary)])
+            log_probs.append(logits.cpu().double().log_softmax(-1)[:, : len(vocabulary)])
     last = log_probs[-1]
     for each in log_probs:
         best, chosen = each.max(dim=-1), each.gather(1, own)

@@ -132,7 +132,7 @@ def inspect_why(
     batch = batch.to(word.device)
     ids = batch.input_ids
     special = torch.from_numpy(traced.special_tokens_mask).to(word.device)
-    start = word[torch.where(special, ids, model.tokenizer.mask_id)].double().to(word.dtype)
+    start = word[torch.where(special, ids, model.tokenizer.mask_id)]
     end = word[ids]
     with torch.no_grad():
         logits, base = (_logits(model, head, batch, rows[None])[0] for rows in (end, start))
@@ -154,10 +154,10 @@ def inspect_why(
         pair=pair,
         tokens=list(traced.tokens),
         label=names[target],
-        attributions=((end - start) * total).sum(-1).double().cpu().numpy(),
+        attributions=((end - start) * total).sum(-1).cpu().double().numpy(),
         logit=float(logits[target]),
         baseline_logit=float(base[target]),
-        probability=float(logits.double().softmax(-1)[target]),
+        probability=float(logits.cpu().double().softmax(-1)[target]),
     )
 
 

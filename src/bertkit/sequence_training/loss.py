@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bertkit.sequence_training.batches import SequenceBatch
 from bertkit.tasks import Loss
+from bertkit.tasks.task import on_cpu
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class SequenceLoss:
         with torch.no_grad():
             plain = F.cross_entropy(logits, part.labels, reduction="sum") if self.label_smoothing else smoothed.detach()
             correct = (logits.argmax(dim=-1) == part.labels).sum()
-            sums = torch.stack([plain.double(), correct.double(), correct.new_tensor(len(part.labels)).double()]).cpu()
+        sums = on_cpu(plain, correct, correct.new_tensor(len(part.labels)))
         return Loss(smoothed / max(1.0, float(totals[0])), sums)
 
     def metrics(self, sums: Tensor) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.tasks.task import Loss, Option, TextTask, exact
+from bertkit.tasks.task import Loss, Option, TextTask, exact, on_cpu
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -65,7 +65,7 @@ class OneOfClasses(Weighted):
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
         )
         correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
-        sums = torch.stack([loss.detach().double(), correct.double(), number.double()]).cpu()
+        sums = on_cpu(loss, correct, number)
         return Loss(loss / (float(totals[0]) or 1.0), torch.cat([sums, self.totals(part)]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:

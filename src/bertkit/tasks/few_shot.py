@@ -20,7 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.randomness import below, in_random_order, key_of
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.sequence_classification import SequenceClassification
-from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.task import Loss, Option, on_cpu
 
 TEMPERATURE = 0.05
 """Temperature of the loss, as in SimCSE (Gao et al. 2021, section 3)."""
@@ -106,8 +106,7 @@ class FewShotClassification(SequenceClassification):
         """Supervised contrastive loss of (N, D) vectors of length 1, in nats: negative log-likelihood of the other
         texts with the same label among the batch, by cosine; the mean over those, then over the texts that have any."""
         loss, is_nearest = contrast(outputs, part.labels)
-        sums = torch.stack([loss.detach().double(), is_nearest.double()]).cpu()
-        return Loss(loss / max(float(totals[0]), 1.0), torch.cat([sums, totals]))
+        return Loss(loss / max(float(totals[0]), 1.0), torch.cat([on_cpu(loss, is_nearest), totals]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss, and the share of texts whose nearest text in the batch has the same label."""

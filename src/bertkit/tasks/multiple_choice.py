@@ -21,7 +21,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import ExampleFile, Loss, exact
+from bertkit.tasks.task import ExampleFile, Loss, exact, on_cpu
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -156,8 +156,7 @@ class MultipleChoice(OnSentenceVectors):
         logits = exact(outputs.logits[self.head]).view(len(part.labels), -1)  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
-        sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(logits)).double()])
-        return Loss(loss / float(totals[0]), sums.cpu())
+        return Loss(loss / float(totals[0]), on_cpu(loss, correct, correct.new_tensor(len(logits))))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss and accuracy."""

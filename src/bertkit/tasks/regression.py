@@ -18,7 +18,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers
-from bertkit.tasks.task import Loss, Option, exact
+from bertkit.tasks.task import Loss, Option, exact, on_cpu
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -62,7 +62,7 @@ class _OneNumber(OfTexts):
         """Mean squared error in units of ``scale``."""
         scores = exact(outputs.logits[self.head]).squeeze(-1)
         loss = (scores - (part.labels - self.center) / self.scale).square().sum()
-        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
+        return Loss(loss / float(totals[0]), torch.cat([on_cpu(loss), self.totals(part)]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The loss."""

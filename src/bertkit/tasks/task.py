@@ -33,6 +33,11 @@ def exact(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
+def on_cpu(loss: Tensor, *counts: Tensor) -> Tensor:
+    """A loss and counts as (1 + counts,) float64 on the CPU, in one copy; not every device has float64."""
+    return torch.stack([loss.detach(), *(count.to(loss.dtype) for count in counts)]).cpu().double()
+
+
 class Task(Protocol):
     """A loss that is a sum over the parts of a batch and over the ranks that share it; or a loss of vectors, which uses
     those of the whole batch."""

@@ -16,6 +16,7 @@ from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.tasks import Loss, Task
+from bertkit.tasks.task import on_cpu
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Distilled:
             + settings.task_weight * of_task.value
             + settings.hidden_weight * apart / max(float(totals[-1]), 1.0)
         )
-        own = torch.stack([divergence.detach().double(), apart.detach().double()]).cpu()
+        own = on_cpu(divergence, apart.detach())
         sums = torch.cat([of_task.sums.cpu(), own, self.totals(part)[-2:]])
         return Loss(value, sums)
 

@@ -127,9 +127,10 @@ def sinusoids(position_ids: Tensor, width: int) -> Tensor:
     >>> [[round(number, 3) for number in row] for row in sinusoids(torch.tensor([0, 2]), 4).tolist()]
     [[0.0, 0.0, 1.0, 1.0], [0.909, 0.02, -0.416, 1.0]]
     """
-    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=position_ids.device) / width
-    angles = position_ids[:, None].double() / 10_000**exponents
-    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float()
+    positions = position_ids.cpu() if position_ids.device.type == "mps" else position_ids  # which lacks float64
+    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
+    angles = positions[:, None].double() / 10_000**exponents
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float().to(position_ids.device)
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:

@@ -22,6 +22,7 @@ from torch.autograd import function
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Batch
+from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
@@ -240,7 +241,16 @@ def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
     """``layer(hidden_states, *others)`` that keeps only its input: the backward pass recomputes the layer,
-    with the same dropout (Chen et al. 2016, "Training deep nets with sublinear memory cost")."""
+    with the same dropout (Chen et al. 2016, "Training deep nets with sublinear memory cost").
+
+    Raises:
+        UsageError: on MPS, whose random numbers torch does not restore: dropout would differ.
+    """
+    if hidden_states.device.type == "mps":
+        raise UsageError(
+            "gradient checkpointing on MPS: torch would recompute layers with other dropout than before; train with "
+            "smaller parts (tokens_per_part) instead"
+        )
     active = _active()
     num_masks = 0 if active is None else active.num_masks
 
