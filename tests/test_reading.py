@@ -1,6 +1,7 @@
 """Files of labeled data: every published format, and every kind of bad row."""
 
 import csv
+import gzip
 import json
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
@@ -312,6 +314,38 @@ def test_rejects_files_that_are_not_texts(tmp_path):
         list(read_labeled_texts(tmp_path / "a.parquet", "class"))
     with pytest.raises(UsageError, match="unknown 'txt', expected one of text, pair, label"):
         list(read_labeled_texts(tmp_path / "a.csv", "class", columns={"txt": "a"}))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_texts_of_a_table_with_tabs_are_its_rows(write, name):
+    path = write(name, 'text\tlabel\n"unclosed\tblame\nthird\tpraise\nfour"\tblame\nfifth\tpraise\n')
+    expected = ['"unclosed', "third", 'four"', "fifth"]
+    assert list(read_texts(path)) == [one.text for one in read_labeled_texts(path, "class")] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text;label\nlovely acting;praise\n", r"has one column, 'text;label', with ';' in its name"),
+        ("a.csv", "text,label\ra,b\r", "its lines end in CR alone"),
+        ("a.csv", "text\na\n".encode("utf-16"), "the file is in UTF-16"),
+        ("a.csv", gzip.compress(b"text\na\n"), "the file is compressed"),
+        ("a.tsv", gzip.compress(b"text\tlabel\na\tb\n"), "the file is compressed"),
+    ],
+)
+def test_files_of_texts_that_cannot_be_read(write, name, content, message):
+    with pytest.raises(DataError, match=message):
+        list(read_texts(write(name, content)))
+
+
+def test_paths_without_a_file(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(DataError, match="is a folder: expected a file"):
+        list(read_labeled_texts(tmp_path / "a.csv", "class"))
+    with pytest.raises(DataError, match="nosuch: no such file or folder"):
+        list(read_texts(tmp_path / "nosuch"))
+    with pytest.raises(UsageError, match="the path of the texts is empty"):
+        list(read_texts(""))
 
 
 def test_parquet_files_are_read_as_jsonl_files_are(tmp_path):

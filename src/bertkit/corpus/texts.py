@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, UsageError
 from bertkit.files.lines import Line, location, open_lines
-from bertkit.files.tables import header_of, json_rows, named_rows, parquet_names, parquet_rows, quoted_fields
+from bertkit.files.tables import delimited_fields, header_of, json_rows, named_rows, parquet_names, parquet_rows
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
@@ -65,6 +65,8 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
         UsageError: an extension that is not one of FORMATS, or a ``column`` for a txt file.
     """
     path = Path(source)
+    if not str(source):
+        raise UsageError("the path of the texts is empty: expected a file, a folder or -")
     if str(path) == PYTHON_DOCS:
         return [path], []
     if path.is_dir():
@@ -74,10 +76,10 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
         if not files:
             raise DataError(f"the folder {path} holds no {', '.join(FORMATS)} file")
         return files, [file for file in visible if file.suffix not in FORMATS]
+    if not path.is_file():
+        raise DataError(f"{path}: no such file or folder")
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
     if column is not None and path.suffix == ".txt":
         raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []
@@ -126,11 +128,18 @@ def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
 
 
 def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    rows = quoted_fields(lines, delimiter)
-    names = header_of(path, rows).fields
+    rows, delimiter = delimited_fields(path, lines)
+    header = header_of(path, rows)
+    if header.invalid:
+        raise DataError(location(path, header.line) + header.invalid)
+    names = header.fields
+    if len(names) == 1 and (marks := {";", "|"}.intersection(names[0])):
+        raise DataError(
+            f"{path} has one column, {names[0]!r:.60}, with {min(marks)!r} in its name: separate columns by commas, or "
+            "by tabs in a .tsv file"
+        )
     name = _required_column(path, names, column)
-    for row in named_rows(rows, names, delimiter, quoted=True):
+    for row in named_rows(rows, names, delimiter, quoted=delimiter == ","):
         yield TextRow(row.line, row.text if row.problem else row.values[name], row.problem, row.invalid)
 
 

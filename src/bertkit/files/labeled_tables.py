@@ -18,13 +18,12 @@ from bertkit.files.lines import Line, location, open_lines
 from bertkit.files.tables import (
     Fields,
     Row,
+    delimited_fields,
     header_of,
     json_rows,
     named_rows,
     parquet_names,
     parquet_rows,
-    quoted_fields,
-    tab_fields,
 )
 
 
@@ -101,10 +100,8 @@ def open_table(
             yield _json_table(path, lines)
         elif _is_text(path, first, numbered, known, shapes or {}):
             yield Table(path, ("text",), map(text_row, lines))
-        elif "\t" in first.text or suffix == ".tsv":
-            yield _delimited_table(path, tab_fields(lines), known, numbered, shapes or {}, quoted=False)
         else:
-            yield _delimited_table(path, quoted_fields(lines, ","), known, numbered, {}, quoted=True)
+            yield _delimited_table(path, *delimited_fields(path, lines), known, numbered, shapes or {})
 
 
 def check_roles(columns: Mapping[str, str], roles: Sequence[str]) -> None:
@@ -173,12 +170,12 @@ def _is_text(path: str | Path, first: Line, numbered: bool, known: set[str], sha
 def _delimited_table(
     path: str | Path,
     rows: Iterator[Fields],
+    delimiter: str,
     known: set[str],
     numbered: bool,
     shapes: Mapping[int, int],
-    *,
-    quoted: bool,
 ) -> Table:
+    quoted = delimiter == ","
     first = header_of(path, rows)
     if first.invalid:
         raise DataError(location(path, first.line) + first.invalid)
@@ -186,7 +183,7 @@ def _delimited_table(
     has_names = not numbered and bool(known.intersection(names))
     if has_names:
         _distinct(location(path, 1), names)
-    elif numbered or _is_number(names, shapes.get(len(names))):
+    elif numbered or (not quoted and _is_number(names, shapes.get(len(names)))):
         names = tuple(str(number) for number in range(1, len(names) + 1))
         rows = chain([first], rows)
     else:
@@ -195,7 +192,6 @@ def _delimited_table(
             "role=NAME, "
             "or with role=NUMBER if there is no header"
         )
-    delimiter = "," if quoted else "\t"
     named = named_rows(rows, names, delimiter, quoted=quoted, may_be_wider=not has_names and not quoted)
     return Table(path, names, map(_valid, named))
 

@@ -22,6 +22,14 @@ class Line(NamedTuple):
         return self.text.removesuffix("\n").removesuffix("\r")
 
 
+_OTHER_FILES = {
+    b"\x1f\x8b": "the file is compressed (gzip -d)",
+    b"\xff\xfe": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
+    b"\xfe\xff": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
+}
+"""Advice by the first bytes of a file that is not UTF-8."""
+
+
 def location(path: str | Path, line: int) -> str:
     """Name of a row of a file in errors and reports."""
     name = "standard input" if str(path) == "-" else str(path)
@@ -30,12 +38,14 @@ def location(path: str | Path, line: int) -> str:
 
 def read_lines(file: Iterable[bytes]) -> Iterator[Line]:
     """The lines of a file in UTF-8, with or without a byte order mark."""
+    advice = "convert the file (iconv -f latin1 -t utf-8)"
     for number, line in enumerate(file, start=1):
         codec = "utf-8-sig" if number == 1 else "utf-8"
+        if number == 1 and (known := [text for start, text in _OTHER_FILES.items() if line.startswith(start)]):
+            (advice,) = known
         try:
             yield Line(number, line.decode(codec))
         except UnicodeDecodeError as error:
-            advice = "convert the file (iconv -f latin1 -t utf-8)"
             yield Line(number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {advice}")
 
 
@@ -49,6 +59,8 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     if str(path) == "-":
         yield read_lines(sys.stdin.buffer)
         return
+    if Path(path).is_dir():
+        raise DataError(f"{path} is a folder: expected a file")
     if not Path(path).is_file():
         raise DataError(f"{path}: no such file")
     with open(path, "rb") as file:

@@ -7,6 +7,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Fields(NamedTuple):
     invalid: str = ""
 
 
-def quoted_fields(lines: Iterator[Line], delimiter: str) -> Iterator[Fields]:
+def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
     """Rows of a csv file, with fields in quotes where needed (RFC 4180)."""
     csv.field_size_limit(_LARGEST_FIELD)
     invalid: list[str] = []  # problems of the lines consumed for the current row
@@ -48,7 +49,7 @@ def quoted_fields(lines: Iterator[Line], delimiter: str) -> Iterator[Fields]:
                 invalid.append(line.invalid)
             yield line.text
 
-    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
+    reader = csv.reader(texts(), strict=True)
     while True:
         first = reader.line_num + 1
         invalid.clear()
@@ -57,8 +58,20 @@ def quoted_fields(lines: Iterator[Line], delimiter: str) -> Iterator[Fields]:
         except StopIteration:
             return
         except csv.Error as error:  # the reader continues with the next line
-            row = Fields(first, [], f": {error}")
+            is_old_mac = "new-line character" in str(error)
+            problem = ": its lines end in CR alone: convert them (tr '\\r' '\\n')" if is_old_mac else f": {error}"
+            row = Fields(first, [], invalid[0] if invalid else problem)
         yield row._replace(invalid=invalid[0] if invalid else "")
+
+
+def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[Fields], str]:
+    """Rows of a delimited file, and the delimiter: a tab in a tsv file or if the first line has one, else a comma."""
+    first = next(lines, None)
+    if first is not None:
+        lines = chain([first], lines)
+    if Path(path).suffix == ".tsv" or (first is not None and "\t" in first.text):
+        return tab_fields(lines), "\t"
+    return quoted_fields(lines), ","
 
 
 def tab_fields(lines: Iterator[Line]) -> Iterator[Fields]:
