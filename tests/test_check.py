@@ -8,6 +8,7 @@ import pytest
 from examples_of_tasks import call
 from test_fitted_head import labeled, sentence_encoder, texts
 
+from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.cross_validation import check_training_data
 from bertkit.tasks import ChoiceQuestion, TextExample, TokenClassification
@@ -64,3 +65,9 @@ def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     assert json.loads(page.with_suffix(".json").read_text())["num_examples"] == 62
     assert "Likely label errors" in page.read_text() or not result["num_likely_label_errors"]
     assert call(capsys, *arguments, "--report", str(tmp_path / "check.pdf"))[0] == 2
+
+
+def test_help_lists_tasks_that_can_be_checked(capsys) -> None:
+    assert run(["check", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "token-classification" in shown and "question-answering" not in shown and "alignment" not in shown

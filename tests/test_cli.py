@@ -172,10 +172,11 @@ def write_texts(path: Path) -> str:
         path.write_text("".join(text + "\r\n" for text in TEXTS), newline="")
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS))
-    elif path.suffix in (".csv", ".tsv"):
+    elif path.suffix == ".tsv":  # quotes in it are text
+        path.write_text("id\ttext\n" + "".join(f"1\t{text.replace(chr(9), ' ')}\n" for text in TEXTS))
+    elif path.suffix == ".csv":
         with open(path, "w", newline="") as file:
-            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
-            writer.writerows([["id", "text"], *[["1", text] for text in TEXTS]])
+            csv.writer(file).writerows([["id", "text"], *[["1", text] for text in TEXTS]])
     else:
         parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
         import pyarrow
@@ -379,7 +380,7 @@ def test_unknown_model_offline(complaint, monkeypatch):
     assert "no such folder, installed model package or cached download" in line
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
     command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
     process = subprocess.Popen(
@@ -424,3 +425,46 @@ def test_closed_pipe_is_not_an_error(tiny_model):
 def test_json_lines_have_no_nan(capsys: pytest.CaptureFixture) -> None:
     emit([{"pearson": float("nan"), "scores": [1.5, float("inf")], "text": "NaN"}])
     assert capsys.readouterr().out == '{"pearson": null, "scores": [1.5, null], "text": "NaN"}\n'
+
+
+def test_help_into_a_closed_pipe_is_not_an_error():
+    command = f"set -o pipefail; {sys.executable} -m bertkit.cli embed --help | true"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (result.stderr, result.returncode) == ("", 0)
+
+
+def test_ignored_hangup_stays_ignored(tiny_model, tmp_path):
+    command = f"trap '' HUP; exec {sys.executable} -m bertkit.cli embed -i - -o {tmp_path}/v.jsonl --model {tiny_model}"
+    process = subprocess.Popen(["bash", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    process.communicate("a cat\n", timeout=60)
+    assert process.returncode == 0 and (tmp_path / "v.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("tokenize a >&-", 0, ""),
+        ("tokenize <&-", 2, "bertkit: standard input is closed: pass a file, or pipe texts to this command\n"),
+        ("embed -i - <&- >&-", 2, "bertkit: standard input is closed: pass a file, or pipe texts to this command\n"),
+        ("embed -i missing.txt 2>&-", 2, ""),
+    ],
+)
+def test_closed_streams(arguments, code, message, tiny_model):
+    command = f"{sys.executable} -m bertkit.cli {arguments} --model {tiny_model}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (code, message)
+
+
+def test_existing_folder_is_refused_with_advice_for_the_command_line(complaint, tiny_model, tmp_path):
+    (tmp_path / "words.txt").write_text("zebrafish zebrafish\n")
+    arguments = ["vocab", "extend", str(tmp_path / "words.txt"), "--model", tiny_model, "--min-frequency", "1"]
+    assert "choose another folder, or remove it" in complaint(*arguments, "--out", str(tmp_path))
+
+
+@pytest.mark.parametrize("arguments", [["predict", "-i", "-"], ["export", "--out", "x"]])
+def test_encoder_decoders_are_refused_with_the_command_to_use(complaint, arguments, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    assert "use bertkit generate" in complaint(*arguments, "--model", str(tmp_path))

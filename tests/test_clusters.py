@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bertkit import find_clusters
@@ -70,6 +71,14 @@ def test_more_clusters_than_texts_and_other_numbers_raise() -> None:
         find_clusters(["a", "b"], np.eye(2), ClusterOptions("kmeans", num_clusters=5))
     with pytest.raises(UsageError, match="2 texts and 3 vectors"):
         find_clusters(["a", "b"], np.eye(3))
+
+
+def test_rows_of_a_pandas_column_are_positions(topics: tuple) -> None:
+    texts, vectors, _ = topics
+    column = pd.Series(texts, index=np.arange(len(texts))[::-1])
+    names, typical = zip(*((one.name, one.typical) for one in find_clusters(texts, vectors)), strict=True)
+    found = find_clusters(column, vectors)  # pyrefly: ignore
+    assert tuple(one.name for one in found) == names and tuple(one.typical for one in found) == typical
 
 
 def test_commands(tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,3 +194,12 @@ def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
     with torch.no_grad():
         same = torch.isclose(writer(sources, before), writer(sources, changed), atol=1e-6).all(dim=-1)[0]
     assert same[:5].all() and not same[5]
+
+
+@pytest.mark.parametrize(("option", "message"), [("--minutes", "minutes=0"), ("--steps", "num_steps=-1")])
+def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "corpus.txt").write_text("the cat sat .\n\n" * 9)
+    value = message.partition("=")[2]
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), option, value]
+    assert run(arguments) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from examples_of_tasks import WORDS, call
@@ -175,3 +176,13 @@ def test_scores_of_texts_in_files(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"query": "A", "positives": ["B"], "scores": ["high"]}')
     with pytest.raises(DataError, match="has the score 'high' in 'scores': expected a number"):
         list(read_text_sets(tmp_path / "b.jsonl"))
+
+
+def test_rank_takes_a_column_a_generator_or_one_text(encoder: Path) -> None:
+    model, texts = new_model(encoder, "cross-entropy"), ["the cat one two", "a dog", "walk"]
+    expected = model.rank("one two", texts)
+    assert model.rank("one two", pd.Series(texts, index=[2, 0, 1])) == expected
+    assert model.rank("one two", (text for text in texts)) == expected
+    assert [one.text for one in model.rank("a", "zebra")] == ["zebra"]
+    with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
+        model.score_pairs("one", pd.DataFrame({"text": texts}))  # pyrefly: ignore

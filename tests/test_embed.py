@@ -8,6 +8,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -530,3 +531,11 @@ def test_embedding_100000_texts_holds_memory_flat(tmp_path: Path, name: str) -> 
     megabytes_of_vectors = (100_000 - 20_000) * width * 4 / 2**20
     assert few > 100  # the measure measures
     assert many - few < megabytes_of_vectors / 2, f"{many - few:.0f} MB more for 100,000 texts than for 20,000"
+
+
+def test_tables_are_refused(tiny: Model) -> None:
+    table = pd.DataFrame({"text": TEXTS})
+    for call in (tiny.embed, tiny.tokenizer.encode_batch):
+        with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
+            call(table)  # pyrefly: ignore
+    np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import bertkit
-from bertkit import SequenceClassifier, SequenceRegressor
+from bertkit import SentenceEncoder, SequenceClassifier, SequenceRegressor
 from bertkit.errors import CheckpointError, DataError, UsageError
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -194,3 +194,13 @@ def test_regression_targets_accept_columns(encoder: Path) -> None:
     texts, has = data(20)
     fit = [SequenceRegressor(encoder, **FAST).fit(texts, y) for y in (has.astype(float), has[:, None].astype(float))]
     assert np.allclose(fit[0].predict(texts), fit[1].predict(texts), atol=1e-6)
+
+
+def test_inputs_of_fit_that_cannot_be_used_are_named(encoder: Path) -> None:
+    with pytest.raises(DataError, match="the labels mix float and int: convert them to one type"):
+        SequenceClassifier(encoder).fit(["a", "b", "c"], [0, 1.5, 0])
+    with pytest.raises(UsageError, match="no rows: expected at least one"):
+        SentenceEncoder(encoder).fit([])
+    for name in ("learning_rate", "weight_decay"):
+        with pytest.raises(UsageError, match=f"{name}='x': expected a number"):
+            SequenceClassifier(encoder, **{name: "x"}).fit(*data(8))

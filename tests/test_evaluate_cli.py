@@ -287,3 +287,9 @@ def test_invalid_report_requests_raise(models: Path, tmp_path: Path, capsys) -> 
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error
+
+
+def test_pairs_with_one_text_raise(encoder: Path, tmp_path: Path, capsys) -> None:
+    data = write(tmp_path / "data.jsonl", [{"text": "the cat"}, {"text": "a dog"}])
+    code, _, error = call(capsys, "evaluate", "--pairs", data, "--model", str(encoder))
+    assert code == 2 and "data.jsonl, line 1: has no second text: expected scored pairs" in error

@@ -314,6 +314,20 @@ def test_minimum_has_zero_gradient_by_autograd() -> None:
         assert part.grad.abs().max() < 1e-4
 
 
+def test_cache_keeps_precisions_apart_after_set_params(encoder: Path, tmp_path: Path) -> None:
+    features = Features(encoder, cache=tmp_path / "cache").fit(TEXTS)
+    exact = features.transform(TEXTS[:2])
+    fast = features.set_params(precision="bfloat16").transform(TEXTS)
+    np.testing.assert_array_equal(fast, Features(encoder, precision="bfloat16").fit_transform(TEXTS))
+    assert not np.array_equal(fast[:2], exact)
+
+
+def test_cache_that_is_a_file_raises(encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file: expected a folder"):
+        Features(encoder, cache=tmp_path / "file").fit_transform(TEXTS)
+
+
 def test_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
     texts, y = labeled()
     features = Features(encoder, layers="concat:all", cache=tmp_path)

@@ -10,10 +10,13 @@ import pytest
 from random_models import vocabulary_tokens
 
 from bertkit import Tokenizer, load
+from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import run
 from bertkit.cli.labeled_files import read_both
-from bertkit.errors import DataError
-from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegression
+from bertkit.errors import DataError, UsageError
+from bertkit.finetuning import Finetuning
+from bertkit.finetuning.advice import still_falling
+from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
 from bertkit.tokenizer.layout import Layout
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -196,3 +199,40 @@ def test_prediction_memory_is_constant(tmp_path: Path, encoder: str, capsys, few
             assert sum(1 for _ in file) == number
         peaks.append(int(done.stderr.splitlines()[-1]))
     assert peaks[0] > 0 and peaks[1] < peaks[0] + 40_000  # kB
+
+
+def test_output_that_cannot_be_written_is_refused_first(tmp_path: Path, encoder: str, capsys) -> None:
+    train = write(tmp_path / "train.csv", rows())
+    for out in (train, train / "below" / "out"):
+        code, _, error = call(
+            capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--out", str(out)
+        )
+        assert code == 2 and error.count("\n") == 1 and "train.csv is not a folder" in error
+        with pytest.raises(UsageError, match="is not a folder"):
+            Finetuning(out, encoder, "sequence-classification").start([])
+
+
+def test_loss_that_is_shown_as_zero_is_not_falling() -> None:
+    assert still_falling([1.0, 0.5, 0.0004, 0.0004, 0.0001, 0.0001]) is None
+    assert still_falling([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+
+
+def test_similarity_predictions_show_their_texts(tmp_path: Path, encoder: str, capsys) -> None:
+    model = load(encoder, device="cpu")
+    model.checkpoint.trained = TrainedTask(Similarity(), Layout(24))
+    model.save(tmp_path / "model")
+    pairs, texts = tmp_path / "pairs.jsonl", tmp_path / "texts.txt"
+    pairs.write_text(json.dumps({"anchor": "a cat", "positive": "the cat"}) + "\n")
+    texts.write_text("a cat\n")
+    base = ["predict", "--model", str(tmp_path / "model"), "--input"]
+    code, (result,), error = call(capsys, *base, str(pairs))
+    assert code == 0 and list(result)[:3] == ["query", "positives", "score"] and result["query"] == "a cat", error
+    code, results, error = call(capsys, *base, str(texts))
+    assert code == 2 and not results and "line 1: has no second text" in error
+
+
+def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, capsys) -> None:
+    train, out = write(tmp_path / "train.csv", rows()), str(tmp_path / "x.csv")
+    for command in ("predict", "mine"):
+        code, _, error = call(capsys, command, "--model", encoder, "--input", str(train), "--output", out)
+        assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error

@@ -134,6 +134,14 @@ def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str],
         }  # fmt: skip
 
 
+def test_last_document_of_an_id_is_kept_and_queries_are_texts(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add([bertkit.Document("a", "One."), bertkit.Document("b", "Two."), bertkit.Document("a", "Three.")])
+        assert {one[3] for one in passages(index)} == {"Three.", "Two."}
+        with pytest.raises(UsageError, match=r"the query is NoneType \(None\): expected str"):
+            index.search(None)  # pyrefly: ignore
+
+
 def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
     with Index.open("store", encoder) as index:
         index.add(docs, passages=SHORT)

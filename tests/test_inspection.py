@@ -44,7 +44,7 @@ from bertkit.inspection.probes import mixed_probe, probe
 from bertkit.inspection.scatter import projections
 from bertkit.inspection.structure import gold_edges, spanning_tree, structural_probe, tree_scores
 from bertkit.inspection.words import nearest_senses
-from bertkit.tasks import SequenceClassification
+from bertkit.tasks import MultipleChoice, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 TEXTS = ["the cat sat on the mat", "a red cat walked", "one blue dog and a cat", "the dog talked , unable"]
@@ -384,3 +384,14 @@ def test_comparison_against_definitions(model) -> None:
 def test_classifier_trained_here_is_explained() -> None:
     view = inspect_why(model_of(SequenceClassification(("blame", "praise"))), "the cat")
     assert view.label in ("blame", "praise") and view.attributions[0] == view.attributions[-1] == 0
+
+
+def test_heads_over_two_vectors_are_not_explained() -> None:
+    for task, message in (
+        (SequenceClassification(("blame", "praise"), num_vectors=2), "--head published"),
+        (MultipleChoice(num_vectors=2, label_names=("score",)), "multiple choice"),
+    ):
+        model = model_of(SequenceClassification(("blame", "praise")))
+        model.checkpoint.trained = TrainedTask(task, Layout(24))
+        with pytest.raises(UsageError, match=message):
+            inspect_why(model, "the cat", "the dog")

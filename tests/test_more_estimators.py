@@ -176,3 +176,10 @@ def test_rejects_invalid_labels(encoder: Path, kind, item, bad) -> None:
             DataError, match=f"text 1: (the right choice is|the answer is|its tags are) {shown}: expected"
         ):
             kind(encoder, **FAST).fit([item, item], [good, label])
+
+
+def test_choices_may_be_an_array(fitted) -> None:
+    estimator = fitted[MultipleChoiceClassifier]
+    choices = ["red", "cat"]
+    for given in (np.array(choices), np.array(choices, object)):
+        assert plain(estimator.predict([("the sky", given)])) == plain(estimator.predict([("the sky", choices)]))

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -375,3 +376,15 @@ def test_untrained_head_raises(tmp_path: Path) -> None:
         load(tmp_path / "untrained").evaluate(classes())
     model.mark_trained()
     assert len(model.predict(TEXTS)) == len(TEXTS)
+
+
+def test_a_str_a_table_and_no_examples_raise() -> None:
+    model = model_of(SequenceClassification(label_names=NAMES))
+    with pytest.raises(UsageError, match="expected a list of texts, got a str: put it in a list"):
+        model.predict("a joy")
+    with pytest.raises(UsageError, match="got a str"):
+        list(model.predict_stream("a joy", report=PredictReport()))
+    with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
+        model.predict(pd.DataFrame({"text": TEXTS}))
+    with pytest.raises(DataError, match="no examples to evaluate the model on"):
+        model.evaluate([])

@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -13,6 +14,7 @@ import bertkit
 from bertkit import EmbedReport, StaticEncoder
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UnknownWordsWarning, UsageError
+from bertkit.neighbors import top_pairs
 from bertkit.words.opening import open_encoder
 from bertkit.words.word_files import write_word2vec
 
@@ -273,6 +275,17 @@ def test_inapplicable_options_raise(vectors):
         StaticEncoder.of_words([], np.empty((0, 3)))
     with pytest.raises(UsageError, match="a vector for each word"):
         StaticEncoder.of_words(["a"], np.empty((2, 3)))
+
+
+def test_vectors_in_lists_tables_and_nan(vectors):
+    encoder = StaticEncoder.of_words(WORDS, vectors.tolist())
+    np.testing.assert_array_equal(encoder.vectors, vectors)
+    assert top_pairs(vectors.tolist(), 1).first.tolist() == top_pairs(vectors, 1).first.tolist()
+    with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
+        encoder.embed(pd.DataFrame({"text": WORDS}))
+    vectors[2, 1] = np.nan
+    with pytest.raises(UsageError, match="vector 2: a number is NaN or infinite"):
+        StaticEncoder.of_words(WORDS, vectors)
 
 
 def test_folder_without_vectors_raises(tmp_path):

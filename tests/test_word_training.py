@@ -192,3 +192,9 @@ def test_training_on_the_command_line(tmp_path, capfd):
         assert message in line
     with pytest.raises(DataError, match="no word occurs 5 times"):
         read_corpus(["a few words"], 5)
+
+
+def test_pairs_without_a_positive_raise(tmp_path, capfd):
+    (tmp_path / "rows.txt").write_text("the cat\na dog\n")
+    assert run(["words", "train-pairs", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "model")]) == 2
+    assert "rows.txt, line 1: has no positive: give every row one" in capfd.readouterr().err

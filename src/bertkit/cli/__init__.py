@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import warnings
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
+from typing import BinaryIO
 
 COMMANDS = {  # name -> (file, summary)
     "tokenize": ("tokenize", "Tokenize texts: ids, types, offsets, word ids."),
@@ -71,10 +72,14 @@ def app():
 
 def main() -> None:
     """Run the command line; bad input ends with one line and exit code 2."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that partially written files are removed
+    # So that partially written files are removed. Windows has no SIGHUP.
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {message}", file=sys.stderr)
     sys.exit(run(sys.argv[1:]))
 
@@ -92,6 +97,10 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error))
     except CycloptsError as error:
         return _fail(f"{error} (see bertkit --help)")
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
+            return 0
+        raise
     except BrokenPipeError:  # the reader closed the pipe: not an error, nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -101,6 +110,26 @@ def run(arguments: list[str]) -> int:
         print("bertkit: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+class _ClosedInput(StringIO):
+    """Stands for a standard input that is closed."""
+
+    @property
+    def buffer(self) -> BinaryIO:
+        from bertkit.errors import UsageError
+
+        raise UsageError("standard input is closed: pass a file, or pipe texts to this command")
+
+
+def _replace_closed_streams() -> None:
+    """Replace standard streams that are closed, and occupy their descriptors, which files would get otherwise."""
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)
+        sys.stdin = _ClosedInput()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
 
 
 def _fail(message: str) -> int:

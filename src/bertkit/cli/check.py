@@ -9,11 +9,13 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.files.whole_files import check_writable
-from bertkit.tasks import TASKS, ExampleFile, task_kind
+from bertkit.tasks import TASKS, ExampleFile, JudgedTask, task_kind
+
+_CHECKED = [name for name, kind in TASKS.items() if issubclass(kind, JudgedTask)]
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join(_CHECKED)}.")],
     /,
     *,
     train: Path,

@@ -43,9 +43,11 @@ def command(
         With int8: the largest loss of the metric on the examples that is accepted, such as 0.01.
     """
     from bertkit.cli.labeled_files import columns_of
+    from bertkit.cli.models import refuse_encoder_decoder
     from bertkit.export import examples_for, export_model
     from bertkit.model import load
 
+    refuse_encoder_decoder(model)
     opened = load(model, device="cpu")
     given = examples_for(opened, examples, columns_of(columns)) if examples is not None else ()
     exported = export_model(opened, out, format, precision=precision, examples=given, max_loss=max_loss)

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
@@ -83,6 +84,7 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
 
+    check_folder_writable(out)
     if task in SEQUENCE_TASKS:  # generative tasks have a separate trainer
         from bertkit.cli.finetune_sequences import finetune_sequences
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
-from bertkit.cli.output import note
+from bertkit.cli.output import check_jsonl, note
 from bertkit.locate import locate
 from bertkit.mining import MiningOptions
 
@@ -48,11 +48,11 @@ def command(
 
     from bertkit.checkpoint.content_hash import content_hash
     from bertkit.corpus.texts import read_texts
-    from bertkit.files.whole_files import check_writable, whole_file
+    from bertkit.files.whole_files import whole_file
     from bertkit.mining import MiningReport, formatted, mine_negatives
     from bertkit.tasks import ExampleFile, Similarity
 
-    check_writable(output)
+    check_jsonl(output)
     folder = output.with_name(f"{output.name}-kept")
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
     rows, report = list(Similarity.read(ExampleFile(input, labeled=False))), MiningReport()

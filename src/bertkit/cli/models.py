@@ -51,10 +51,19 @@ def open_model(model: str, compute: Compute) -> "Model":
     """Load a model with the command line's options; the choice of "auto" is printed to stderr."""
     from bertkit.model import load
 
+    refuse_encoder_decoder(model)
     opened = load(model, precision=compute.precision, device=compute.device)
     if opened.precision_reason:
         note(opened.precision_reason)
     return opened
+
+
+def refuse_encoder_decoder(model: str) -> None:
+    """Raise a UsageError if a model is an encoder-decoder, which only ``bertkit generate`` opens."""
+    from bertkit.checkpoint.encoder_decoder import is_encoder_decoder
+
+    if is_encoder_decoder(transformer_folder(locate(model))):
+        raise UsageError(f"{model} is an encoder-decoder: this command expects an encoder; use bertkit generate")
 
 
 def open_encoder(model: str, compute: Compute) -> "TextEncoder":

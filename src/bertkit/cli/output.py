@@ -3,9 +3,12 @@
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from bertkit.errors import UsageError
 from bertkit.files.json_files import json_value
+from bertkit.files.whole_files import check_writable
 
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:
@@ -22,6 +25,17 @@ def emit(rows: Iterable[dict[str, Any]]) -> None:
     widths = [max(len(line[column]) for line in table) for column in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def check_jsonl(path: Path) -> None:
+    """Check that JSON lines can be written to a file, before any work is done.
+
+    Raises:
+        UsageError: another extension than .jsonl, no such folder, or a folder of that name.
+    """
+    if path.suffix != ".jsonl":
+        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected .jsonl")
+    check_writable(path)
 
 
 def note(message: str) -> None:

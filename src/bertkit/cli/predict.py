@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import emit, note
-from bertkit.files.whole_files import check_writable, whole_file
+from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.files.whole_files import whole_file
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
     from bertkit.model import Model
+    from bertkit.tasks import TextSet
 
-_ECHOED = ("id", "text", "pair", "question", "context", "choices")
+_ECHOED = ("id", "text", "pair", "question", "context", "choices", "query", "positives", "negatives")
 """Fields of an example that its result row repeats; without the context of a question, which may be very long."""
 
 
@@ -50,14 +51,16 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, note_cut, note_skipped
     from bertkit.inference import PredictReport
-    from bertkit.tasks import ExampleFile
+    from bertkit.tasks import ExampleFile, TextSet
     from bertkit.tasks.reading import BadRows
 
     if output is not None:
-        check_writable(output)
+        check_jsonl(output)
     opened = open_trained(model, compute, no_answer_threshold)
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
+    if opened.trained.task.example_type is TextSet:
+        examples = _with_positives(examples)
     rows = _rows(opened, examples, report)
     if output is None:
         emit(rows)
@@ -69,10 +72,18 @@ def command(
     note_cut(report)
 
 
+def _with_positives(examples: "Iterator[TextSet]") -> "Iterator[TextSet]":
+    """The same rows, each of which must have a text to compare its query with."""
+    for row in examples:
+        if not row.positives:
+            raise row.error("has no second text: this model compares texts, so give every row two")
+        yield row
+
+
 def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:
     for part, predictions in model.predict_stream(examples, report=report):
         for example, prediction in zip(part, predictions, strict=True):
             echoed = {name: getattr(example, name, None) for name in _ECHOED}
             if echoed["question"] is not None:
                 del echoed["context"]
-            yield {name: value for name, value in echoed.items() if value not in (None, "")} | asdict(prediction)
+            yield {name: value for name, value in echoed.items() if value not in (None, "", ())} | asdict(prediction)

@@ -190,6 +190,9 @@ def train_pairs(
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
     rows = [row for file in files for row in Similarity.read(ExampleFile(file))]
+    for row in rows:
+        if not row.positives:
+            raise row.error("has no positive: give every row one")
     encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
     encoder.save(out)
     emit([{"out": str(out), **report._asdict()}])

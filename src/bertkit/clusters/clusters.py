@@ -101,6 +101,7 @@ def find_clusters(
         UsageError: different numbers of texts and vectors, or more clusters than texts.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
+    texts = list(texts)  # a pandas column is indexed by its labels
     if len(texts) != len(vectors):
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"

@@ -99,7 +99,8 @@ class Comparison:
             A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown model, no seed, a cloze without exactly one [MASK], or another comparison's folder.
+            UsageError: an unknown model, no seed, no training time, a cloze without exactly one [MASK], or another
+                comparison's folder.
             DataError: a corpus that cannot be read.
         """
         if unknown := set(self.models) - MODELS.keys():
@@ -108,6 +109,10 @@ class Comparison:
             raise UsageError(f"writers {', '.join(sorted(unknown))}: expected any of {', '.join(WRITERS)}")
         if not self.seeds or not self.models:
             raise UsageError("a comparison needs at least one model and one seed")
+        if self.num_steps is not None and self.num_steps < 1:
+            raise UsageError(f"num_steps={self.num_steps}: expected at least 1")
+        if self.num_steps is None and not (self.minutes is not None and self.minutes > 0):
+            raise UsageError(f"minutes={self.minutes}: expected a number above 0, or num_steps instead")
         if cloze is not None and cloze[0].count("[MASK]") != 1:
             raise UsageError(f"the cloze {cloze[0]!r:.60} has {cloze[0].count('[MASK]')} [MASK]: expected one")
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)

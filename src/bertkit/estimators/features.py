@@ -75,7 +75,7 @@ class Features(TransformerMixin, BaseEstimator):
             UsageError: an invalid parameter.
         """
         EmbedOptions(**self._options())
-        self._opened: TextEncoder | None = None
+        self._opened: tuple[TextEncoder, str, str] | None = None  # with its precision and device
         self.model_hash_ = content_hash(encoder_path(self.model))
         return self
 
@@ -85,7 +85,7 @@ class Features(TransformerMixin, BaseEstimator):
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
             CheckpointError: a text is not cached, and the model's files changed since ``fit``.
-            UsageError: an item that is not a text, or layers that the model lacks.
+            UsageError: an item that is not a text, layers that the model lacks, or a cache that is a file.
         """
         check_is_fitted(self, "model_hash_")
         texts = items_of(X)
@@ -94,8 +94,13 @@ class Features(TransformerMixin, BaseEstimator):
                 raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
+        folder = Path(self.cache).expanduser() / self._selection()
         try:
-            return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise UsageError(f"cache={str(self.cache)!r} is a file: expected a folder, or a new name") from None
+        try:
+            return kept_vectors(folder, texts, self._vectors)
         except OverLengthError as error:  # its index counts the texts passed to it
             raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
 
@@ -115,12 +120,13 @@ class Features(TransformerMixin, BaseEstimator):
         warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
 
     def _model(self) -> TextEncoder:
-        """The model, loaded at first use; cached vectors do not need it."""
-        if self._opened is None:
+        """The model, loaded at first use and for another precision or device; cached vectors do not need it."""
+        if self._opened is None or self._opened[1:] != (self.precision, self.device):
             if content_hash(encoder_path(self.model)) != self.model_hash_:
                 raise CheckpointError(f"the files of the model {self.model} have changed since fit: fit again")
-            self._opened = open_encoder(self.model, precision=self.precision, device=self.device)
-        return self._opened
+            opened = open_encoder(self.model, precision=self.precision, device=self.device)
+            self._opened = opened, self.precision, self.device
+        return self._opened[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the model, which is located by its name."""

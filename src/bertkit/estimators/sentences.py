@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bertkit.errors import UsageError
 from bertkit.estimators.estimator import TextEstimator, items_of
 from bertkit.tasks import Similarity, TextTask
 
@@ -43,4 +44,7 @@ class SentenceEncoder(TransformerMixin, TextEstimator):
         return np.array([one.score for one in self._predictions(X)], np.float64)
 
     def _examples(self, X: Any, y: Any) -> list[Any]:
-        return super()._examples(X, [None] * len(items_of(X)) if y is None else y)
+        items = items_of(X)
+        if not items:
+            raise UsageError("no rows: expected at least one")
+        return super()._examples(items, [None] * len(items) if y is None else y)

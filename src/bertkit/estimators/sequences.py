@@ -53,6 +53,9 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         if task is None:
             raise UsageError(f"{self._task.name} requires one class per text: expected labels of shape (n,)")
         _check_labels(labels, len(labels[0]) if self._has_several else None)
+        kinds = sorted({type(label).__name__ for label in labels})
+        if len(kinds) > 1 and not any(isinstance(label, str) for label in labels) and not self._has_several:
+            raise DataError(f"the labels mix {' and '.join(kinds)}: convert them to one type")
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
         train = self._examples(X, labels)
         options = self._task_options()

@@ -20,10 +20,11 @@ def scores_of_pairs(model: TextEncoder, rows: Sequence[TextSet]) -> np.ndarray:
     """(N,) float64 scores of pairs: of a cross-encoder, else the cosines of the two vectors.
 
     Raises:
+        DataError: a row with one text.
         UsageError: a cross-encoder with several labels.
     """
     if isinstance(model, Model) and model.scores_pairs:
-        queries, texts = [row.query for row in rows], [row.positives[0] for row in rows]
+        queries, texts = _sides(rows)
         scores = model.score_pairs(queries, texts).astype(np.float64)
         if scores.ndim == 2:
             raise UsageError(f"pairs need one score each, but this model has {scores.shape[1]} labels")
@@ -36,13 +37,24 @@ def cosines_of_pairs(embed: Callable[[list[str]], np.ndarray], rows: Sequence[Te
 
     Args:
         embed: (n, D) vectors of length 1 of n different texts.
+
+    Raises:
+        DataError: a row with one text.
     """
-    queries, texts = [row.query for row in rows], [row.positives[0] for row in rows]
+    queries, texts = _sides(rows)
     different = list(dict.fromkeys([*queries, *texts]))
     numbers = {text: number for number, text in enumerate(different)}
     vectors = embed(different).astype(np.float64)
     sides = (vectors[[numbers[text] for text in side]] for side in (queries, texts))
     return np.einsum("ne,ne->n", *sides)
+
+
+def _sides(rows: Sequence[TextSet]) -> tuple[list[str], list[str]]:
+    """The first and the second texts of pairs."""
+    for row in rows:
+        if not row.positives:
+            raise row.error("has no second text: expected scored pairs")
+    return [row.query for row in rows], [row.positives[0] for row in rows]
 
 
 def measured_pairs(rows: Sequence[TextSet], scores: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Measured]:

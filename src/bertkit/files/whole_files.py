@@ -51,6 +51,21 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: it is a folder; expected a file name")
 
 
+def check_folder_writable(path: Path) -> None:
+    """Check that a folder can be written or replaced at ``path``, before long work; missing parents can be created.
+
+    Raises:
+        UsageError: ``path`` or its nearest existing parent is not a folder, or cannot be written to.
+    """
+    path = path.absolute()
+    nearest = next(parent for parent in path.parents if parent.exists())
+    for folder in (path, nearest) if path.exists() else (nearest,):
+        if not folder.is_dir():
+            raise UsageError(f"cannot write the folder {path}: {folder} is not a folder; choose another path")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"cannot write the folder {path}: {folder} is not writable; choose another path")
+
+
 @contextmanager
 def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield an empty temporary folder next to ``path``; on success rename it to ``path``.
@@ -65,7 +80,9 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     if path.exists() and not path.is_dir():
         raise UsageError(f"cannot write the folder {path}: a file of that name exists")
     if path.is_dir() and any(path.iterdir()) and not overwrite:
-        raise UsageError(f"{path} exists and is not empty: choose another folder or pass overwrite=True")
+        raise UsageError(
+            f"{path} exists and is not empty: choose another folder, or remove it (in Python: overwrite=True)"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     try:

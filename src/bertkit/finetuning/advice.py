@@ -76,7 +76,7 @@ def still_falling(losses: Sequence[float]) -> str | None:
         return None
     third = len(losses) // 3
     before, last = (float(np.mean(part)) for part in (losses[-2 * third : -third], losses[-third:]))
-    if last > (1 - _STILL_FALLING) * before:
+    if last > (1 - _STILL_FALLING) * before or f"{last:.3f}" == f"{before:.3f}":
         return None
     return (
         f"the training loss was still falling at the end ({before:.3f} to {last:.3f}): more epochs or a higher "

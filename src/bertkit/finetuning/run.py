@@ -21,7 +21,7 @@ from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence import measured_scores
-from bertkit.files.whole_files import whole_folder
+from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.advice import advice_on, check_dev, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
@@ -81,11 +81,12 @@ class Finetuning:
         """Train on examples, and keep the best weights on ``dev``, or the last weights without it.
 
         Raises:
-            UsageError: invalid settings; or ``out`` contains other files, or another run.
+            UsageError: invalid settings; or ``out`` cannot be written, or contains other files or another run.
             DataError: unusable examples, a dev label that no training example has, or dev examples for which the
                 selecting metric is not a number.
             TrainingError: the loss is not a number.
         """
+        check_folder_writable(self.out)
         train, dev = self.taught(train, dev)
         run = replace(self)
         if began_before_fitted_heads(self.out):

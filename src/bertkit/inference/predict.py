@@ -9,11 +9,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
+from bertkit.errors import DataError, UsageError
 from bertkit.inference.runner import Runner, chunks, inferred
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer.tokenizer import refuse_table
 
 Decode = Callable[[Sequence[Any], Encodings, np.ndarray], list[Any]]
 """Signature of `TextTask.decode`."""
@@ -48,11 +50,14 @@ def evaluate(
     """Metrics of a task over labeled examples, in any form that `TextTask.labeled_example` accepts; else as `predict`.
 
     Raises:
-        DataError: a label that is missing or unknown to the task.
+        DataError: no examples; a label that is missing or unknown to the task.
     """
-    counts, scorer = PredictReport() if report is None else report, task.scorer()
+    counts, scorer, is_empty = PredictReport() if report is None else report, task.scorer(), True
     for part, predictions in predict_stream(runner, task, examples, layout, counts, read=task.labeled_example):
         scorer.add(part, predictions)
+        is_empty = False
+    if is_empty:
+        raise DataError("no examples to evaluate the model on: expected at least one")
     warn_unless_reported(counts, report)
     return scorer.results()
 
@@ -80,8 +85,11 @@ def predict_stream(
 
     Raises:
         OverLengthError: an example is too long under ``on_long="error"``.
-        DataError, UsageError: an example that is invalid for this task.
+        DataError, UsageError: an example that is invalid for this task; a str or a table instead of examples.
     """
+    refuse_table(examples)
+    if isinstance(examples, str):
+        raise UsageError("expected a list of texts, got a str: put it in a list")
     read, decode = read or task.example, decode or task.decode
     total = len(examples) if isinstance(examples, Sized) else None
     hidden = None if progress is None else not progress

@@ -16,6 +16,7 @@ from bertkit.device import send
 from bertkit.executor import executor, map_on_cores
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
+from bertkit.tokenizer.tokenizer import refuse_table
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
@@ -150,7 +151,12 @@ def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_seq
 
 
 def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Lists of items of bounded size, so that memory does not grow with the number of items."""
+    """Lists of items of bounded size, so that memory does not grow with the number of items.
+
+    Raises:
+        UsageError: a table instead of items.
+    """
+    refuse_table(items)
     chunk: list[Item] = []
     characters = 0
     for item in items:

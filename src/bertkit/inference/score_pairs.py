@@ -1,6 +1,6 @@
 """Score pairs of texts with a cross-encoder, and rank texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from bertkit.heads import OUTPUT_ACTIVATIONS
 from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.tokenizer import refuse_table
 
 HEAD = "sequence_classification"
 
@@ -79,14 +80,24 @@ def score_pairs(
     return results[:, 0] if num_labels == 1 else results
 
 
+def texts_of(texts: str | Iterable[str]) -> list[str]:
+    """A list of texts; one str is one text.
+
+    Raises:
+        UsageError: a table.
+    """
+    refuse_table(texts)
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
 def paired(queries: str | Sequence[str], texts: str | Sequence[str]) -> tuple[list[str], list[str]]:
     """A query for each text.
 
     Raises:
-        UsageError: different numbers of queries and texts.
+        UsageError: different numbers of queries and texts, or a table.
     """
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
+    texts = texts_of(texts)
+    queries = [queries] * len(texts) if isinstance(queries, str) else texts_of(queries)
     if len(queries) != len(texts):
         raise UsageError(f"{len(queries)} queries and {len(texts)} texts: expected one query, or one for each text")
     return queries, texts

@@ -16,6 +16,7 @@ from bertkit.errors import UsageError
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
+from bertkit.tasks import MultipleChoice
 
 _STEPS_AT_A_TIME = 10
 
@@ -118,12 +119,20 @@ def inspect_why(
     Raises:
         MissingHeadError: no trained classification head.
         OverLengthError: more tokens than the model accepts.
-        UsageError: an unknown label, or an empty text.
+        UsageError: a task that is not classification, a head over the vectors of two texts, an unknown label, or an
+            empty text.
     """
     trained = model.trained
     head = trained.task.head
     if head not in ("sequence_classification", "vector_classification"):
         raise UsageError(f"this model was trained with a {head} head: expected one that classifies texts")
+    if isinstance(trained.task, MultipleChoice):
+        raise UsageError("this model was trained for multiple choice: expected one that classifies texts")
+    if getattr(trained.task, "num_vectors", 1) == 2:
+        raise UsageError(
+            "this model classifies pairs by the vectors of their two texts, encoded separately: expected a head that "
+            "reads one sequence; fine-tune with --head published"
+        )
     model.require_trained(head)
     names = list(getattr(trained.task, "label_names", ()))
     traced = model.trace(text, pair, layers=[])

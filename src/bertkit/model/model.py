@@ -15,6 +15,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
+from bertkit.inference.score_pairs import texts_of
 from bertkit.inference.zero_shot import TEMPLATE
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -243,7 +244,7 @@ class Model:
         return self.checkpoint.late is not None or "sequence_classification" in self.network.heads
 
     def rank(
-        self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
+        self, query: str, texts: str | Iterable[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:
         """Rank texts by `score_pairs` with a query, best first; ties in the given order.
 
@@ -254,6 +255,7 @@ class Model:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: a model with several labels.
         """
+        texts = texts_of(texts)
         return inference.rank(self.score_pairs(query, texts, on_long=on_long), texts, top_k=top_k)
 
     def _require_classifier(self) -> None:
@@ -305,6 +307,7 @@ class Model:
 
         Raises:
             OverLengthError: an example is too long for a model with ``on_long="error"``.
+            UsageError: a str or a table instead of examples.
         """
         trained = self._trained_for_use()
         return inference.predict(self._runner, trained.task, examples, trained.layout, report)
@@ -366,7 +369,8 @@ class Model:
         such as ``zip(texts, labels)``, or examples from `bertkit.tasks.reading`; ``report`` as in `predict`.
 
         Raises:
-            DataError, UsageError: another form; a label that is missing, or unknown to the model; labels match by name.
+            DataError, UsageError: no examples; another form; a label that is missing, or unknown to the model; labels
+                match by name.
         """
         trained = self._trained_for_use()
         return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)

@@ -45,6 +45,7 @@ class Vectors:
     """
 
     def __init__(self, vectors: np.ndarray, caller: str) -> None:
+        vectors = np.asarray(vectors)
         if vectors.ndim != 2:
             raise UsageError(f"{caller}: expected (num_vectors, embedding_dim), got shape {vectors.shape}")
         self.vectors = np.ascontiguousarray(vectors, np.float32)

@@ -187,7 +187,7 @@ class Index:
             StoreError: another process writes to the index, or the disk is full.
         """
         given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
-        documents = [one for one in given if isinstance(one, Document)]
+        documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
@@ -224,12 +224,14 @@ class Index:
             reranker: a cross-encoder that reranks the first hundred.
 
         Raises:
-            UsageError: an empty query, ``k`` below 1, or an unknown mode.
+            UsageError: a query that is empty or not a str, ``k`` below 1, or an unknown mode.
         """
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise UsageError(f"k={k!r}: expected an int of at least 1")
+        if not isinstance(query, str):
+            raise UsageError(f"the query is {type(query).__name__} ({query!r:.40}): expected str")
         if not query.strip():
             raise UsageError("the query is empty: expected a few words, or a question")
         vector = None

@@ -96,7 +96,7 @@ class MultipleChoice(OnSentenceVectors):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
             raise UsageError(f"an example is {item!r:.80}: expected a question and its choices")
-        context, choices = item
+        context, choices = item[0], item[1].tolist() if hasattr(item[1], "tolist") else item[1]  # an array
         if isinstance(choices, str) or not choices or not all(isinstance(choice, str) for choice in choices):
             raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")
         if label is not None and not (isinstance(label, Real) and float(label).is_integer()):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,16 @@ from bertkit.tokenizer.older_files import SOURCE
 from bertkit.tokenizer.published import read_engine, write_engine
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
+
+
+def refuse_table(texts: Any) -> None:
+    """Refuse a DataFrame, which iterates over the names of its columns.
+
+    Raises:
+        UsageError: a table instead of texts.
+    """
+    if hasattr(texts, "columns"):
+        raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,8 @@ class Tokenizer:
         """
         if isinstance(texts, str):
             raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
+        refuse_table(texts)
+        refuse_table(pairs)
         if not self.engine.template.wraps:
             raise UsageError(
                 "this tokenizer adds no special tokens such as [CLS], as its model generates text (bertkit generate): "

@@ -1,6 +1,7 @@
 """Settings of the training loop."""
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 
@@ -52,9 +53,9 @@ class TrainingSettings:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
         for name in ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not (isinstance(value, Real) and 0 < float(value) < float("inf")):
                 raise UsageError(f"{name}={value!r}: expected a number above 0")
-        if not 0 <= self.weight_decay < float("inf"):
+        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < float("inf")):
             raise UsageError(f"weight_decay={self.weight_decay!r}: expected a number of at least 0")
         if len(self.betas) != 2 or not all(type(beta) in (int, float) and 0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas={self.betas!r}: expected two numbers from 0 to below 1")

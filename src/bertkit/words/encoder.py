@@ -77,11 +77,15 @@ class StaticEncoder:
         """Create an encoder from words and (num_words, D) vectors; with (num_words,) ``rows`` words may share vectors.
 
         Raises:
-            UsageError: no words, a repeated word, or different numbers of words and vectors.
+            UsageError: no words, a repeated word, different numbers of words and vectors, or NaN or infinity.
         """
         from bertkit.words.opening import of_words
 
-        return of_words(words, vectors, rows)
+        encoder = of_words(words, vectors, rows)
+        if not np.isfinite(encoder.vectors).all():
+            row = int(np.flatnonzero(~np.isfinite(encoder.vectors).all(axis=1))[0])
+            raise UsageError(f"vector {row}: a number is NaN or infinite; correct it, or remove the word")
+        return encoder
 
     @property
     def precision(self) -> str:

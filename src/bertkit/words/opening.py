@@ -60,6 +60,7 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
+    vectors = np.asarray(vectors)
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
     if (
