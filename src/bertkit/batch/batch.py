@@ -89,7 +89,7 @@ class Batch:
         """Number of tokens in each sequence."""
         return self.cu_seqlens.diff().tolist()
 
-    @property  # computed anew: a recorded CUDA graph would keep that of its first batch
+    @property  # not cached: a recorded CUDA graph would keep the value of its first batch
     def first_tokens(self) -> Tensor:
         """(B,) index of the [CLS] of each sequence in the packed row."""
         return self.cu_seqlens[:-1].long()

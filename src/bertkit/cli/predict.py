@@ -73,7 +73,7 @@ def command(
 
 
 def _with_positives(examples: "Iterator[TextSet]") -> "Iterator[TextSet]":
-    """The same rows, each of which must have a text to compare its query with."""
+    """The same rows. A row without a text to compare the query with raises a DataError."""
     for row in examples:
         if not row.positives:
             raise row.error("has no second text: this model compares texts, so give every row two")

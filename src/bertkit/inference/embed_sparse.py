@@ -22,7 +22,7 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
-_TOKENS_PER_BATCH_ON_GPU = 8_192  # of which all have logits at the same time: 1 GB
+_TOKENS_PER_BATCH_ON_GPU = 8_192  # their logits take 1 GB at a vocabulary of 30,000
 
 
 @dataclass(frozen=True, eq=False)

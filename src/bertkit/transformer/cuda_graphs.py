@@ -66,8 +66,8 @@ def record_graph(encode: Callable[[Batch], EncoderOutput], batch: Batch) -> Reco
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all recordings on a device: torch's own is of the device that recorded first, and each stream
-    has workspaces of its own."""
+    """The stream of all recordings on a device: torch's default is of the device that recorded first, and each
+    further stream needs more workspaces."""
     return torch.cuda.Stream(device)
 
 
