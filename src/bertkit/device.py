@@ -70,9 +70,10 @@ def product_dtype(precision: str, weights: torch.dtype) -> torch.dtype:
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
     """The tensor on a device. A copy to a CUDA device is queued from pinned memory, and nothing waits for it. On MPS,
     which lacks float64, it is in float32."""
-    if torch.device(device).type == "mps" and tensor.dtype == torch.float64:
+    kind = torch.device(device).type
+    if kind == "mps" and tensor.dtype == torch.float64:
         tensor = tensor.float()
-    to_gpu = tensor.device.type == "cpu" and torch.device(device).type == "cuda"
+    to_gpu = tensor.device.type == "cpu" and kind == "cuda"
     return pinned(tensor).to(device, non_blocking=True) if to_gpu else tensor.to(device)
 
 

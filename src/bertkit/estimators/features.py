@@ -94,13 +94,8 @@ class Features(TransformerMixin, BaseEstimator):
                 raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
-        folder = Path(self.cache).expanduser() / self._selection()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise UsageError(f"cache={str(self.cache)!r} is a file: expected a folder, or a new name") from None
-        try:
-            return kept_vectors(folder, texts, self._vectors)
+            return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
         except OverLengthError as error:  # its index counts the texts passed to it
             raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 
 _HASH_BYTES = 16
@@ -42,8 +43,15 @@ def kept_vectors(
 
     Returns:
         (N, E) float32.
+
+    Raises:
+        UsageError: a file in place of the folder or of one of its parents.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(path for path in (folder, *folder.parents) if path.exists())
+        raise UsageError(f"cache={str(file)!r} is a file: expected a folder, or a new name") from None
     keys = [_hash(text) for text in texts]
     parts = list(_whole_parts(folder))
     rows_by_key = {key: (part, row) for part, rows in enumerate(parts) for row, key in enumerate(_keys(rows))}
