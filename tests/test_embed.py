@@ -1,9 +1,12 @@
 """Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves regardless of batch."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from itertools import combinations, product
 from pathlib import Path
 
@@ -388,6 +391,12 @@ def test_float64_vectors_are_returned_as_float32(tiny: Model) -> None:
     single = tiny.embed(TEXTS)
     tiny.network.double()
     assert_same_vectors(tiny.embed(TEXTS), single)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_of_a_model_that_was_used(tiny: Model, copied: Callable[[Model], Model]) -> None:
+    vectors = tiny.embed(["the cat"])
+    assert np.array_equal(copied(tiny).embed(["the cat"]), vectors)
 
 
 def test_literal_special_token_is_text(tiny: Model) -> None:

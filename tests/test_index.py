@@ -11,13 +11,13 @@ import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
-from bertkit.errors import StoreError, UsageError
+from bertkit.errors import MissingHeadError, StoreError, UsageError
 from bertkit.search import InDocument, read_records
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
 from bertkit.search.prompts import Prompts, prompts_of
-from bertkit.tasks import QuestionAnswering
+from bertkit.tasks import QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 SHORT = PassageOptions(60, 0)
@@ -241,6 +241,10 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
         for one in answers:
             if not one.document_id.startswith("docs/rows"):
                 assert Path(one.document_id).read_text()[one.start : one.end] == one.text
+        classifier = our_model("sequence_classification", 3)
+        classifier.checkpoint.trained = TrainedTask(SequenceClassification(("a", "b")), Layout(24))
+        with pytest.raises(MissingHeadError, match="answers require one for question answering"):
+            index.answer("Who sat on the mat?", classifier)
 
 
 def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:

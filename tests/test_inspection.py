@@ -389,7 +389,7 @@ def test_classifier_trained_here_is_explained() -> None:
 def test_heads_over_two_vectors_are_not_explained() -> None:
     for task, message in (
         (SequenceClassification(("blame", "praise"), num_vectors=2), "--head published"),
-        (MultipleChoice(num_vectors=2, label_names=("score",)), "multiple choice"),
+        (MultipleChoice(num_vectors=2, label_names=("score",)), "trained for multiple-choice"),
     ):
         model = model_of(SequenceClassification(("blame", "praise")))
         model.checkpoint.trained = TrainedTask(task, Layout(24))

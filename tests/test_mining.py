@@ -134,7 +134,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
 
 
 def test_bad_input(model: tuple[Model, Path]) -> None:
-    with pytest.raises(DataError, match="has no positive"):
+    with pytest.raises(DataError, match="has no second text"):
         list(mine_negatives(model[0], [TextSet("a")], MiningOptions()))
     with pytest.raises(DataError, match="no rows to mine"):
         list(mine_negatives(model[0], [], MiningOptions()))

@@ -197,4 +197,4 @@ def test_training_on_the_command_line(tmp_path, capfd):
 def test_pairs_without_a_positive_raise(tmp_path, capfd):
     (tmp_path / "rows.txt").write_text("the cat\na dog\n")
     assert run(["words", "train-pairs", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "model")]) == 2
-    assert "rows.txt, line 1: has no positive: give every row one" in capfd.readouterr().err
+    assert "rows.txt, line 1: has no second text" in capfd.readouterr().err

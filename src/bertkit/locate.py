@@ -49,6 +49,8 @@ def locate(name: str | Path) -> Path:
     Raises:
         CheckpointError: no such model in any of these locations.
     """
+    if not str(name):
+        raise CheckpointError("the model's name is empty: expected a folder or a name")
     path = Path(name).expanduser()
     if path.is_dir():
         return path

@@ -116,9 +116,7 @@ def mine_negatives(
     report = MiningReport() if report is None else report
     positives: dict[str, dict[str, None]] = {}
     for row in rows:
-        if not row.positives:
-            raise row.error("has no positive: give every query one")
-        positives.setdefault(row.query, {}).update(dict.fromkeys(row.positives))
+        positives.setdefault(row.query, {}).update(dict.fromkeys(row.with_positive().positives))
     if not positives:
         raise DataError("there are no rows to mine negatives for")
     texts = list(dict.fromkeys([*corpus, *(text for some in positives.values() for text in some)]))

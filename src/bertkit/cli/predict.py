@@ -15,7 +15,6 @@ from bertkit.files.whole_files import whole_file
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
     from bertkit.model import Model
-    from bertkit.tasks import TextSet
 
 _ECHOED = ("id", "text", "pair", "question", "context", "choices", "query", "positives", "negatives")
 """Fields of an example that its result row repeats; without the context of a question, which may be very long."""
@@ -60,7 +59,7 @@ def command(
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     if opened.trained.task.example_type is TextSet:
-        examples = _with_positives(examples)
+        examples = (row.with_positive() for row in examples)
     rows = _rows(opened, examples, report)
     if output is None:
         emit(rows)
@@ -70,14 +69,6 @@ def command(
         note(f"{output}: {report.num_examples} rows")
     note_skipped(bad_rows.rows)
     note_cut(report)
-
-
-def _with_positives(examples: "Iterator[TextSet]") -> "Iterator[TextSet]":
-    """The same rows. A row without a text to compare the query with raises a DataError."""
-    for row in examples:
-        if not row.positives:
-            raise row.error("has no second text: this model compares texts, so give every row two")
-        yield row
 
 
 def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:

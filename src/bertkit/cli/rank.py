@@ -1,13 +1,12 @@
 """bertkit rank"""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.corpus.texts import read_texts
-from bertkit.tokenizer.layout import OnLong
 
 
 def command(
@@ -18,7 +17,7 @@ def command(
     input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
     column: str | None = None,
     top_k: int | None = None,
-    on_long: OnLong = "truncate",
+    on_long: Literal["truncate", "error"] = "truncate",
     compute: Compute = EXACT,
 ) -> None:
     """Rank the texts of a file by a cross-encoder's score with a query, best first.

@@ -189,10 +189,7 @@ def train_pairs(
         raise UsageError("train-pairs requires at least one file of text pairs")
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
-    rows = [row for file in files for row in Similarity.read(ExampleFile(file))]
-    for row in rows:
-        if not row.positives:
-            raise row.error("has no positive: give every row one")
+    rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file))]
     encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
     encoder.save(out)
     emit([{"out": str(out), **report._asdict()}])

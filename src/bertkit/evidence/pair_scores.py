@@ -51,10 +51,7 @@ def cosines_of_pairs(embed: Callable[[list[str]], np.ndarray], rows: Sequence[Te
 
 def _sides(rows: Sequence[TextSet]) -> tuple[list[str], list[str]]:
     """The first and the second texts of pairs."""
-    for row in rows:
-        if not row.positives:
-            raise row.error("has no second text: expected scored pairs")
-    return [row.query for row in rows], [row.positives[0] for row in rows]
+    return [row.query for row in rows], [row.with_positive().positives[0] for row in rows]
 
 
 def measured_pairs(rows: Sequence[TextSet], scores: np.ndarray, minus: np.ndarray | None = None) -> dict[str, Measured]:

@@ -16,7 +16,7 @@ from bertkit.errors import UsageError
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
-from bertkit.tasks import MultipleChoice
+from bertkit.tasks import ChoiceQuestion
 
 _STEPS_AT_A_TIME = 10
 
@@ -122,19 +122,17 @@ def inspect_why(
         UsageError: a task that is not classification, a head over the vectors of two texts, an unknown label, or an
             empty text.
     """
-    trained = model.trained
-    head = trained.task.head
-    if head not in ("sequence_classification", "vector_classification"):
-        raise UsageError(f"this model was trained with a {head} head: expected one that classifies texts")
-    if isinstance(trained.task, MultipleChoice):
-        raise UsageError("this model was trained for multiple choice: expected one that classifies texts")
-    if getattr(trained.task, "num_vectors", 1) == 2:
+    task = model.trained.task
+    head = task.head
+    if head not in ("sequence_classification", "vector_classification") or task.example_type is ChoiceQuestion:
+        raise UsageError(f"this model was trained for {task.name}: expected one that classifies texts")
+    if getattr(task, "num_vectors", 1) == 2:
         raise UsageError(
             "this model classifies pairs by the vectors of their two texts, encoded separately: expected a head that "
             "reads one sequence; fine-tune with --head published"
         )
     model.require_trained(head)
-    names = list(getattr(trained.task, "label_names", ()))
+    names = list(getattr(task, "label_names", ()))
     traced = model.trace(text, pair, layers=[])
     batch = collate([model.tokenizer.encode(text, pair, special_tokens_in_text=True)])
     word = cast(Tensor, model.encoder.embeddings.word.weight.detach())

@@ -53,6 +53,10 @@ class Model:
         """
         return cls(new_checkpoint(config, tokenizer, heads, label_names, seed))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the prepared encoder, whose packed weights cannot be copied: a copy prepares its own at first use."""
+        return self.__dict__ | {"_prepared": None}
+
     def __repr__(self) -> str:
         config = self.config
         heads = ", ".join(self.network.heads) or "none"

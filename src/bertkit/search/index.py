@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from bertkit.errors import StoreError, UsageError
+from bertkit.errors import MissingHeadError, StoreError, UsageError
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import SCANS
@@ -278,6 +278,9 @@ class Index:
 
     def answers_from(self, question: str, results: Sequence[Result], answerer: Model) -> list[FoundAnswer]:
         """`answer` for passages that a search returned."""
+        task = answerer.trained.task
+        if task.example_type is not Question:
+            raise MissingHeadError(f"this model is for {task.name}: answers require one for question answering")
         if not results:
             return []
         predictions = answerer.predict([Question(question, result.text) for result in results])

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -113,6 +113,12 @@ class TextSet:
     @property
     def num_characters(self) -> int:
         return sum(map(len, self.texts))
+
+    def with_positive(self) -> Self:
+        """This row; without a positive, a DataError."""
+        if not self.positives:
+            raise self.error("has no second text, to compare the first one with: give every row two")
+        return self
 
     def error(self, problem: str) -> DataError:
         """An error that names the row's file and line, or else its query."""

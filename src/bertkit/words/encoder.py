@@ -19,6 +19,7 @@ from bertkit.inference.embed import num_characters, prompt_of
 from bertkit.inference.runner import chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.words.averages import average
+from bertkit.words.finite import row_not_finite
 from bertkit.words.ngrams import ngram_rows
 from bertkit.words.tokens import TokenIds, Tokens
 
@@ -82,8 +83,7 @@ class StaticEncoder:
         from bertkit.words.opening import of_words
 
         encoder = of_words(words, vectors, rows)
-        if not np.isfinite(encoder.vectors).all():
-            row = int(np.flatnonzero(~np.isfinite(encoder.vectors).all(axis=1))[0])
+        if (row := row_not_finite(encoder.vectors)) is not None:
             raise UsageError(f"vector {row}: a number is NaN or infinite; correct it, or remove the word")
         return encoder
 

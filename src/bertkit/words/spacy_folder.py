@@ -13,6 +13,7 @@ import numpy as np
 from bertkit.compiled import lean
 from bertkit.errors import DataError
 from bertkit.files.json_files import read_json
+from bertkit.words.finite import row_not_finite
 from bertkit.words.word_files import WordVectors
 
 _INTEGERS = {  # first byte -> format of the number after it
@@ -64,8 +65,7 @@ def read_spacy(vocabulary: Path) -> WordVectors:
     if chosen.max() >= len(vectors):
         raise DataError(f"{vocabulary / 'key2row'} names row {chosen.max()} of {len(vectors)} vectors: copy it again")
     vectors = np.ascontiguousarray(vectors, np.float32)
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+    if (row := row_not_finite(vectors)) is not None:
         raise DataError(f"{vocabulary / 'vectors'}, row {row}: a number is NaN or infinite; remove the word")
     return WordVectors(words, vectors, chosen)
 

@@ -20,6 +20,7 @@ from bertkit.locate import transformer_folder
 from bertkit.tokenizer.published import wordpiece_of
 from bertkit.tokenizer.vocabulary import SpecialTokens, from_ids
 from bertkit.words.encoder import StaticEncoder
+from bertkit.words.finite import row_not_finite
 from bertkit.words.tokens import HIDDEN, EngineTokens, LibraryTokens, Tokens
 
 _NGRAMS = "ngrams.safetensors"
@@ -156,8 +157,7 @@ def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray,
     if stored is None or stored.ndim != 2:
         raise CheckpointError(f"{folder} holds {', '.join(sorted(tensors))}: expected embedding.weight or embeddings")
     vectors = stored.to(torch.float32).numpy()
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+    if (row := row_not_finite(vectors)) is not None:
         raise CheckpointError(f"{folder}, vector {row}: a number is NaN or infinite; fetch or train the model again")
     mapping, scale = tensors.get("mapping"), tensors.get("weights")
     num_stored = len(vectors) if mapping is None else len(mapping)
