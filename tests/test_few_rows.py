@@ -91,10 +91,27 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
     linear = OneDNNInt8Linear(torch.randn(192, width, generator=generator), torch.zeros(192))
     values = torch.randint(0, 256, (num_rows, width), generator=generator, dtype=torch.uint8)
     values[0], values[1] = 255, 0
-    must_exist(prepared_few_rows_int8._is_exact(192, width))
-    product = prepared_few_rows_int8._multiply(linear, values)
+    subtracts_after = prepared_few_rows_int8._subtracts_after(192, width)
+    must_exist(subtracts_after is not None)
+    product = prepared_few_rows_int8._multiply(linear, values, bool(subtracts_after))
     assert torch.equal(product, linear.multiply(values))
     assert product.abs().max() > 0
+
+
+@supported
+@pytest.mark.parametrize("subtracts_after", [False, True])
+def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float32(subtracts_after: bool) -> None:
+    require("int8")
+    generator = torch.Generator().manual_seed(8)
+    weight = torch.rand(64, 1536, generator=generator) + 1  # sums of 2^24 and more
+    linear = OneDNNInt8Linear(weight, torch.zeros(64))
+    values = torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8)
+    rounded = torch.round(weight / linear.scales[:, None])
+    sums, offsets = values.double() @ rounded.double().T, 128 * rounded.double().sum(dim=1)
+    difference = sums.float() - offsets.float() if subtracts_after else (sums - offsets).float()
+    product = prepared_few_rows_int8._multiply(linear, values, subtracts_after)
+    assert torch.equal(product, difference * linear.scales)
+    assert sums.max() > 2**24
 
 
 @supported

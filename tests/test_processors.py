@@ -43,7 +43,7 @@ WITHOUT_ONEDNN = ["-p", "without_onednn"]
 AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8")
 
 SHORT = {
-    "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16")),
+    "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16 or int8_product_is")),
     "libraries with AVX2": Processor(AVX2, "avx2 fma", ("-k", "regardless")),
     "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
 }

@@ -38,7 +38,10 @@ class FewRowsInt8:
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._linears = [linears_of(layer) for layer in layers]  # own the memory of the addresses
-        vectors = [np.stack([_vectors(linear) for linear in same]) for same in zip(*self._linears, strict=True)]
+        vectors = [
+            np.stack([_vectors(linear, bool(_subtracts_after(*linear.kind[1:]))) for linear in same])
+            for same in zip(*self._linears, strict=True)
+        ]
         norms = [
             np.stack([norm[:2] for norm in same])
             for same in zip(*((layer.attention_norm, layer.feed_forward_norm) for layer in layers), strict=True)
@@ -60,7 +63,7 @@ class FewRowsInt8:
             return None
         shapes = {linear.kind[1:] for linear in linears_of(layers[0])}
         is_onednn = all(type(linear) is OneDNNInt8Linear for layer in layers for linear in linears_of(layer))
-        return cls(layers) if is_onednn and all(_is_exact(*shape) for shape in shapes) else None
+        return cls(layers) if is_onednn and all(_subtracts_after(*shape) is not None for shape in shapes) else None
 
     def __call__(self, hidden_states: Any, batch: Batch) -> Tensor:
         """`HiddenStates` (M, D) to (M, D) float32."""
@@ -93,18 +96,27 @@ class FewRowsInt8:
         return self._layers, space, num_rows, self._num_heads, batch.cu_seqlens.numpy(), added
 
 
-def _vectors(linear: Any) -> np.ndarray:
-    """(4, N) float32, as of `Int8Layers`."""
-    offsets = (128 * linear.rounded_sums).to(torch.int32).numpy().view(np.float32)
+def _vectors(linear: Any, subtracts_after: bool) -> np.ndarray:
+    """(5, N) float32, as of `Int8Layers`."""
+    offsets = (128 * linear.rounded_sums).to(torch.int32).numpy()
     num_outputs = len(offsets)
-    return np.stack([offsets, linear.scales.numpy(), linear.weight_sums[:num_outputs], linear.bias[:num_outputs]])
+    nothing = np.zeros(num_outputs, np.float32)
+    parts = (nothing, offsets.astype(np.float32)) if subtracts_after else (offsets.view(np.float32), nothing)
+    rest = (linear.scales.numpy(), linear.weight_sums[:num_outputs], linear.bias[:num_outputs])
+    return np.stack([*parts, *rest])
 
 
 @cache
-def _is_exact(num_outputs: int, width: int) -> bool:
-    """Whether `multiply_int8` gives the bits of oneDNN for (N, K) weights."""
+def _subtracts_after(num_outputs: int, width: int) -> bool | None:
+    """Whether oneDNN subtracts the part of the zero point from sums of (N, K) weights after they became float32; None:
+    `multiply_int8` does not give its bits."""
     if num_outputs % PANEL or width % (4 * WIDTH) or not can_read_packed_weights():
-        return False
+        return None
+    return next((after for after in (False, True) if _is_exact(num_outputs, width, after)), None)
+
+
+def _is_exact(num_outputs: int, width: int, subtracts_after: bool) -> bool:
+    """Whether `multiply_int8` gives the bits of oneDNN for (N, K) weights."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(num_outputs, width, generator=generator)
     weight[0], weight[1] = 1, -1
@@ -113,19 +125,17 @@ def _is_exact(num_outputs: int, width: int) -> bool:
         return False
     values = torch.randint(0, 256, (max(TILE_ROWS), width), generator=generator, dtype=torch.uint8)
     values[0], values[1] = 255, 0
-    product = partial(_multiply, linear)
-    if not torch.equal(product(values), linear.multiply(values)):
+    if not torch.equal(_multiply(linear, values, subtracts_after), linear.multiply(values)):
         return False
     probe = linear._probe()
-    return agrees_with_reference(
-        linear.kind, partial(_multiply, probe.__self__), lambda: probe, TILE_ROWS, values  # pyrefly: ignore
-    )  # fmt: skip
+    product = partial(_multiply, probe.__self__, subtracts_after=subtracts_after)  # pyrefly: ignore
+    return agrees_with_reference(linear.kind, product, lambda: probe, TILE_ROWS, values)
 
 
-def _multiply(linear: OneDNNInt8Linear, values: Tensor) -> Tensor:
+def _multiply(linear: OneDNNInt8Linear, values: Tensor, subtracts_after: bool) -> Tensor:
     """The values of the `Product` of (M, K) uint8 values, with the kernel for a few rows."""
     num_rows, width = values.shape
-    vectors = _vectors(linear)
+    vectors = _vectors(linear, subtracts_after)
     rows, out = np.zeros((num_rows + ROOM, width), np.uint8), np.empty((num_rows + ROOM, vectors.shape[1]), np.float32)
     rows[:num_rows] = values.numpy()
     columns = np.empty(num_rows * width // 4 + WIDTH, np.float32)

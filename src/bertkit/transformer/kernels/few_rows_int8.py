@@ -1,7 +1,8 @@
 """`few_rows` in 8 bits: products of quantized rows, everything else in float32.
 
 Panels of packed weights have four inputs in each row: (N / 64, K / 4, 64, 4) int8. Sums are integers, so that no order
-of terms matters.
+of terms matters; but from 2^24 on, it matters whether the part of the zero point is subtracted before a sum becomes
+float32, as oneDNN does, or after it, as oneDNN does with AMX.
 
 Shape letters: M num_rows, D hidden_size, F intermediate_size, K inputs, N outputs, L layers.
 """
@@ -39,14 +40,14 @@ _BYTES = ir.VectorType(ir.IntType(8), 4 * WIDTH)
 
 
 class Int8Layers(NamedTuple):
-    """The weights of all layers. Of a product 4 rows: the bits of int32 offsets of the sums, scales, `Product`'s
-    weight_sums and bias."""
+    """The weights of all layers. Of a product 5 rows: what is subtracted from sums in int32 (its bits), and then in
+    float32; scales; `Product`'s weight_sums and bias."""
 
     addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
-    query_key_value: np.ndarray  # (L, 4, 3 D) float32
-    output: np.ndarray  # (L, 4, D) float32
-    expand: np.ndarray  # (L, 4, F) float32
-    project: np.ndarray  # (L, 4, D) float32
+    query_key_value: np.ndarray  # (L, 5, 3 D) float32
+    output: np.ndarray  # (L, 5, D) float32
+    expand: np.ndarray  # (L, 5, F) float32
+    project: np.ndarray  # (L, 5, D) float32
     attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     eps: np.ndarray  # (2,) float32, of both norms
@@ -135,7 +136,7 @@ def rows_of(quantized, row):
 @compiled
 def product_of(values, quantized, vectors):
     """The products of quantized rows."""
-    return Product(values, quantized.scales, quantized.middles, vectors[2], vectors[3])
+    return Product(values, quantized.scales, quantized.middles, vectors[3], vectors[4])
 
 
 @compiled
@@ -145,7 +146,7 @@ def multiply_int8(counters, step, x, num_rows, address, vectors, out, columns):
     Args:
         x: (M + ROOM, K) uint8, K a multiple of 64.
         address: of the packed (N, K) weight, N a multiple of PANEL.
-        vectors: (4, N) float32: of `Int8Layers`.
+        vectors: (5, N) float32: of `Int8Layers`.
         out: (M + ROOM, N) float32.
         columns: memory of this thread: M * K / 4 + 16 numbers.
     """
@@ -187,7 +188,12 @@ def multiply_int8_tile(
             return builder.bitcast(element, kind.as_pointer())
 
         inputs, weights = pointer(0, at, INT), builder.inttoptr(address, INTS.as_pointer())
-        offsets, scales = pointer(5, column, INTS), pointer(5, builder.add(num_outputs, column), FLOATS)
+        twice = builder.add(num_outputs, num_outputs)
+        vectors = (
+            pointer(5, column, INTS),
+            pointer(5, builder.add(num_outputs, column), FLOATS),
+            pointer(5, builder.add(twice, column), FLOATS),
+        )
 
         def tile(rows: int) -> None:
             sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products)
@@ -195,8 +201,8 @@ def multiply_int8_tile(
                 r, v = divmod(number, TILE_COLUMNS // WIDTH)
                 row = builder.add(first_row, first_row.type(r))
                 index = builder.add(builder.mul(row, num_outputs), builder.add(column, column.type(v * WIDTH)))
-                offset, scale = (builder.load(builder.gep(part, [INT(v)]), align=4) for part in (offsets, scales))
-                value = builder.sitofp(builder.sub(each, offset), FLOATS)
+                before, after, scale = (builder.load(builder.gep(part, [INT(v)]), align=4) for part in vectors)
+                value = builder.fsub(builder.sitofp(builder.sub(each, before), FLOATS), after)
                 builder.store(builder.fmul(value, scale), pointer(8, index, FLOATS), align=4)
 
         for_each_tile(builder, num_rows, tile)
