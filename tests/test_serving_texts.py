@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import httpx
 import numpy as np
 import orjson
 import pytest
@@ -11,9 +12,13 @@ from random_models import our_model
 
 from bertkit import EmbedReport, Model
 from bertkit.errors import OverLengthError
+from bertkit.serving.app import Application
 from bertkit.serving.embedding import Embedding
+from bertkit.serving.guard import Guard
+from bertkit.serving.metrics import Metrics
 from bertkit.serving.refusals import Overloaded
-from bertkit.serving.served_models import ServedModel
+from bertkit.serving.served_models import ServedModel, ServedModels
+from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
@@ -129,3 +134,27 @@ def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
     (first, second, third), requests = asyncio.run(ask())
     assert isinstance(second, TimeoutError) and sum(requests.sizes) == 2 and requests.batches.num_waiting == 0
     assert (np.float32(first + third) == model.embed(["a cat", "green " * 9], normalize=True)).all()
+
+
+@pytest.mark.parametrize("text", ["cat cat", "dog"])
+def test_a_request_refused_for_room_leaves_the_queue_as_it_was(model, text):
+    """Also if it has the text of a request that waits."""
+
+    async def ask():
+        requests = Requests(model, max_queue_tokens=15)
+        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        service.is_ready = True
+        transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            first = asyncio.ensure_future(client.post("/embed", json={"inputs": ["cat cat"] * 3}))
+            while requests.batches.num_waiting < 3:
+                await asyncio.sleep(0.001)
+            refused = await client.post("/embed", json={"inputs": [text] * 2})
+            num_waiting = requests.batches.num_waiting, requests.batches._queue.num_tokens
+            await requests.results(1)
+            answers = [await first, await client.post("/embed", json={"inputs": [text]})]
+        return refused, num_waiting, [answer.status_code for answer in answers], requests.batches.num_waiting
+
+    refused, num_waiting, statuses, left = asyncio.run(ask())
+    assert refused.status_code == 429 and "retry-after" in refused.headers
+    assert num_waiting == (3, 12) and statuses == [200, 200] and left == 0

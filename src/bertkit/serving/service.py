@@ -108,19 +108,20 @@ class Service:
         ticket, loop = self._enter(request, inputs, name), asyncio.get_running_loop()
         if self._answers is None or self._answers.loop is not loop:
             self._answers = Answers(loop)
-        job, timer = TextJob(verb, items, finish, ticket, self._answers), None
+        job = TextJob(verb, items, finish, ticket, self._answers)
         try:
-            self.batches.put(job)
+            self.batches.put(job)  # refused, it must not be removed
             request.scope[ON_DISCONNECT] = lambda: job.fail(Canceled("the client closed the connection"))
             timer = loop.call_later(ticket.seconds_left, lambda: job.fail(late(self.batches.seconds_waiting)))
-            body = await job.future
-        finally:
-            request.scope.pop(ON_DISCONNECT, None)
-            self._leave(len(inputs))
-            if timer is not None:
+            try:
+                body = await job.future
+            finally:
+                request.scope.pop(ON_DISCONNECT, None)
                 timer.cancel()
-            if job.pending:
-                self.batches.remove(job)
+                if job.pending:
+                    self.batches.remove(job)
+        finally:
+            self._leave(len(inputs))
         return Response(body, media_type="application/json", headers=headers_of(ticket))
 
     def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Ticket:
