@@ -73,6 +73,17 @@ def test_more_clusters_than_texts_and_other_numbers_raise() -> None:
         find_clusters(["a", "b"], np.eye(3))
 
 
+def test_vectors_of_zeros_are_in_no_agglomerative_cluster(topics: tuple) -> None:
+    texts, vectors, _ = topics
+    expected = find_clusters(texts, vectors, ClusterOptions("agglomerative", num_clusters=3))
+    found = find_clusters(
+        ["", *texts], np.pad(vectors, [(1, 0), (0, 0)]), ClusterOptions("agglomerative", num_clusters=3)
+    )
+    assert [(one.rows - 1).tolist() for one in found] == [one.rows.tolist() for one in expected]
+    with pytest.raises(UsageError, match="num_clusters=2, but only 1 of 2 vectors are not zero"):
+        find_clusters(["a", "b"], np.float32([[1], [0]]), ClusterOptions("agglomerative", num_clusters=2))
+
+
 def test_rows_of_a_pandas_column_are_positions(topics: tuple) -> None:
     texts, vectors, _ = topics
     column = pd.Series(texts, index=np.arange(len(texts))[::-1])

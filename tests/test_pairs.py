@@ -46,6 +46,14 @@ def test_top_pairs_equal_brute_force_with_ties(seed: int, monkeypatch: pytest.Mo
         np.testing.assert_array_equal(values, expected)
 
 
+def test_pairs_and_groups_of_single_numbers() -> None:
+    numbers = np.random.default_rng(2).integers(-9, 10, (26, 1)).astype(np.float32)
+    for values, expected in zip(top_pairs(numbers, 53), brute_force(numbers, 53), strict=True):
+        np.testing.assert_array_equal(values, expected)
+    (group,) = duplicate_groups(np.ones((20, 1), np.float32), 0.9)
+    assert len(group) == 20
+
+
 @pytest.mark.parametrize("kind", ["unit", "scaled", "one huge dimension", "subnormal", "near copies"])
 def test_top_pairs_equal_brute_force_of_hard_vectors(kind: str) -> None:
     rng = np.random.default_rng(7)

@@ -61,10 +61,14 @@ def _kmeans(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
 
 
 def _agglomerative(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
-    if options.num_clusters == len(vectors) == 1:
-        return _groups(np.zeros(1, np.int64), options.min_size or 1)
-    estimator = _scikit_learn().AgglomerativeClustering(options.num_clusters, metric="cosine", linkage="average")
-    return _groups(estimator.fit_predict(vectors), options.min_size or 1)
+    rows = np.flatnonzero(vectors.any(axis=1))  # a vector of zeros, of a text without known words, has no cosine
+    num_clusters: Any = options.num_clusters
+    if num_clusters > len(rows):
+        raise UsageError(f"num_clusters={num_clusters}, but only {len(rows)} of {len(vectors)} vectors are not zero")
+    if len(rows) == 1:
+        return [rows] if (options.min_size or 1) == 1 else []
+    estimator = _scikit_learn().AgglomerativeClustering(num_clusters, metric="cosine", linkage="average")
+    return [rows[group] for group in _groups(estimator.fit_predict(vectors[rows]), options.min_size or 1)]
 
 
 def _density(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
@@ -91,14 +95,14 @@ def find_clusters(
 ) -> list[Cluster]:
     """Cluster texts by the cosine of their vectors, the larger clusters first.
 
-    A text is in at most one cluster.
+    A text is in at most one cluster, and with a vector of zeros in none that is agglomerative.
 
     Args:
         texts: (num_texts,) str.
         vectors: (num_texts, embedding_dim) float32 of length 1.
 
     Raises:
-        UsageError: different numbers of texts and vectors, or more clusters than texts.
+        UsageError: different numbers of texts and vectors, or more clusters than texts or than vectors to cluster.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
     texts = list(texts)  # a pandas column is indexed by its labels

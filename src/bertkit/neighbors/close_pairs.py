@@ -52,7 +52,7 @@ class Vectors:
         num_vectors, size = vectors.shape
         self._lengths, self._residuals = np.zeros((2, num_vectors))
         self._scales = np.ones(num_vectors, np.float32)
-        is_int8 = size < _LONGEST_INT8 and has_exact_int8()
+        is_int8 = 1 < size < _LONGEST_INT8 and has_exact_int8()  # with one column torch (2.13) reads others
         self._values = np.empty(vectors.shape, np.int8) if is_int8 else self.vectors
 
         def prepare(start: int) -> None:

@@ -84,8 +84,8 @@ class _Call:
     def is_one(self) -> bool:
         return isinstance(self.inputs, str)
 
-    def integer(self, name: str, default: int) -> int:
-        """An option that is an integer from 1 to 1,000.
+    def integer(self, name: str, default: int, *, most: int = 1_000) -> int:
+        """An option that is an integer from 1 to ``most``.
 
         Raises:
             InvalidRequest: another value.
@@ -93,8 +93,8 @@ class _Call:
         value = self.options.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000:
-            raise InvalidRequest(f"{name} is {value!r:.40}: expected an integer from 1 to 1,000")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidRequest(f"{name} is {value!r:.40}: expected an integer from 1 to {most:,}")
         return value
 
     def field(self, name: str, kind: type = str) -> Any:
@@ -134,7 +134,7 @@ def _features(call: _Call) -> Answer:
         if isinstance(error, InvalidRequest | EmptyInput):
             raise
         raise InvalidRequest("inputs: expected a text or a list of texts") from None
-    dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1)
+    dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1, most=1_000_000)
     normalize, truncate = options.get("normalize"), options.get("truncate")
     embedding = Embedding(
         served,
