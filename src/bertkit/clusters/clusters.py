@@ -20,7 +20,7 @@ class ClusterOptions:
 
     method: str = "communities"  # a name from METHODS
     threshold: float | None = None  # minimum cosine; None: 0.75 for communities, 0.95 for duplicates
-    min_size: int | None = None  # minimum size; None: 2 for duplicates and with num_clusters, else 10
+    min_size: int | None = None  # minimum size; None: 1 with num_clusters, 2 for duplicates, else 10
     num_clusters: int | None = None  # for kmeans and agglomerative
     seed: int = 0  # seed of the initial centers of k-means
 
