@@ -7,7 +7,7 @@ that a file of any size takes little memory; offsets are those of the whole docu
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ FORMATS = (*TEXT_FORMATS, *ROW_FORMATS)
 _PART_BYTES = 1 << 20
 _LARGEST_WHOLE = 1 << 26
 """Maximum size in bytes of an html or pdf file, as these are read at once."""
-_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
-_FENCE = re.compile(r"^(```|~~~).*?(?:^\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+_FENCE = re.compile(r"^(```|~~~).*?(^\1[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)
+
+Heading = tuple[int, int, str]
+"""First character, level from 1, and heading."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Document:
     id: str
     text: str
     title: str = ""  # prepended to each passage for embedding
-    headings: tuple[tuple[int, int, str], ...] = ()  # (first character, level from 1, heading)
+    headings: tuple[Heading, ...] = ()  # in order; of earlier parts, those above this text, at negative characters
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     offset: int = 0  # offset of the text in the document, for documents in parts
 
@@ -112,8 +115,9 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
             headings = tuple(page.headings)
             yield Document(source.name, page.text, page.title, headings, metadata)
         else:
-            for offset, text in _text_parts(source.path):
-                headings = markdown_headings(text) if kind == ".md" else ()
+            parts = _text_parts(source.path)
+            read = _with_headings(parts) if kind == ".md" else ((offset, text, ()) for offset, text in parts)
+            for offset, text, headings in read:
                 yield Document(source.name, text, "", headings, metadata, offset)
     except DependencyError:
         raise
@@ -124,7 +128,16 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
         skipped.append(SkippedFile(source.name, why or type(error).__name__))
 
 
-def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
+def path_to(heading: Heading, above: Sequence[Heading]) -> list[Heading]:
+    """A heading and those that it is under, given those above it.
+
+    >>> path_to((9, 2, "Plums"), [(0, 1, "Fruit"), (5, 2, "Apples")])
+    [(0, 1, 'Fruit'), (9, 2, 'Plums')]
+    """
+    return [*(one for one in above if one[1] < heading[1]), heading]
+
+
+def markdown_headings(text: str) -> tuple[Heading, ...]:
     """The headings of Markdown: (first character, level, heading); not in code blocks.
 
     >>> markdown_headings("# One\\n\\n~~~\\n# no\\n~~~\\n## Two ##\\n")
@@ -136,6 +149,20 @@ def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
         for match in _MARKDOWN_HEADING.finditer(text)
         if not any(start <= match.start() < end for start, end in code)
     )
+
+
+def _with_headings(parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, tuple[Heading, ...]]]:
+    """Parts of Markdown with their headings, and with those of earlier parts that they begin under."""
+    path: list[Heading] = []
+    fence = ""  # opens the code block that the part begins in
+    for offset, text in parts:
+        fenced = fence + text
+        own = [(start - len(fence), level, heading) for start, level, heading in markdown_headings(fenced)]
+        yield offset, text, (*path, *own)
+        for heading in own:
+            path = path_to(heading, path)
+        path = [(start - len(text), level, heading) for start, level, heading in path]
+        fence = next((f"{block[1]}\n" for block in _FENCE.finditer(fenced) if not block[2]), "")
 
 
 def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
