@@ -1,6 +1,7 @@
 """Index: embedding of changed files, search in three modes, prompts, answers, commands, errors."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, StoreError, UsageError
-from bertkit.search import InDocument, read_records
+from bertkit.search import InDocument, documents, read_records
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
@@ -117,6 +118,62 @@ def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, en
         assert report.new == [] and len(index) == 3
         (docs / "bad.txt").write_text("Good now.")
         assert index.add(docs, passages=SHORT).new == ["docs/bad.txt"] and len(index) == 4
+
+
+def test_file_that_fails_after_its_first_part_is_tried_again(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.search.documents._PART_BYTES", 60)
+    read = documents._text_parts
+
+    def failing(path: Path) -> Iterator[tuple[int, str]]:
+        yield next(read(path))
+        raise OSError(5, "Input/output error")
+
+    (docs / "long.txt").write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
+    with Index.open("store", encoder) as index, Index.open("fresh", encoder) as fresh:
+        with monkeypatch.context() as patch:
+            patch.setattr(documents, "_text_parts", failing)
+            report = index.add(docs / "long.txt", passages=SHORT)
+        assert [(one.path, one.why) for one in report.skipped] == [("docs/long.txt", "Input/output error")]
+        assert report.new == [] and 0 < len(index) < 4
+        assert index.add(docs / "long.txt", passages=SHORT).new == ["docs/long.txt"]
+        fresh.add(docs / "long.txt", passages=SHORT)
+        assert passages(index) == passages(fresh)
+        (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\xff")
+        for _ in range(2):
+            assert [one.why for one in index.add(docs / "long.txt").skipped] == ["not UTF-8 text"]
+
+
+def test_bad_rows_do_not_make_a_file_be_read_again(docs: Path, encoder: Path) -> None:
+    (docs / "rows.jsonl").write_text('{"text": "Rain fell."}\n{"text": "Snow \\ud83d."}\nnot json\n')
+    with Index.open("store", encoder) as index:
+        report = index.add(docs, passages=SHORT)
+        assert len(report.new) == 3 and [one.path for one in report.skipped] == ["docs/rows.jsonl"] * 2
+        assert index.add(docs, passages=SHORT).num_unchanged == 3
+
+
+def test_folder_removes_only_files_that_were_below_it(
+    docs: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.txt").write_text("One.")
+    (docs / "sub").mkdir()
+    (docs / "sub" / "y.txt").write_text("Two.")
+    (docs / ".hidden.txt").write_text("Three.")
+    monkeypatch.chdir(docs)
+    absolute = str(tmp_path / "other")
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add([absolute, "../other", ".hidden.txt", ".", "sub"])
+        for folder in (".", "sub", "..", absolute, "../other"):
+            assert index.add(folder).removed == []
+        Path("sub/y.txt").unlink()
+        assert index.add(".").removed == ["sub/y.txt"]
+    Path("sub").joinpath("deep").mkdir()
+    monkeypatch.chdir("sub/deep")
+    with Index.open(tmp_path / "another", encoder) as index:
+        index.add("../../../other")
+        assert index.add("..").removed == []
 
 
 def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str], tmp_path: Path) -> None:

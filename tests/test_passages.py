@@ -1,6 +1,7 @@
 """Files to documents to passages: formats, offsets, headings, and files that cannot be read."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -155,7 +156,32 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
         find_sources(["absent"], skipped)
 
 
-def test_pdf_pages(tmp_path: Path) -> None:
+def test_name_that_is_not_utf8_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for name in (b"docs/caf\xe9.txt", b"docs/caf\xe9.png", b"docs/good.txt"):
+        Path(os.fsdecode(name)).write_text("Text.")
+    skipped: list[SkippedFile] = []
+    assert [source.name for source in find_sources(["docs"], skipped)] == ["docs/good.txt"]
+    assert [(one.path, one.why) for one in skipped] == [
+        ("docs/caf\\xe9.png", "unknown extension '.png'"),
+        ("docs/caf\\xe9.txt", "its name is not UTF-8: rename the file"),
+    ]
+
+
+def test_row_with_half_a_character_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"text": "one"}\n{"text": "two \\ud83d"}\n{"text": "three \\ud83d\\ude00"}\n')
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources(["rows.jsonl"], skipped)
+    assert [one.text for one in read_documents(source, None, skipped)] == ["one", "three \U0001f600"]
+    assert [one.why for one in skipped] == [
+        "rows.jsonl, line 2: character 4 of the text is half of a surrogate pair, which is not valid text: write the "
+        "row again"
+    ]
+
+
+def test_pdf_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
     stream = "BT /F1 12 Tf 10 100 Td (The tide is low.) Tj ET"
     writer = pypdf.PdfWriter()
@@ -176,6 +202,9 @@ def test_pdf_pages(tmp_path: Path) -> None:
     (source,) = find_sources([tmp_path / "a.pdf"], skipped)
     (document,) = read_documents(source, None, skipped)
     assert document.text.strip() == "The tide is low." and document.metadata["page"] == 1 and not skipped
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "High \ud835 or \ud83d\ude00 low")
+    (document,) = read_documents(source, None, skipped)
+    assert document.text.strip() == "High \ufffd or \U0001f600 low" and not skipped
 
 
 def test_file_without_line_ends_is_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

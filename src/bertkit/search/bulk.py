@@ -88,7 +88,8 @@ class BulkEmbedding:
         skipped: list[SkippedFile] = []
         sources = find_sources([paths] if isinstance(paths, str | Path) else paths, skipped)
         if not sources:
-            raise DataError(f"no files to embed: {len(skipped)} files have unknown extensions")
+            first = f", such as {skipped[0].path}: {skipped[0].why}" if skipped else ""
+            raise DataError(f"no files to embed; {len(skipped)} were skipped{first}")
         shards: list[list[SourceFile]] = [[]]
         size = 0  # of the last shard, in bytes
         for source in sources:
@@ -106,7 +107,7 @@ class BulkEmbedding:
             "shards": [[[one.name, str(one.path), one.size, one.modified] for one in shard] for shard in shards],
         }
         with whole_file(folder / _PLAN) as file:
-            file.write_text(json.dumps(plan, indent=1, ensure_ascii=False), encoding="utf-8")
+            file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
         return cls(folder)
 
     @property
@@ -158,7 +159,7 @@ class BulkEmbedding:
             "skipped": [[one.path, one.why] for one in skipped],
         }
         with whole_file(self._marker(number)) as file:
-            file.write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
+            file.write_text(json.dumps(marker), encoding="utf-8")
 
     def records(self) -> Iterator[Record]:
         """The records of all shards, for the ``add`` of any store.

@@ -6,6 +6,7 @@ that a file of any size takes little memory; offsets are those of the whole docu
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,10 +45,11 @@ class Document:
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file, or a row of it, that was skipped."""
+    """A file, or a part of it, that was skipped."""
 
     path: str
     why: str
+    is_part: bool = False  # a row or a passage: the rest of the file is read
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
     """The files at these paths, and all files below the folders there, except hidden ones.
 
     Args:
-        skipped: receives files in folders whose extension is not in FORMATS.
+        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8.
 
     Raises:
         DataError: no such file or folder.
@@ -75,15 +77,26 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
             raise DataError(f"{given}: no such file or folder")
         inside = sorted(given.rglob("*")) if given.is_dir() else [given]
         for path in inside:
-            hidden = any(part.startswith(".") for part in path.relative_to(given).parts)
-            if hidden or not path.is_file():
+            if _is_hidden(path, given) or not path.is_file():
                 continue
+            name = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
             if path.suffix.lower() not in FORMATS:
-                skipped.append(SkippedFile(path.as_posix(), f"unknown extension {path.suffix!r}"))
-                continue
-            state = path.stat()
-            files[path.as_posix()] = SourceFile(path.as_posix(), path, state.st_size, state.st_mtime_ns)
+                skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
+            elif name != path.as_posix():
+                skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
+            else:
+                state = path.stat()
+                files[name] = SourceFile(name, path, state.st_size, state.st_mtime_ns)
     return list(files.values())
+
+
+def is_inside(name: str, folder: Path) -> bool:
+    """Whether `find_sources` gives this name to a file in a folder."""
+    return Path(name).is_relative_to(folder) and not _is_hidden(Path(name), folder)
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def content_of(path: Path) -> str:
@@ -104,8 +117,8 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
     try:
         if kind in ROW_FORMATS:
             for row in read_rows(source.path, column):
-                if why := row.problem or row.invalid:
-                    skipped.append(SkippedFile(source.name, location(source.name, row.line) + why))
+                if why := row.problem or row.invalid or _half_character(row.text):
+                    skipped.append(SkippedFile(source.name, location(source.name, row.line) + why, is_part=True))
                 else:
                     yield Document(f"{source.name}#{row.line}", row.text, metadata=metadata | {"row": row.line})
         elif kind == ".pdf":
@@ -126,6 +139,18 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
         if isinstance(error, UnicodeDecodeError):
             why = "not UTF-8 text"
         skipped.append(SkippedFile(source.name, why or type(error).__name__))
+
+
+def _half_character(text: str) -> str:
+    """The problem with a text that has half of a surrogate pair, as a row of JSON can; "" if it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return (
+            f": character {error.start} of the text is half of a surrogate pair, which is not valid text: write the "
+            "row again"
+        )
+    return ""
 
 
 def path_to(heading: Heading, above: Sequence[Heading]) -> list[Heading]:
@@ -225,13 +250,18 @@ def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
         raise DataError(str(error)) from None  # the other files are read
     try:
         reader = pypdf.PdfReader(source.path)
-        title = str(reader.metadata.title or "") if reader.metadata else ""
+        title = _whole_characters(str(reader.metadata.title or "")) if reader.metadata else ""
         offset = 0
         for number, page in enumerate(reader.pages, start=1):
-            text = page.extract_text() + "\n\n"
+            text = _whole_characters(page.extract_text()) + "\n\n"
             yield Document(source.name, text, title, (), metadata | {"page": number}, offset)
             offset += len(text)
     except BertkitError:
         raise
     except Exception as error:  # pypdf can raise anything for a damaged file
         raise DataError(f"cannot be read as pdf: {error}") from None
+
+
+def _whole_characters(text: str) -> str:
+    """A text with U+FFFD for half of a surrogate pair, which pypdf returns for characters that it cannot map."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -12,7 +12,15 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
-from bertkit.search.documents import Document, SkippedFile, SourceFile, content_of, find_sources, read_documents
+from bertkit.search.documents import (
+    Document,
+    SkippedFile,
+    SourceFile,
+    content_of,
+    find_sources,
+    is_inside,
+    read_documents,
+)
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
@@ -133,12 +141,11 @@ def plan(
     sources = find_sources(paths, report.skipped)
     known, begun = _known(store)
     present = {source.name for source in sources}
-    folders = [Path(path).as_posix().rstrip("/") + "/" for path in paths if Path(path).is_dir()]
-    everywhere = {"./"} & set(folders)
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
     gone = {
         name: one
         for name, one in known.items()
-        if name not in present and (any(name.startswith(folder) for folder in folders) or bool(everywhere))
+        if name not in present and any(is_inside(name, folder) for folder in folders)
     }
     by_content = {one.content: name for name, one in sorted(gone.items())}
     jobs, touched = [], []
@@ -206,7 +213,8 @@ def update(
                 is_read = True
                 read = min(read + len(document.text), job.source.size)
                 bar.update(before + read - bar.n)
-            is_whole = is_read or len(report.skipped) == num_skipped
+            skipped = report.skipped[num_skipped:]
+            is_whole = not skipped or (is_read and all(one.is_part for one in skipped))
             if not is_whole and job.source.name in report.new:
                 report.new.remove(job.source.name)
             writer.finish(_finisher(store, job, seen, signature if is_whole else None))
