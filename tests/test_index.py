@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, StoreError, UsageError
-from bertkit.search import InDocument, documents, read_records
+from bertkit.search import InDocument, Record, documents, read_records
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
@@ -189,6 +190,90 @@ def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str],
         assert passages(index) == {
             ("a", 0, 12, "T: Two is here."), ("a", 13, 26, "T: Four is here."), ("b", 0, 6, "T: Three."),
         }  # fmt: skip
+
+
+def test_documents_that_name_a_file_as_their_source_are_kept(docs: Path, encoder: Path) -> None:
+    own = [bertkit.Document(id, "A note.", metadata={"source": "docs/cats.txt"}) for id in ("note", "docs/cats.txt#1")]
+    with Index.open("store", encoder) as index:
+        index.add(own)
+        assert index.add(docs, passages=SHORT).new == ["docs/cats.txt", "docs/fish.md", "docs/rows.jsonl"]
+        (docs / "cats.txt").write_text("The cat ran.")
+        assert index.add(docs, passages=SHORT).changed == ["docs/cats.txt"] and len(index) == 6
+        (docs / "cats.txt").rename(docs / "cat.txt")
+        assert index.add(docs, passages=SHORT).renamed == [("docs/cats.txt", "docs/cat.txt")]
+        (docs / "cat.txt").unlink()
+        (docs / "rows.jsonl").unlink()
+        assert index.add(docs, passages=SHORT).removed == ["docs/cat.txt", "docs/rows.jsonl"]
+        assert [one.document_id for one in index.store.records()] == ["note", "docs/cats.txt#1", "docs/fish.md"]
+
+
+def test_versions_added_in_one_transaction_replace_each_other(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        with index.store.transaction():
+            for text in ("One.", "Two.", "Three."):
+                index.add(bertkit.Document("a", text))
+                index.add(docs, passages=SHORT)
+                (docs / "cats.txt").write_text(text)
+                (docs / "fish.md").unlink(missing_ok=True)
+        assert {one[3] for one in passages(index)} == {"Three.", "Two.", "Rain fell.", "Snow fell."}
+        assert index.add(docs, passages=SHORT).changed == ["docs/cats.txt"]
+
+
+def test_versions_added_by_two_threads_replace_each_other(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second thread starts and ends while the first embeds."""
+    embed = Encoder.embed_document
+    with Index.open(tmp_path / "store", encoder) as index:
+        for number, (first, second) in enumerate([("One.", "Two."), ("Two.", "One."), ("Two.", "Two. Three.")]):
+            document = bertkit.Document("a", second)
+
+            def both(self: Encoder, texts: list[str], report=None, document=document) -> np.ndarray:
+                monkeypatch.setattr(Encoder, "embed_document", embed)
+                thread = Thread(target=index.add, args=(document,))
+                thread.start()
+                thread.join()
+                return embed(self, texts, report)
+
+            monkeypatch.setattr(Encoder, "embed_document", both)
+            index.add([bertkit.Document("a", first), bertkit.Document("b", f"Now {number}.")])
+            assert {one[3] for one in passages(index)} == {first, f"Now {number}."}
+
+
+def test_metadata_of_another_type_replaces_the_old(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        for value in (1, True, 1.0, "1"):
+            index.add(bertkit.Document("a", "One.", metadata={"n": value, "of": "x"}))
+            (record,) = index.store.records()
+            assert type(record.metadata["n"]) is type(value) and record.metadata["n"] == value
+        with index.store.snapshot() as snapshot:
+            before = snapshot.numbers().tolist()
+        index.add(bertkit.Document("a", "One.", metadata={"of": "x", "n": "1"}))
+        with index.store.snapshot() as snapshot:
+            assert snapshot.numbers().tolist() == before
+
+
+def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
+    encoder: Path, embedded: list[str], tmp_path: Path
+) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        for metadata, message in (
+            ({"context": "mine"}, r"document 'b' has metadata 'context', which an index keeps for .*: rename it"),
+            ({"n": np.int64(1)}, "metadata 'n' is a int64"),
+            ({1: "x", "b": "y"}, "metadata key 1: expected a str"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                index.add([bertkit.Document("a", "One."), bertkit.Document("b", "Two.", metadata=metadata)])
+        assert not embedded
+
+
+def test_record_that_is_not_a_passage_is_returned_whole(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        (vector,) = index.encoder.embed_document(["A zebra came by."])
+        index.store.add([Record("a", "A zebra came by.", vector, metadata={"context": "mine"})])
+        index.add(bertkit.Document("b", "A zebra sat.", "T: ", ((0, 1, "H"),)))
+        found = {one.id[0]: (one.context, one.text, one.start, one.end) for one in index.search("zebra")}
+        assert found == {"a": ("mine", "A zebra came by.", 0, 0), "b": ("T: ", "A zebra sat.", 0, 12)}
 
 
 def test_last_document_of_an_id_is_kept_and_queries_are_texts(encoder: Path, tmp_path: Path) -> None:

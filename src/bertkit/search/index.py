@@ -19,6 +19,7 @@ from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
 from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
+from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.sparse import SparseIndex
@@ -185,6 +186,8 @@ class Index:
         Raises:
             DataError: no such file or folder.
             StoreError: another process writes to the index, or the disk is full.
+            UsageError: metadata that cannot be stored, or with the key "context", which names the title and headings
+                above a passage.
         """
         given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
         documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
@@ -331,9 +334,8 @@ class Index:
 
 
 def _result(rank: int, score: float, record: Record, weights: dict[str, float]) -> Result:
-    text = record.text[len(record.text) - (record.end - record.start) :]  # without the context
-    metadata = dict(record.metadata)
-    context = str(metadata.pop("context", ""))
+    context, text = context_and_text(record)
+    metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
     snippet = snippet_of(text, record.start, weights)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
