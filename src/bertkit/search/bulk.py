@@ -23,7 +23,7 @@ from bertkit.files.whole_files import whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
-from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.store import Identity, Record
 
@@ -179,7 +179,7 @@ class BulkEmbedding:
             yield from read_records(file)
 
     def skipped(self) -> list[SkippedFile]:
-        """The files and rows that finished shards could not read."""
+        """The files, rows and passages that finished shards lack, with reasons."""
         markers = (self._marker(number) for number in range(len(self._plan.shards)))
         return [
             SkippedFile(*each)
@@ -198,8 +198,8 @@ class BulkEmbedding:
         passages = self._passages(number, skipped)
         while batch := list(islice(passages, _PASSAGES_AT_ONCE)):
             vectors = encoder.embed_document([record.text for record in batch])
-            for record, vector in zip(batch, vectors, strict=True):
-                yield replace(record, vector=vector)
+            records = (replace(record, vector=vector) for record, vector in zip(batch, vectors, strict=True))
+            yield from without_zeros(records, self.identity, skipped)
 
     def _passages(self, number: int, skipped: list[SkippedFile]) -> Iterator[Record]:
         records = PassageRecords(self._plan.passages)

@@ -30,6 +30,8 @@ from bertkit.tasks import Question
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
 """Number of rows of each fused list."""
+_NONE = np.empty(0, np.int64), np.empty(0)
+"""A ranking without rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +224,8 @@ class Index:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins the
                 first two by their scores, see `fuse_scores`. With learned sparse vectors, or a model whose vectors are
-                compared by products, the rankings are joined by reciprocal rank fusion.
+                compared by products, the rankings are joined by reciprocal rank fusion. A query whose vector is zero,
+                as that of static vectors for unknown words, is near no passage by meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred.
 
@@ -245,8 +248,8 @@ class Index:
         with self.store.snapshot() as snapshot:
             rankings = []
             if vector is not None:
-                ((numbers, scores),) = snapshot.search(vector, self.encoder.identity, depth, where)
-                rankings.append((numbers, scores))
+                is_zero = self.encoder.identity.similarity == "cosine" and not vector.any()  # without a known word
+                rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, depth, where)
             if mode in ("hybrid", "lexical"):
                 rankings.append(self._tables.search(snapshot, query, depth, where))
             sparse = self._tables.sparse(snapshot.connection)

@@ -2,15 +2,15 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.documents import Document
+from bertkit.search.documents import Document, SkippedFile
 from bertkit.search.filters import Scalar, check_key, check_scalar
 from bertkit.search.passages import PassageOptions, cut_passages
-from bertkit.search.store import Record
+from bertkit.search.store import Identity, Record
 
 _NO_VECTOR = np.empty(0, np.float32)
 CONTEXT = "context"
@@ -63,6 +63,20 @@ def _metadata_of(document: Document) -> dict[str, Scalar]:
                 "above each passage: rename it"
             )
     return {key: value for key, value in document.metadata.items() if value is not None}
+
+
+def without_zeros(records: Iterable[Record], identity: Identity, skipped: list[SkippedFile]) -> Iterator[Record]:
+    """Records that the store can compare: for the cosine, those whose vector is not zero.
+
+    Args:
+        skipped: receives the others.
+    """
+    for record in records:
+        if identity.similarity == "cosine" and not record.vector.any():
+            why = f"characters {record.start} to {record.end} have no word that the model knows: their vector is zero"
+            skipped.append(SkippedFile(record.document_id, why, is_part=True))
+        else:
+            yield record
 
 
 def context_and_text(record: Record) -> tuple[str, str]:

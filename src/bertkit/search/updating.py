@@ -28,7 +28,7 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument, Scalar
 from bertkit.search.lexical import LexicalIndex
-from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
@@ -106,7 +106,7 @@ class IndexReport:
     renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
     removed: list[str] = field(default_factory=list)
     num_unchanged: int = 0
-    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files and rows
+    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
     num_passages: int = 0  # passages of new, changed and renamed files, and of documents
     num_embedded: int = 0  # passages embedded now
     num_cut: int = 0  # passages longer than the model's limit
@@ -314,10 +314,11 @@ class _Writer:
         vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
         self._report.num_embedded += len(texts)
         self._report.num_cut += counts.num_texts_cut
-        records = [
+        embedded = (
             replace(record, vector=reused[record.id] if record.id in reused else np.asarray(next(vectors)))
             for record, _ in pending
-        ]
+        )
+        records = list(without_zeros(embedded, self._encoder.identity, self._report.skipped))
         with self._store.transaction() as connection:
             stored = _contents(connection, [record.id for record in records])
             if changed := [record for record in records if stored.get(record.id) != _content(record)]:
