@@ -113,9 +113,11 @@ def test_plan_is_not_changed(docs: Path, encoder: Path) -> None:
 def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
     with pytest.raises(DataError, match="create the job first"):
         BulkEmbedding("absent")
-    with pytest.raises(DataError, match="no files to embed: 1 files have unknown extensions"):
-        Path("empty").mkdir()
-        Path("empty/x.png").touch()
+    Path("empty").mkdir()
+    with pytest.raises(DataError, match="no files to embed; 0 were skipped"):
+        BulkEmbedding.create("job", "empty", Encoder.of(encoder))
+    Path("empty/x.png").touch()
+    with pytest.raises(DataError, match=r"no files to embed; 1 were skipped, such as empty/x\.png: unknown extension"):
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     job = BulkEmbedding.create("job", docs / "rows.jsonl", Encoder.of(encoder))
     job.run()
@@ -136,6 +138,16 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
         Path("job/plan.json").write_text(content)
         with pytest.raises(DataError, match=message):
             BulkEmbedding("job")
+
+
+def test_folder_whose_name_is_not_utf8(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9") / "docs"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("One text.")
+    monkeypatch.chdir(folder.parent)
+    job = BulkEmbedding.create(tmp_path / "job", "docs", Encoder.of(encoder))
+    job.run()
+    assert [(one.text, one.document_id) for one in job.records()] == [("One text.", "docs/a.txt")]
 
 
 def test_two_writers_of_a_shard_leave_a_file_that_matches_its_marker(

@@ -1,7 +1,9 @@
 """Index: embedding of changed files, search in three modes, prompts, answers, commands, errors."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, StoreError, UsageError
-from bertkit.search import InDocument, read_records
+from bertkit.search import InDocument, Record, documents, read_records
+from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
@@ -119,6 +122,62 @@ def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, en
         assert index.add(docs, passages=SHORT).new == ["docs/bad.txt"] and len(index) == 4
 
 
+def test_file_that_fails_after_its_first_part_is_tried_again(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.search.documents._PART_BYTES", 60)
+    read = documents._text_parts
+
+    def failing(path: Path) -> Iterator[tuple[int, str]]:
+        yield next(read(path))
+        raise OSError(5, "Input/output error")
+
+    (docs / "long.txt").write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
+    with Index.open("store", encoder) as index, Index.open("fresh", encoder) as fresh:
+        with monkeypatch.context() as patch:
+            patch.setattr(documents, "_text_parts", failing)
+            report = index.add(docs / "long.txt", passages=SHORT)
+        assert [(one.path, one.why) for one in report.skipped] == [("docs/long.txt", "Input/output error")]
+        assert report.new == [] and 0 < len(index) < 4
+        assert index.add(docs / "long.txt", passages=SHORT).new == ["docs/long.txt"]
+        fresh.add(docs / "long.txt", passages=SHORT)
+        assert passages(index) == passages(fresh)
+        (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\xff")
+        for _ in range(2):
+            assert [one.why for one in index.add(docs / "long.txt").skipped] == ["not UTF-8 text"]
+
+
+def test_bad_rows_do_not_make_a_file_be_read_again(docs: Path, encoder: Path) -> None:
+    (docs / "rows.jsonl").write_text('{"text": "Rain fell."}\n{"text": "Snow \\ud83d."}\nnot json\n')
+    with Index.open("store", encoder) as index:
+        report = index.add(docs, passages=SHORT)
+        assert len(report.new) == 3 and [one.path for one in report.skipped] == ["docs/rows.jsonl"] * 2
+        assert index.add(docs, passages=SHORT).num_unchanged == 3
+
+
+def test_folder_removes_only_files_that_were_below_it(
+    docs: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.txt").write_text("One.")
+    (docs / "sub").mkdir()
+    (docs / "sub" / "y.txt").write_text("Two.")
+    (docs / ".hidden.txt").write_text("Three.")
+    monkeypatch.chdir(docs)
+    absolute = str(tmp_path / "other")
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add([absolute, "../other", ".hidden.txt", ".", "sub"])
+        for folder in (".", "sub", "..", absolute, "../other"):
+            assert index.add(folder).removed == []
+        Path("sub/y.txt").unlink()
+        assert index.add(".").removed == ["sub/y.txt"]
+    Path("sub").joinpath("deep").mkdir()
+    monkeypatch.chdir("sub/deep")
+    with Index.open(tmp_path / "another", encoder) as index:
+        index.add("../../../other")
+        assert index.add("..").removed == []
+
+
 def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str], tmp_path: Path) -> None:
     def document(id: str, text: str) -> bertkit.Document:
         return bertkit.Document(id, text, "T", metadata={"kind": id[0]})
@@ -132,6 +191,112 @@ def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str],
         assert passages(index) == {
             ("a", 0, 12, "T: Two is here."), ("a", 13, 26, "T: Four is here."), ("b", 0, 6, "T: Three."),
         }  # fmt: skip
+
+
+def test_documents_that_name_a_file_as_their_source_are_kept(docs: Path, encoder: Path) -> None:
+    own = [bertkit.Document(id, "A note.", metadata={"source": "docs/cats.txt"}) for id in ("note", "docs/cats.txt#1")]
+    with Index.open("store", encoder) as index:
+        index.add(own)
+        assert index.add(docs, passages=SHORT).new == ["docs/cats.txt", "docs/fish.md", "docs/rows.jsonl"]
+        (docs / "cats.txt").write_text("The cat ran.")
+        assert index.add(docs, passages=SHORT).changed == ["docs/cats.txt"] and len(index) == 6
+        (docs / "cats.txt").rename(docs / "cat.txt")
+        assert index.add(docs, passages=SHORT).renamed == [("docs/cats.txt", "docs/cat.txt")]
+        (docs / "cat.txt").unlink()
+        (docs / "rows.jsonl").unlink()
+        assert sorted(index.add(docs, passages=SHORT).removed) == ["docs/cat.txt", "docs/rows.jsonl"]
+        assert [one.document_id for one in index.store.records()] == ["note", "docs/cats.txt#1", "docs/fish.md"]
+
+
+def test_versions_added_in_one_transaction_replace_each_other(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        with index.store.transaction():
+            for text in ("One.", "Two.", "Three."):
+                index.add(bertkit.Document("a", text))
+                index.add(docs, passages=SHORT)
+                (docs / "cats.txt").write_text(text)
+                (docs / "fish.md").unlink(missing_ok=True)
+        assert {one[3] for one in passages(index)} == {"Three.", "Two.", "Rain fell.", "Snow fell."}
+        assert index.add(docs, passages=SHORT).changed == ["docs/cats.txt"]
+
+
+def test_versions_added_by_two_threads_replace_each_other(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second thread starts and ends while the first embeds."""
+    embed = Encoder.embed_document
+    with Index.open(tmp_path / "store", encoder) as index:
+        for number, (first, second) in enumerate([("One.", "Two."), ("Two.", "One."), ("Two.", "Two. Three.")]):
+            document = bertkit.Document("a", second)
+
+            def both(self: Encoder, texts: list[str], report=None, document=document) -> np.ndarray:
+                monkeypatch.setattr(Encoder, "embed_document", embed)
+                thread = Thread(target=index.add, args=(document,))
+                thread.start()
+                thread.join()
+                return embed(self, texts, report)
+
+            monkeypatch.setattr(Encoder, "embed_document", both)
+            index.add([bertkit.Document("a", first), bertkit.Document("b", f"Now {number}.")])
+            assert {one[3] for one in passages(index)} == {first, f"Now {number}."}
+
+
+def test_metadata_of_another_type_replaces_the_old(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        for value in (1, True, 1.0, "1"):
+            index.add(bertkit.Document("a", "One.", metadata={"n": value, "of": "x"}))
+            (record,) = index.store.records()
+            assert type(record.metadata["n"]) is type(value) and record.metadata["n"] == value
+        with index.store.snapshot() as snapshot:
+            before = snapshot.numbers().tolist()
+        index.add(bertkit.Document("a", "One.", metadata={"of": "x", "n": "1"}))
+        with index.store.snapshot() as snapshot:
+            assert snapshot.numbers().tolist() == before
+
+
+def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
+    encoder: Path, embedded: list[str], tmp_path: Path
+) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        for metadata, message in (
+            ({"context": "mine"}, r"document 'b' has metadata 'context', which an index keeps for .*: rename it"),
+            ({"n": np.int64(1)}, "metadata 'n' is a int64"),
+            ({1: "x", "b": "y"}, "metadata key 1: expected a str"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                index.add([bertkit.Document("a", "One."), bertkit.Document("b", "Two.", metadata=metadata)])
+        assert not embedded
+
+
+def test_record_that_is_not_a_passage_is_returned_whole(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        (vector,) = index.encoder.embed_document(["A zebra came by."])
+        index.store.add([Record("a", "A zebra came by.", vector, metadata={"context": "mine"})])
+        index.add(bertkit.Document("b", "A zebra sat.", "T: ", ((0, 1, "H"),)))
+        found = {one.id[0]: (one.context, one.text, one.start, one.end) for one in index.search("zebra")}
+        assert found == {"a": ("mine", "A zebra came by.", 0, 0), "b": ("T: ", "A zebra sat.", 0, 12)}
+
+
+def test_passages_and_queries_without_known_words(docs: Path, tmp_path: Path) -> None:
+    words = bertkit.StaticEncoder.of_words(["cat", "fish", "rain"], np.eye(3, dtype=np.float32))
+    words.save(tmp_path / "words")
+    (docs / "cats.txt").write_text("The cat sat. " + "It was warm. " * 5)
+    with Index.open("store", tmp_path / "words") as index:
+        report = index.add(docs, passages=SHORT)
+        assert [(one.path, one.why) for one in report.skipped] == [
+            ("docs/cats.txt", "characters 52 to 77 have no word that the model knows: their vector is zero"),
+            ("docs/rows.jsonl#2", "characters 0 to 10 have no word that the model knows: their vector is zero"),
+        ]
+        assert {one[0] for one in passages(index)} == {"docs/cats.txt", "docs/fish.md", "docs/rows.jsonl#1"}
+        assert index.add(docs, passages=SHORT).num_unchanged == 3
+        assert [one.document_id for one in index.search("warm")] == ["docs/cats.txt"]
+        assert index.search("warm", mode="dense") == index.search("snow") == []
+        reranker = our_model("sequence_classification", 3, num_labels=1)
+        assert index.search("snow", reranker=reranker) == []
+        job = BulkEmbedding.create("job", docs, index.encoder, passages=SHORT)
+        job.run()
+        assert {record.id for record in job.records()} == {record.id for record in index.store.records()}
+        assert [(one.path, one.why) for one in job.skipped()] == [(one.path, one.why) for one in report.skipped]
 
 
 def test_last_document_of_an_id_is_kept_and_queries_are_texts(encoder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Files to documents to passages: formats, offsets, headings, and files that cannot be read."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -52,6 +53,37 @@ def test_passages_end_at_headings_and_name_them() -> None:
     assert {one.context for one in cut_passages(long, PassageOptions(200, 0))} == {"", "Fruit: "}
 
 
+def test_headings_of_markdown_with_any_line_end() -> None:
+    text = "# One\n\ntext\n\n```\n# code\n```\n\n## Two ##\n\nmore text\n"
+    windows = text.replace("\n", "\r\n")
+    for given in (text, windows):
+        headings = [(given[start:].split()[:2], level, name) for start, level, name in markdown_headings(given)]
+        assert headings == [(["#", "One"], 1, "One"), (["##", "Two"], 2, "Two")]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_markdown_in_parts_has_the_headings_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line_end: str
+) -> None:
+    paragraphs = "".join(f"Line {number} is here.\n\n" for number in range(30))
+    code = "```\n" + "# no heading, " * 9 + "\n\n# no heading either\n\n" * 9 + "```\n\n"
+    sections = ("# Fruit", paragraphs, "## Plums", paragraphs, code, paragraphs, "# Nuts", "Almonds.", "### Deep", "x.")
+    text = "\n\n".join(sections).replace("\n", line_end)
+    (tmp_path / "a.md").write_bytes(text.encode())
+    (source,) = find_sources([tmp_path], [])
+    options = PassageOptions(40, 0)
+    whole = {one.start: one for one in cut_passages(Document("d", text, "", markdown_headings(text)), options)}
+    contexts = {one.context for one in whole.values()}
+    assert contexts == {"", "Fruit: ", "Fruit: Plums: ", "Nuts: "}
+    monkeypatch.setattr(documents, "_PART_BYTES", 64)
+    parts = list(read_documents(source, None, []))
+    assert len(parts) > 20 and "".join(part.text for part in parts) == text
+    passages = [passage for part in parts for passage in cut_passages(part, options)]
+    assert {one.context for one in passages} == contexts
+    same = [(one, whole[one.start]) for one in passages if one.start in whole]
+    assert len(same) > len(parts) and all(one.context == other.context for one, other in same)
+
+
 def test_bad_lengths_raise() -> None:
     with pytest.raises(UsageError, match="passage length 0"):
         PassageOptions(0)
@@ -69,6 +101,12 @@ def test_html() -> None:
     assert [(page.text[start : start + len(name)], level) for start, level, name in page.headings] == [
         ("On <off>", 1), ("Last", 2),
     ]  # fmt: skip
+
+
+def test_title_of_an_image_is_not_that_of_the_page() -> None:
+    image = "<svg><title>Close menu</title><path/></svg>"
+    for page in (f"<head><title>A page</title></head><body>{image}<p>Text.", f"{image}<title>A page</title><p>Text."):
+        assert html_text(page) == ("Text.", "A page", [])
 
 
 @pytest.fixture
@@ -118,7 +156,32 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
         find_sources(["absent"], skipped)
 
 
-def test_pdf_pages(tmp_path: Path) -> None:
+def test_name_that_is_not_utf8_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for name in (b"docs/caf\xe9.txt", b"docs/caf\xe9.png", b"docs/good.txt"):
+        Path(os.fsdecode(name)).write_text("Text.")
+    skipped: list[SkippedFile] = []
+    assert [source.name for source in find_sources(["docs"], skipped)] == ["docs/good.txt"]
+    assert [(one.path, one.why) for one in skipped] == [
+        ("docs/caf\\xe9.png", "unknown extension '.png'"),
+        ("docs/caf\\xe9.txt", "its name is not UTF-8: rename the file"),
+    ]
+
+
+def test_row_with_half_a_character_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"text": "one"}\n{"text": "two \\ud83d"}\n{"text": "three \\ud83d\\ude00"}\n')
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources(["rows.jsonl"], skipped)
+    assert [one.text for one in read_documents(source, None, skipped)] == ["one", "three \U0001f600"]
+    assert [one.why for one in skipped] == [
+        "rows.jsonl, line 2: character 4 of the text is half of a surrogate pair, which is not valid text: write the "
+        "row again"
+    ]
+
+
+def test_pdf_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
     stream = "BT /F1 12 Tf 10 100 Td (The tide is low.) Tj ET"
     writer = pypdf.PdfWriter()
@@ -139,6 +202,9 @@ def test_pdf_pages(tmp_path: Path) -> None:
     (source,) = find_sources([tmp_path / "a.pdf"], skipped)
     (document,) = read_documents(source, None, skipped)
     assert document.text.strip() == "The tide is low." and document.metadata["page"] == 1 and not skipped
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "High \ud835 or \ud83d\ude00 low")
+    (document,) = read_documents(source, None, skipped)
+    assert document.text.strip() == "High \ufffd or \U0001f600 low" and not skipped
 
 
 def test_file_without_line_ends_is_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

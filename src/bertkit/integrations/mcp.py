@@ -5,6 +5,7 @@ from typing import Any
 from bertkit.errors import DependencyError
 from bertkit.model import Model
 from bertkit.search.index import Index
+from bertkit.search.passage_records import context_and_text
 
 try:
     from mcp.server.mcpserver import MCPServer
@@ -35,9 +36,17 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
     @server.tool()
     def get(ids: list[str]) -> list[dict[str, Any]]:
         """Get passages by the ids that search returned."""
+        passages = [(one, *context_and_text(one)) for one in index.store.get(ids)]
         return [
-            {"id": one.id, "document": one.document_id, "start": one.start, "end": one.end, "text": one.text}
-            for one in index.store.get(ids)
+            {
+                "id": one.id,
+                "document": one.document_id,
+                "start": one.start,
+                "end": one.end,
+                "context": context,
+                "text": text,
+            }
+            for one, context, text in passages
         ]
 
     if answerer is not None:

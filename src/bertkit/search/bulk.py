@@ -23,7 +23,7 @@ from bertkit.files.whole_files import whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
-from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.store import Identity, Record
 
@@ -88,7 +88,8 @@ class BulkEmbedding:
         skipped: list[SkippedFile] = []
         sources = find_sources([paths] if isinstance(paths, str | Path) else paths, skipped)
         if not sources:
-            raise DataError(f"no files to embed: {len(skipped)} files have unknown extensions")
+            first = f", such as {skipped[0].path}: {skipped[0].why}" if skipped else ""
+            raise DataError(f"no files to embed; {len(skipped)} were skipped{first}")
         shards: list[list[SourceFile]] = [[]]
         size = 0  # of the last shard, in bytes
         for source in sources:
@@ -106,7 +107,7 @@ class BulkEmbedding:
             "shards": [[[one.name, str(one.path), one.size, one.modified] for one in shard] for shard in shards],
         }
         with whole_file(folder / _PLAN) as file:
-            file.write_text(json.dumps(plan, indent=1, ensure_ascii=False), encoding="utf-8")
+            file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
         return cls(folder)
 
     @property
@@ -158,7 +159,7 @@ class BulkEmbedding:
             "skipped": [[one.path, one.why] for one in skipped],
         }
         with whole_file(self._marker(number)) as file:
-            file.write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
+            file.write_text(json.dumps(marker), encoding="utf-8")
 
     def records(self) -> Iterator[Record]:
         """The records of all shards, for the ``add`` of any store.
@@ -178,7 +179,7 @@ class BulkEmbedding:
             yield from read_records(file)
 
     def skipped(self) -> list[SkippedFile]:
-        """The files and rows that finished shards could not read."""
+        """The files, rows and passages that finished shards lack, with reasons."""
         markers = (self._marker(number) for number in range(len(self._plan.shards)))
         return [
             SkippedFile(*each)
@@ -197,8 +198,8 @@ class BulkEmbedding:
         passages = self._passages(number, skipped)
         while batch := list(islice(passages, _PASSAGES_AT_ONCE)):
             vectors = encoder.embed_document([record.text for record in batch])
-            for record, vector in zip(batch, vectors, strict=True):
-                yield replace(record, vector=vector)
+            records = (replace(record, vector=vector) for record, vector in zip(batch, vectors, strict=True))
+            yield from without_zeros(records, self.identity, skipped)
 
     def _passages(self, number: int, skipped: list[SkippedFile]) -> Iterator[Record]:
         records = PassageRecords(self._plan.passages)

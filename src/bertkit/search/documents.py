@@ -6,8 +6,9 @@ that a file of any size takes little memory; offsets are those of the whole docu
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,11 @@ FORMATS = (*TEXT_FORMATS, *ROW_FORMATS)
 _PART_BYTES = 1 << 20
 _LARGEST_WHOLE = 1 << 26
 """Maximum size in bytes of an html or pdf file, as these are read at once."""
-_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
-_FENCE = re.compile(r"^(```|~~~).*?(?:^\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+_FENCE = re.compile(r"^(```|~~~).*?(^\1[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)
+
+Heading = tuple[int, int, str]
+"""First character, level from 1, and heading."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,18 @@ class Document:
     id: str
     text: str
     title: str = ""  # prepended to each passage for embedding
-    headings: tuple[tuple[int, int, str], ...] = ()  # (first character, level from 1, heading)
+    headings: tuple[Heading, ...] = ()  # in order; of earlier parts, those above this text, at negative characters
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     offset: int = 0  # offset of the text in the document, for documents in parts
 
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file, or a row of it, that was skipped."""
+    """A file, or a part of it, that was skipped."""
 
     path: str
     why: str
+    is_part: bool = False  # a row or a passage: the rest of the file is read
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
     """The files at these paths, and all files below the folders there, except hidden ones.
 
     Args:
-        skipped: receives files in folders whose extension is not in FORMATS.
+        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8.
 
     Raises:
         DataError: no such file or folder.
@@ -72,15 +77,26 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
             raise DataError(f"{given}: no such file or folder")
         inside = sorted(given.rglob("*")) if given.is_dir() else [given]
         for path in inside:
-            hidden = any(part.startswith(".") for part in path.relative_to(given).parts)
-            if hidden or not path.is_file():
+            if _is_hidden(path, given) or not path.is_file():
                 continue
+            name = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
             if path.suffix.lower() not in FORMATS:
-                skipped.append(SkippedFile(path.as_posix(), f"unknown extension {path.suffix!r}"))
-                continue
-            state = path.stat()
-            files[path.as_posix()] = SourceFile(path.as_posix(), path, state.st_size, state.st_mtime_ns)
+                skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
+            elif name != path.as_posix():
+                skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
+            else:
+                state = path.stat()
+                files[name] = SourceFile(name, path, state.st_size, state.st_mtime_ns)
     return list(files.values())
+
+
+def is_inside(name: str, folder: Path) -> bool:
+    """Whether `find_sources` gives this name to a file in a folder."""
+    return Path(name).is_relative_to(folder) and not _is_hidden(Path(name), folder)
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def content_of(path: Path) -> str:
@@ -101,8 +117,8 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
     try:
         if kind in ROW_FORMATS:
             for row in read_rows(source.path, column):
-                if why := row.problem or row.invalid:
-                    skipped.append(SkippedFile(source.name, location(source.name, row.line) + why))
+                if why := row.problem or row.invalid or _half_character(row.text):
+                    skipped.append(SkippedFile(source.name, location(source.name, row.line) + why, is_part=True))
                 else:
                     yield Document(f"{source.name}#{row.line}", row.text, metadata=metadata | {"row": row.line})
         elif kind == ".pdf":
@@ -112,8 +128,9 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
             headings = tuple(page.headings)
             yield Document(source.name, page.text, page.title, headings, metadata)
         else:
-            for offset, text in _text_parts(source.path):
-                headings = markdown_headings(text) if kind == ".md" else ()
+            parts = _text_parts(source.path)
+            read = _with_headings(parts) if kind == ".md" else ((offset, text, ()) for offset, text in parts)
+            for offset, text, headings in read:
                 yield Document(source.name, text, "", headings, metadata, offset)
     except DependencyError:
         raise
@@ -124,7 +141,28 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
         skipped.append(SkippedFile(source.name, why or type(error).__name__))
 
 
-def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
+def _half_character(text: str) -> str:
+    """The problem with a text that has half of a surrogate pair, as a row of JSON can; "" if it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return (
+            f": character {error.start} of the text is half of a surrogate pair, which is not valid text: write the "
+            "row again"
+        )
+    return ""
+
+
+def path_to(heading: Heading, above: Sequence[Heading]) -> list[Heading]:
+    """A heading and those that it is under, given those above it.
+
+    >>> path_to((9, 2, "Plums"), [(0, 1, "Fruit"), (5, 2, "Apples")])
+    [(0, 1, 'Fruit'), (9, 2, 'Plums')]
+    """
+    return [*(one for one in above if one[1] < heading[1]), heading]
+
+
+def markdown_headings(text: str) -> tuple[Heading, ...]:
     """The headings of Markdown: (first character, level, heading); not in code blocks.
 
     >>> markdown_headings("# One\\n\\n~~~\\n# no\\n~~~\\n## Two ##\\n")
@@ -136,6 +174,20 @@ def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
         for match in _MARKDOWN_HEADING.finditer(text)
         if not any(start <= match.start() < end for start, end in code)
     )
+
+
+def _with_headings(parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, tuple[Heading, ...]]]:
+    """Parts of Markdown with their headings, and with those of earlier parts that they begin under."""
+    path: list[Heading] = []
+    fence = ""  # opens the code block that the part begins in
+    for offset, text in parts:
+        fenced = fence + text
+        own = [(start - len(fence), level, heading) for start, level, heading in markdown_headings(fenced)]
+        yield offset, text, (*path, *own)
+        for heading in own:
+            path = path_to(heading, path)
+        path = [(start - len(text), level, heading) for start, level, heading in path]
+        fence = next((f"{block[1]}\n" for block in _FENCE.finditer(fenced) if not block[2]), "")
 
 
 def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
@@ -198,13 +250,18 @@ def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
         raise DataError(str(error)) from None  # the other files are read
     try:
         reader = pypdf.PdfReader(source.path)
-        title = str(reader.metadata.title or "") if reader.metadata else ""
+        title = _whole_characters(str(reader.metadata.title or "")) if reader.metadata else ""
         offset = 0
         for number, page in enumerate(reader.pages, start=1):
-            text = page.extract_text() + "\n\n"
+            text = _whole_characters(page.extract_text()) + "\n\n"
             yield Document(source.name, text, title, (), metadata | {"page": number}, offset)
             offset += len(text)
     except BertkitError:
         raise
     except Exception as error:  # pypdf can raise anything for a damaged file
         raise DataError(f"cannot be read as pdf: {error}") from None
+
+
+def _whole_characters(text: str) -> str:
+    """A text with U+FFFD for half of a surrogate pair, which pypdf returns for characters that it cannot map."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -42,7 +42,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "title":
-            self._in_title = True
+            self._in_title = "svg" not in self._hidden  # else of an image
         elif tag in _HIDDEN:
             self._hidden.append(tag)
         elif tag == "body":

@@ -19,6 +19,7 @@ from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
 from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
+from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.sparse import SparseIndex
@@ -29,6 +30,8 @@ from bertkit.tasks import Question
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
 """Number of rows of each fused list."""
+_NONE = np.empty(0, np.int64), np.empty(0)
+"""A ranking without rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +188,8 @@ class Index:
         Raises:
             DataError: no such file or folder.
             StoreError: another process writes to the index, or the disk is full.
+            UsageError: metadata that cannot be stored, or with the key "context", which names the title and headings
+                above a passage.
         """
         given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
         documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
@@ -219,7 +224,8 @@ class Index:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins the
                 first two by their scores, see `fuse_scores`. With learned sparse vectors, or a model whose vectors are
-                compared by products, the rankings are joined by reciprocal rank fusion.
+                compared by products, the rankings are joined by reciprocal rank fusion. A query whose vector is zero,
+                as that of static vectors for unknown words, is near no passage by meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred.
 
@@ -242,8 +248,8 @@ class Index:
         with self.store.snapshot() as snapshot:
             rankings = []
             if vector is not None:
-                ((numbers, scores),) = snapshot.search(vector, self.encoder.identity, depth, where)
-                rankings.append((numbers, scores))
+                is_zero = self.encoder.identity.similarity == "cosine" and not vector.any()  # without a known word
+                rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, depth, where)
             if mode in ("hybrid", "lexical"):
                 rankings.append(self._tables.search(snapshot, query, depth, where))
             sparse = self._tables.sparse(snapshot.connection)
@@ -331,9 +337,8 @@ class Index:
 
 
 def _result(rank: int, score: float, record: Record, weights: dict[str, float]) -> Result:
-    text = record.text[len(record.text) - (record.end - record.start) :]  # without the context
-    metadata = dict(record.metadata)
-    context = str(metadata.pop("context", ""))
+    context, text = context_and_text(record)
+    metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
     snippet = snippet_of(text, record.start, weights)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata

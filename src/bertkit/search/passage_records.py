@@ -2,15 +2,19 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bertkit.search.documents import Document
+from bertkit.errors import UsageError
+from bertkit.search.documents import Document, SkippedFile
+from bertkit.search.filters import Scalar, check_key, check_scalar
 from bertkit.search.passages import PassageOptions, cut_passages
-from bertkit.search.store import Record
+from bertkit.search.store import Identity, Record
 
 _NO_VECTOR = np.empty(0, np.float32)
+CONTEXT = "context"
+"""Key of the metadata of a passage."""
 
 
 class PassageRecords:
@@ -32,7 +36,11 @@ class PassageRecords:
 
         Yields:
             A record, and the part of its id after the name.
+
+        Raises:
+            UsageError: metadata that cannot be stored, or with the key "context".
         """
+        metadata = _metadata_of(document)
         if name != self._of:
             self._of, self._counts = name, Counter()
         for passage in cut_passages(document, self._options):
@@ -40,7 +48,38 @@ class PassageRecords:
             digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).digest()
             self._counts[digest] += 1
             suffix = f"#{digest.hex()}" + (f".{self._counts[digest]}" if self._counts[digest] > 1 else "")
-            metadata = {key: value for key, value in document.metadata.items() if value is not None}
-            if passage.context:
-                metadata["context"] = passage.context.removesuffix(": ")
-            yield Record(name + suffix, text, _NO_VECTOR, document.id, passage.start, passage.end, metadata), suffix
+            above = {CONTEXT: passage.context.removesuffix(": ")} if passage.context else {}
+            of_passage = metadata | above
+            yield Record(name + suffix, text, _NO_VECTOR, document.id, passage.start, passage.end, of_passage), suffix
+
+
+def _metadata_of(document: Document) -> dict[str, Scalar]:
+    for key, value in document.metadata.items():
+        check_key(key)
+        check_scalar(key, value)
+        if key == CONTEXT:
+            raise UsageError(
+                f"document {document.id!r} has metadata {CONTEXT!r}, which an index keeps for the title and headings "
+                "above each passage: rename it"
+            )
+    return {key: value for key, value in document.metadata.items() if value is not None}
+
+
+def without_zeros(records: Iterable[Record], identity: Identity, skipped: list[SkippedFile]) -> Iterator[Record]:
+    """Records that the store can compare: for the cosine, those whose vector is not zero.
+
+    Args:
+        skipped: receives the others.
+    """
+    for record in records:
+        if identity.similarity == "cosine" and not record.vector.any():
+            why = f"characters {record.start} to {record.end} have no word that the model knows: their vector is zero"
+            skipped.append(SkippedFile(record.document_id, why, is_part=True))
+        else:
+            yield record
+
+
+def context_and_text(record: Record) -> tuple[str, str]:
+    """The title and headings above a passage, "" if there are none, and the passage without them."""
+    context = str(record.metadata.get(CONTEXT, ""))
+    return context, record.text.removeprefix(f"{context}: ") if context else record.text

@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
 from bertkit.corpus.sentences import cut_sentences
 from bertkit.errors import UsageError
-from bertkit.search.documents import Document
+from bertkit.search.documents import Document, path_to
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,18 @@ def cut_passages(document: Document, options: PassageOptions = PassageOptions())
     white space at their ends, and contain every other character.
     """
     text = document.text
-    bounds = [0, *(start for start, _, _ in document.headings if start), len(text)]
-    path: list[tuple[int, str]] = []
-    named = {start: (level, heading) for start, level, heading in document.headings}
+    bounds = [0, *(start for start, _, _ in document.headings if start > 0), len(text)]
+    path = [heading for heading in document.headings if heading[0] < 0]
+    named = {heading[0]: heading for heading in document.headings}
     for start, end in pairwise(bounds):
         if start in named:
-            level, heading = named[start]
-            path = [(above, name) for above, name in path if above < level]
-            outer = path
-            path = [*path, (level, heading)]
+            path = path_to(named[start], path)
+            outer = path[:-1]
         else:
             outer = path
         pieces = _pieces(text, start, end, options.length)
         for number, (first, last) in enumerate(_joined(pieces, options)):
-            names = [document.title, *(name for _, name in (outer if number == 0 else path))]
+            names = [document.title, *(name for _, _, name in (outer if number == 0 else path))]
             context = "".join(f"{name}: " for name in dict.fromkeys(names) if name)
             yield Passage(text[first:last], document.offset + first, document.offset + last, context)
 

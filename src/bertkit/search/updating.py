@@ -1,9 +1,10 @@
 """Incremental indexing: detect new, changed, renamed and removed files, and embed only changes."""
 
 import hashlib
+import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -12,13 +13,22 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
-from bertkit.search.documents import Document, SkippedFile, SourceFile, content_of, find_sources, read_documents
+from bertkit.search.documents import (
+    Document,
+    SkippedFile,
+    SourceFile,
+    content_of,
+    find_sources,
+    is_inside,
+    read_documents,
+)
+from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
-from bertkit.search.filters import InDocument
+from bertkit.search.filters import InDocument, Scalar
 from bertkit.search.lexical import LexicalIndex
-from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
@@ -96,7 +106,7 @@ class IndexReport:
     renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
     removed: list[str] = field(default_factory=list)
     num_unchanged: int = 0
-    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files and rows
+    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
     num_passages: int = 0  # passages of new, changed and renamed files, and of documents
     num_embedded: int = 0  # passages embedded now
     num_cut: int = 0  # passages longer than the model's limit
@@ -118,27 +128,25 @@ class _Job:
 
     source: SourceFile
     content: str
-    was: str  # its name in the store; "" for a new file
+    was: str  # its name in the store, another one if it was renamed
 
 
 def plan(
-    store: EmbeddedStore, paths: Iterable[str | Path], options: str, report: IndexReport
+    known: dict[str, _Known], paths: Iterable[str | Path], options: str, report: IndexReport
 ) -> tuple[list[_Job], list[SourceFile]]:
-    """Compare files with the store, and update the report.
+    """Compare files with those that are completely in the store, and update the report.
 
     Returns:
         Files to read, and files whose time changed but not their content.
     """
     paths = list(paths)
     sources = find_sources(paths, report.skipped)
-    known, begun = _known(store)
     present = {source.name for source in sources}
-    folders = [Path(path).as_posix().rstrip("/") + "/" for path in paths if Path(path).is_dir()]
-    everywhere = {"./"} & set(folders)
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
     gone = {
         name: one
         for name, one in known.items()
-        if name not in present and (any(name.startswith(folder) for folder in folders) or bool(everywhere))
+        if name not in present and any(is_inside(name, folder) for folder in folders)
     }
     by_content = {one.content: name for name, one in sorted(gone.items())}
     jobs, touched = [], []
@@ -156,8 +164,8 @@ def plan(
         if before and same_options and before.content == content:
             report.num_unchanged += 1
             touched.append(source)
-        elif before or source.name in begun:
-            (report.changed if before else report.new).append(source.name)
+        elif before:
+            report.changed.append(source.name)
             jobs.append(_Job(source, content, source.name))
         elif (old := by_content.pop(content, None)) is not None:
             report.renamed.append((old, source.name))
@@ -165,7 +173,7 @@ def plan(
             jobs.append(_Job(source, content, old))
         else:
             report.new.append(source.name)
-            jobs.append(_Job(source, content, ""))
+            jobs.append(_Job(source, content, source.name))
     report.removed += gone
     return jobs, touched
 
@@ -183,9 +191,14 @@ def update(
 ) -> None:
     """Bring the store up to date with files. Work finished before an interruption is kept."""
     signature = f"{options.length} {options.overlap} {column or ''}"
-    jobs, touched = plan(store, paths, signature, report)
     if dry_run:
+        with store.snapshot() as snapshot:
+            known = _known(snapshot.connection)
+        plan(known, paths, signature, report)
         return
+    with store.transaction() as connection:  # sees the changes of a transaction in progress
+        known = _known(connection)
+    jobs, touched = plan(known, paths, signature, report)
     with store.transaction() as connection:
         for source in touched:
             connection.execute(
@@ -202,11 +215,12 @@ def update(
             seen = _Ids()
             read, num_skipped, is_read = 0, len(report.skipped), False  # characters, at most the bytes
             for document in read_documents(job.source, column, report.skipped):
-                writer.add(job.source.name, document, job.was, seen if job.was else None)
+                writer.add(job.source.name, document, job.was, seen)
                 is_read = True
                 read = min(read + len(document.text), job.source.size)
                 bar.update(before + read - bar.n)
-            is_whole = is_read or len(report.skipped) == num_skipped
+            skipped = report.skipped[num_skipped:]
+            is_whole = not skipped or (is_read and all(one.is_part for one in skipped))
             if not is_whole and job.source.name in report.new:
                 report.new.remove(job.source.name)
             writer.finish(_finisher(store, job, seen, signature if is_whole else None))
@@ -225,13 +239,10 @@ def add_documents(
     writer = _Writer(store, encoder, options, report)
     iterator = iter(documents)
     while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
-        ids = tuple(document.id for document in batch)
-        with store.snapshot() as snapshot:
-            old = [record.id for record in snapshot.records(snapshot.numbers(InDocument(ids)))]
         seen = _Ids()
         for document in batch:
             writer.add(document.id, document, document.id, seen)
-        writer.finish(lambda connection, old=old, seen=seen: _delete(store, seen.lacking(old)))
+        writer.finish(_finisher_of_documents(store, tuple(document.id for document in batch), seen))
     writer.flush()
 
 
@@ -267,7 +278,7 @@ class _Writer:
         self._finishers: list[Callable[[sqlite3.Connection], None]] = []
         self._passages = PassageRecords(options)
 
-    def add(self, of: str, document: Document, was: str, seen: "_Ids | None") -> None:
+    def add(self, of: str, document: Document, was: str, seen: "_Ids") -> None:
         """Add the passages of a document, or of a part of one.
 
         Args:
@@ -277,8 +288,7 @@ class _Writer:
         """
         for record, suffix in self._passages.of(of, document):
             self._pending.append((record, was + suffix))
-            if seen is not None:
-                seen.add(record.id)
+            seen.add(record.id)
             self._report.num_passages += 1
             if len(self._pending) >= _PASSAGES_AT_ONCE:
                 self.flush()
@@ -296,52 +306,75 @@ class _Writer:
         if not pending and not finishers:
             return
         same = {record.id: record for record in self._store.get([old for _, old in pending])}
-        reused = {new.id: same[old] for new, old in pending if old in same and same[old].text == new.text}
+        reused = {
+            record.id: same[old].vector for record, old in pending if old in same and same[old].text == record.text
+        }
         texts = [record.text for record, _ in pending if record.id not in reused]
         counts = EmbedReport()
         vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
         self._report.num_embedded += len(texts)
         self._report.num_cut += counts.num_texts_cut
-        changed = []
-        for record, _ in pending:
-            old = reused.get(record.id)
-            vector = next(vectors) if old is None else old.vector
-            if old is None or not _is_same(old, record):
-                changed.append(replace(record, vector=np.asarray(vector)))
+        embedded = (
+            replace(record, vector=reused[record.id] if record.id in reused else np.asarray(next(vectors)))
+            for record, _ in pending
+        )
+        records = list(without_zeros(embedded, self._encoder.identity, self._report.skipped))
         with self._store.transaction() as connection:
-            if changed:
+            stored = _contents(connection, [record.id for record in records])
+            if changed := [record for record in records if stored.get(record.id) != _content(record)]:
                 self._store.upsert(changed)
             for finisher in finishers:
                 finisher(connection)
 
 
-def _is_same(one: Record, other: Record) -> bool:
-    return (one.id, one.document_id, one.start, one.end, dict(one.metadata)) == (
-        other.id, other.document_id, other.start, other.end, dict(other.metadata),
-    )  # fmt: skip
+def _contents(connection: sqlite3.Connection, ids: list[str]) -> dict[str, tuple]:
+    """All but the vectors of the records with these ids, as `_content` gives it."""
+    rows = connection.execute(
+        "SELECT id, text, document_id, start, end, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
+        [json.dumps(ids)],
+    )
+    return {id: (*values, _comparable(json.loads(metadata))) for id, *values, metadata in rows}
 
 
-def _known(store: EmbeddedStore) -> tuple[dict[str, _Known], set[str]]:
-    """Files that are completely in the store, and names of files that are there partly."""
-    with store.snapshot() as snapshot:
-        rows = snapshot.connection.execute("SELECT name, size, modified, content, options FROM source")
-        known = {name: _Known(*values) for name, *values in rows}
-        rows = snapshot.connection.execute("SELECT DISTINCT value FROM value WHERE key = 'source' AND kind = 'text'")
-        return known, {name for (name,) in rows} - known.keys()
+def _content(record: Record) -> tuple:
+    return record.text, record.document_id, record.start, record.end, _comparable(record.metadata)
+
+
+def _comparable(metadata: Mapping[str, Scalar]) -> str:
+    return json.dumps(dict(metadata), sort_keys=True)  # 1, 1.0 and true differ
+
+
+def _known(connection: sqlite3.Connection) -> dict[str, _Known]:
+    """Files that are completely in the store, by name."""
+    rows = connection.execute("SELECT name, size, modified, content, options FROM source")
+    return {name: _Known(*values) for name, *values in rows}
 
 
 def _finisher(store: EmbeddedStore, job: _Job, seen: _Ids, options: str | None) -> Callable[[sqlite3.Connection], None]:
     """Finisher of a file: removes its outdated passages and records it with these options; None: the file was not
-    read."""
+    completely read."""
 
     def finish(connection: sqlite3.Connection) -> None:
-        if job.was:
-            _delete(store, seen.lacking(_ids(connection, job.was)))
-            connection.execute("DELETE FROM source WHERE name = ?", (job.was,))
+        for name in {job.was, job.source.name}:
+            _delete(store, seen.lacking(_ids(connection, name)))
+            connection.execute("DELETE FROM source WHERE name = ?", (name,))
         if options is None:
             return
         row = (job.source.name, job.source.size, job.source.modified, job.content, options)
-        connection.execute("REPLACE INTO source (name, size, modified, content, options) VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO source (name, size, modified, content, options) VALUES (?, ?, ?, ?, ?)", row)
+
+    return finish
+
+
+def _finisher_of_documents(
+    store: EmbeddedStore, ids: tuple[str, ...], seen: _Ids
+) -> Callable[[sqlite3.Connection], None]:
+    """Finisher of documents: removes their outdated passages."""
+    condition, values = as_sql(InDocument(ids))
+
+    def finish(connection: sqlite3.Connection) -> None:
+        rows = connection.execute(f"SELECT id FROM record WHERE {condition}", values)
+        _delete(store, seen.lacking(id for (id,) in rows))
 
     return finish
 
@@ -352,9 +385,10 @@ def _forget(store: EmbeddedStore, connection: sqlite3.Connection, name: str) -> 
 
 
 def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
+    """The ids of the passages of a file, which are its name, # and a digest; documents can have the same source."""
     rows = connection.execute(
-        "SELECT id FROM record WHERE number IN "
-        "(SELECT number FROM value WHERE key = 'source' AND kind = 'text' AND value = ?)",
+        "SELECT id FROM value JOIN record USING (number) WHERE key = 'source' AND kind = 'text' AND value = ? "
+        "AND substr(id, 1, length(value) + 1) = value || '#' AND instr(substr(id, length(value) + 2), '#') = 0",
         (source,),
     )
     return (id for (id,) in rows)
