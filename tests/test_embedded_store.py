@@ -92,6 +92,17 @@ def test_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
         assert store.search(record(6).vector, IDENTITY, k=1)[0].id == "r6"
 
 
+def test_compaction_beside_another_writing_thread(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store, ThreadPoolExecutor(1) as threads:
+        store.add(records(500))
+        changes = [threads.submit(store.upsert, [record(number)]) for number in range(480, 520)]
+        for _ in range(15):
+            store.compact()
+        for change in changes:
+            change.result()
+        assert store.count() == 520 and store.verify() == []
+
+
 def test_opening_a_folder_without_store_raises(folder: Path) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         EmbeddedStore.open(folder)

@@ -139,6 +139,31 @@ def test_full_disk_rolls_back_the_change(folder: Path) -> None:
         assert store.verify() == [] and store.count() == 250
 
 
+def test_rollback_after_several_new_generations(folder: Path) -> None:
+    other = MODELS[1]
+    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
+        store.add(records(30))
+        for change in (
+            store.compact,
+            lambda: store.switch(other, lambda texts: model_vectors(other, texts)),
+            lambda: store.repair(embed),
+        ):
+            with pytest.raises(KeyboardInterrupt), store.transaction():
+                change()
+                store.delete(["r1"])
+                store.compact()
+                assert EmbeddedStore.open(folder).count() == reader.count() == 30  # nothing is committed yet
+                raise KeyboardInterrupt
+            with store.transaction():
+                store.compact()
+                with pytest.raises(KeyboardInterrupt), store.transaction():
+                    change()
+                    store.compact()
+                    raise KeyboardInterrupt
+            assert store.verify() == [] and all(map(same, store.records(), records(30)))
+            assert len(list(folder.glob("vectors.*"))) == 1
+
+
 @pytest.fixture
 def readable() -> Iterator[Path]:
     """A folder that every user can reach."""

@@ -266,12 +266,13 @@ class EmbeddedStore(VectorStore):
 
     def compact(self) -> None:
         """See `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
-        with self.transaction() as connection:
-            state, generation = self._now(), self._generation()
-            vectors = kept_vectors(connection, generation, state.num_positions)
-            self._replace_vectors(connection, state.identity, vectors)
-        if self._state is None:
-            self._database.pack()
+        with self._change:  # another thread could begin a transaction before the database is packed
+            with self.transaction() as connection:
+                state, generation = self._now(), self._generation()
+                vectors = kept_vectors(connection, generation, state.num_positions)
+                self._replace_vectors(connection, state.identity, vectors)
+            if self._state is None:
+                self._database.pack()
 
     def verify(self) -> list[str]:
         """See `VectorStore.verify`; reads everything."""
