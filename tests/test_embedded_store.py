@@ -12,7 +12,7 @@ from search_stores import IDENTITY, expected_ids, record, records, vector_of
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
-from bertkit.search import EmbeddedStore, Equal, SearchReport
+from bertkit.search import EmbeddedStore, Equal, OneOf, SearchReport
 from bertkit.search.embedded import snapshot
 
 
@@ -66,6 +66,13 @@ def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
             (chestnut,) = snapshot.connection.execute("SELECT number FROM word WHERE word = 'chestnut'").fetchone()
             assert [one.id for one in snapshot.records([chestnut])] == ["r3"]
             assert snapshot.numbers(Equal("number", 3)).tolist() == [chestnut]
+
+
+def test_filter_on_text_with_nul(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add([record(1, name="a"), record(2, name="a\0b"), record(3, name="a\0c")])
+        assert [one.id for one in store.records(OneOf("name", ("a\0b", 7)))] == ["r2"]
+        assert [one.id for one in store.records(OneOf("name", ("a", "a\0c")))] == ["r1", "r3"]
 
 
 def test_snapshot_does_not_see_later_changes(folder: Path) -> None:

@@ -160,6 +160,11 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
         ({"vector": np.ones(DIMENSIONS + 1)}, r"shape \(22,\)"),
         ({"vector": np.array(["a"] * DIMENSIONS)}, "dtype <U1"),
         ({"id": ""}, "not empty"),
+        ({"id": "a\0b"}, r"record id 'a\\x00b' has a NUL character: remove it"),
+        ({"document_id": "\0"}, r"document_id '\\x00' has a NUL character"),
+        ({"start": 1.5}, "record 'r1': start=1.5: expected an int of at most 64 bits"),
+        ({"end": None}, "end=None: expected an int"),
+        ({"end": 2**63}, "end=9223372036854775808: expected an int of at most 64 bits"),
         ({"text": None}, "of type str"),
         ({"text": "\ud800"}, "lone surrogate"),
         ({"metadata": {"": 1}}, "metadata key"),
@@ -171,6 +176,27 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
 def test_rejects_records_that_cannot_be_stored(store: VectorStore, change: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         store.add([replace(record(1), **change)])
+
+
+def test_offsets_of_numpy_are_stored_as_ints(store: VectorStore) -> None:
+    row = record(1)
+    store.add([replace(row, start=np.int64(row.start), end=np.uint8(row.end))])
+    assert store.verify() == [] and same(store.get(["r1"])[0], row)
+    assert type(store.get(["r1"])[0].start) is int
+
+
+def test_rejects_ids_that_no_record_can_have(store: VectorStore) -> None:
+    store.add([replace(record(number), id=id) for number, id in enumerate("abc")])
+    for call in (store.get, store.delete):
+        with pytest.raises(UsageError, match=r"ids='abc': expected several ids; pass \['abc'\] for one"):
+            call("abc")
+        with pytest.raises(UsageError, match=r"id 7: expected a str"):
+            call(["a", 7])
+        with pytest.raises(UsageError, match="has a NUL character"):
+            call(["a\0b"])
+    with pytest.raises(UsageError, match="document_ids='abc': expected several ids"):
+        InDocument("abc")
+    assert ids(list(store.records())) == ["a", "b", "c"]
 
 
 def test_rejects_queries_that_do_not_fit(store: VectorStore) -> None:

@@ -1,6 +1,7 @@
 """Filters on metadata and documents: small trees that each store translates to its query language."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bertkit.errors import UsageError
@@ -56,6 +57,9 @@ class InDocument:
 
     document_ids: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "document_ids", tuple(checked_ids("document_ids", self.document_ids)))
+
 
 @dataclass(frozen=True)
 class And:
@@ -89,6 +93,35 @@ def check_key(key: object) -> None:
     """
     if not isinstance(key, str) or not key:
         raise UsageError(f"metadata key {key!r}: expected a str that is not empty")
+
+
+def check_id(what: str, id: object) -> None:
+    """Check the id of a record or document.
+
+    Raises:
+        UsageError: it is not a str, or has a NUL character, which ends a str in some stores.
+    """
+    if not isinstance(id, str):
+        raise UsageError(f"{what} {id!r:.60}: expected a str")
+    if "\0" in id:
+        raise UsageError(f"{what} {id!r:.60} has a NUL character: remove it")
+
+
+def checked_ids(name: str, ids: Iterable[str]) -> list[str]:
+    """Ids of records or documents as a list.
+
+    Args:
+        name: name of the argument.
+
+    Raises:
+        UsageError: a str in place of several, or an id that fails `check_id`.
+    """
+    if isinstance(ids, str):
+        raise UsageError(f"{name}={ids!r:.60}: expected several ids; pass [{ids!r:.60}] for one")
+    ids = list(ids)
+    for id in ids:
+        check_id("id", id)
+    return ids
 
 
 def check_scalar(key: str, value: object) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertkit.errors import DependencyError, StoreError, UsageError
 from bertkit.search.checksums import record_checksum
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, checked_ids, not_a_filter
 from bertkit.search.store import (
     Embed,
     Hit,
@@ -106,11 +106,13 @@ class PgVectorStore(VectorStore):
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
-        return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [list(ids)]).rowcount
+        ids = checked_ids("ids", ids)
+        return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [ids]).rowcount
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
-        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [list(ids)]))}
+        ids = checked_ids("ids", ids)
+        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [ids]))}
         return [by_id[id] for id in ids if id in by_id]
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:

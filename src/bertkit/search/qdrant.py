@@ -29,6 +29,7 @@ from bertkit.search.filters import (
     OneOf,
     Or,
     Scalar,
+    checked_ids,
     not_a_filter,
 )
 from bertkit.search.store import (
@@ -100,13 +101,14 @@ class QdrantStore(VectorStore):
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
-        points = [point.id for point in self._points(list(ids))]
+        points = [point.id for point in self._points(checked_ids("ids", ids))]
         if points:
             self._client.delete(self._state()[0], models.PointIdsList(points=points), wait=True)
         return len(points)
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
+        ids = checked_ids("ids", ids)
         by_id = {point.payload["id"]: _record(point) for point in self._points(ids, with_vectors=True)}
         return [by_id[id] for id in ids if id in by_id]
 

@@ -36,7 +36,7 @@ from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.snapshot import Asked, Snapshot
 from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
-from bertkit.search.filters import Filter
+from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, VectorStore, check_records
 
 RECORDS_AT_ONCE = 1024
@@ -256,6 +256,7 @@ class EmbeddedStore(VectorStore):
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
+        ids = checked_ids("ids", ids)
         with self.transaction() as connection:
             return sum(self._remove(connection, batch) for batch in _batches(ids))
 
