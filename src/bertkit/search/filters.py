@@ -38,7 +38,11 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Match records with a metadata number in a range, both ends included; None: no limit."""
+    """Match records with a metadata number in a range, both ends included; None: no limit.
+
+    An end that is an int of more than 64 bits is kept as the nearest float inside the range: metadata has no number
+    between them.
+    """
 
     key: str
     low: float | None = None
@@ -46,9 +50,13 @@ class Between:
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        for end in (self.low, self.high):
-            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is None:
+                continue
+            if isinstance(end, bool) or not isinstance(end, int | float) or end != end:  # NaN
                 raise UsageError(f"filter on {self.key!r}: Between got {end!r}, expected a number or None")
+            if not -(2**63) <= end < 2**63:
+                object.__setattr__(self, name, _nearest_float(end, math.inf if name == "low" else -math.inf))
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,16 @@ class Not:
 
 
 Filter = Equal | OneOf | Between | InDocument | And | Or | Not
+
+
+def _nearest_float(number: float, inside: float) -> float:
+    """The float that is nearest to a number in the direction ``inside``; the number itself if it is a float."""
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    is_outside = nearest < number if inside > 0 else nearest > number
+    return math.nextafter(nearest, inside) if is_outside else nearest
 
 
 def check_key(key: object) -> None:

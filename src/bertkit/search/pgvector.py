@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import count, islice
 from typing import Any, LiteralString, Self, cast
 
 import numpy as np
@@ -51,7 +51,7 @@ class PgVectorStore(VectorStore):
     """
 
     def __init__(self, address: str, name: str) -> None:
-        self._name = _checked_name(name)
+        self._name, self._cursor_numbers = _checked_name(name), count()
         self._connection = psycopg.connect(address, autocommit=True)
         register_vector(self._connection)
         if self._connection.execute("SELECT to_regclass(%s)", [f"{name}_state"]).fetchone() == (None,):
@@ -118,8 +118,10 @@ class PgVectorStore(VectorStore):
     def records(self, where: Filter | None = None) -> Iterator[Record]:
         """See `VectorStore.records`; reads one state of the store."""
         condition, values = _condition(where)
-        with self._connection.transaction(), self._connection.cursor(f"{self._name}_records") as cursor:
-            vectors, _ = self._state()
+        vectors, _ = self._state()
+        name = f"{self._name}_records_{next(self._cursor_numbers)}"
+        # PostgreSQL keeps the result of a cursor "with hold": no transaction stays open between two records
+        with self._connection.cursor(name, withhold=True) as cursor:
             cursor.itersize = ROWS_AT_ONCE
             cursor.execute(_sql(self._query(vectors, condition, "r.number")), values)
             for row in cursor:
