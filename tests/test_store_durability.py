@@ -200,6 +200,31 @@ def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> Non
         readable.chmod(0o755)
 
 
+def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore.create(folder, IDENTITY)
+    store.add(records(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *rest, **options: False)
+        reader = EmbeddedStore.open(folder)
+    with reader:
+        for number in range(3, 9):
+            snapshot = reader.records()
+            next(snapshot)
+            store.add([record(number)])
+            if number % 3 == 1:
+                store.compact()
+            if number % 2:
+                store.close()  # empties SQLite's log
+                store = EmbeddedStore.open(folder)
+            assert len(list(snapshot)) == number - 1  # the state at its start
+            assert reader.count() == number + 1 and all(map(same, reader.records(), records(number + 1)))
+            assert reader.search(record(number).vector, IDENTITY, k=1)[0].id == f"r{number}"
+        stats: list[Path] = []
+        monkeypatch.setattr(Path, "stat", lambda path: (stats.append(path), os.stat(path))[1])
+        assert store.count() == 9 and stats == []  # in a folder that can be written
+        store.close()
+
+
 # ---- kills
 
 MODELS = [IDENTITY, replace(IDENTITY, model_hash="b", dimensions=17)]
