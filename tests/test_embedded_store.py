@@ -22,6 +22,9 @@ class WordIndex:
     def create(self, connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS word (word TEXT, number INTEGER)")
 
+    def covers(self, connection: sqlite3.Connection) -> bool:
+        return True
+
     def add(self, connection: sqlite3.Connection, rows) -> None:
         pairs = [(word, number) for number, text in rows for word in text.split()]
         connection.executemany("INSERT INTO word VALUES (?, ?)", pairs)

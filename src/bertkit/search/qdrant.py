@@ -222,7 +222,7 @@ class QdrantStore(VectorStore):
                 with_payload=True,
                 with_vectors=True,
             )
-            new = [point for point in points if point.id not in at_start]
+            new: list[Any] = [point for point in points if point.id not in at_start]
             yield from new
             if len(points) < limit:
                 return

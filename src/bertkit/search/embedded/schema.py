@@ -54,6 +54,10 @@ class TextIndex(Protocol):
         """Create its tables, if missing."""
         ...
 
+    def covers(self, connection: sqlite3.Connection) -> bool:
+        """Whether it has the texts of the store: it lacks those that were added without it."""
+        ...
+
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
         """Add texts by record number."""
         ...
