@@ -19,7 +19,7 @@ from search_stores import IDENTITY, embed, flip_byte, record, records, same, vec
 from test_embedded_store import WordIndex
 
 from bertkit.errors import StoreError
-from bertkit.search import EmbeddedStore, Identity, Record
+from bertkit.search import EmbeddedStore, Equal, Identity, Record
 from bertkit.search.embedded.row_files import RowFile
 
 
@@ -223,6 +223,25 @@ def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest
         monkeypatch.setattr(Path, "stat", lambda path: (stats.append(path), os.stat(path))[1])
         assert store.count() == 9 and stats == []  # in a folder that can be written
         store.close()
+
+
+def test_copy_of_a_read_only_store_is_of_one_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        monkeypatch.setattr(os, "access", lambda *rest, **options: False)
+        with EmbeddedStore.open(folder) as reader:
+            store.add(records(300))
+            store.delete([f"r{number}" for number in range(0, 300, 2)])
+            changes, copy = [store.compact], shutil.copyfile
+
+            def copied(source: Path, target: Path) -> None:
+                if source.name.endswith("-wal") and changes:  # a writer empties the log, and begins it again
+                    changes.pop()()
+                    store.upsert([record(7, "last")])
+                copy(source, target)
+
+            monkeypatch.setattr(shutil, "copyfile", copied)
+            assert [row.text for row in reader.records(Equal("number", 7))] == ["last"] and changes == []
+            assert reader.count() == 150 and reader.verify() == []
 
 
 # ---- kills

@@ -55,7 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A text with its vector, and its location in a document."""
+    """A text with its vector, and its location in a document. Ids have no NUL characters."""
 
     id: str
     text: str
