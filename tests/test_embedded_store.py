@@ -12,7 +12,7 @@ from search_stores import IDENTITY, expected_ids, record, records, vector_of
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
-from bertkit.search import EmbeddedStore, Equal, SearchReport
+from bertkit.search import EmbeddedStore, Equal, OneOf, SearchReport
 from bertkit.search.embedded import snapshot
 
 
@@ -21,6 +21,9 @@ class WordIndex:
 
     def create(self, connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS word (word TEXT, number INTEGER)")
+
+    def covers(self, connection: sqlite3.Connection) -> bool:
+        return True
 
     def add(self, connection: sqlite3.Connection, rows) -> None:
         pairs = [(word, number) for number, text in rows for word in text.split()]
@@ -68,6 +71,13 @@ def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
             assert snapshot.numbers(Equal("number", 3)).tolist() == [chestnut]
 
 
+def test_filter_on_text_with_nul(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add([record(1, name="a"), record(2, name="a\0b"), record(3, name="a\0c")])
+        assert [one.id for one in store.records(OneOf("name", ("a\0b", 7)))] == ["r2"]
+        assert [one.id for one in store.records(OneOf("name", ("a", "a\0c")))] == ["r1", "r3"]
+
+
 def test_snapshot_does_not_see_later_changes(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
         store.add(records(20))
@@ -90,6 +100,17 @@ def test_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
             store.add([record(6)])
         assert [one.id for one in store.records()] == ["r0", "r1", "r2", "r6"]
         assert store.search(record(6).vector, IDENTITY, k=1)[0].id == "r6"
+
+
+def test_compaction_beside_another_writing_thread(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store, ThreadPoolExecutor(1) as threads:
+        store.add(records(500))
+        changes = [threads.submit(store.upsert, [record(number)]) for number in range(480, 520)]
+        for _ in range(15):
+            store.compact()
+        for change in changes:
+            change.result()
+        assert store.count() == 520 and store.verify() == []
 
 
 def test_opening_a_folder_without_store_raises(folder: Path) -> None:

@@ -19,7 +19,7 @@ from search_stores import IDENTITY, embed, flip_byte, record, records, same, vec
 from test_embedded_store import WordIndex
 
 from bertkit.errors import StoreError
-from bertkit.search import EmbeddedStore, Identity, Record
+from bertkit.search import EmbeddedStore, Equal, Identity, Record
 from bertkit.search.embedded.row_files import RowFile
 
 
@@ -139,6 +139,31 @@ def test_full_disk_rolls_back_the_change(folder: Path) -> None:
         assert store.verify() == [] and store.count() == 250
 
 
+def test_rollback_after_several_new_generations(folder: Path) -> None:
+    other = MODELS[1]
+    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
+        store.add(records(30))
+        for change in (
+            store.compact,
+            lambda: store.switch(other, lambda texts: model_vectors(other, texts)),
+            lambda: store.repair(embed),
+        ):
+            with pytest.raises(KeyboardInterrupt), store.transaction():
+                change()
+                store.delete(["r1"])
+                store.compact()
+                assert EmbeddedStore.open(folder).count() == reader.count() == 30  # nothing is committed yet
+                raise KeyboardInterrupt
+            with store.transaction():
+                store.compact()
+                with pytest.raises(KeyboardInterrupt), store.transaction():
+                    change()
+                    store.compact()
+                    raise KeyboardInterrupt
+            assert store.verify() == [] and all(map(same, store.records(), records(30)))
+            assert len(list(folder.glob("vectors.*"))) == 1
+
+
 @pytest.fixture
 def readable() -> Iterator[Path]:
     """A folder that every user can reach."""
@@ -173,6 +198,50 @@ def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> Non
     finally:
         os.seteuid(user)
         readable.chmod(0o755)
+
+
+def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore.create(folder, IDENTITY)
+    store.add(records(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *rest, **options: False)
+        reader = EmbeddedStore.open(folder)
+    with reader:
+        for number in range(3, 9):
+            snapshot = reader.records()
+            next(snapshot)
+            store.add([record(number)])
+            if number % 3 == 1:
+                store.compact()
+            if number % 2:
+                store.close()  # empties SQLite's log
+                store = EmbeddedStore.open(folder)
+            assert len(list(snapshot)) == number - 1  # the state at its start
+            assert reader.count() == number + 1 and all(map(same, reader.records(), records(number + 1)))
+            assert reader.search(record(number).vector, IDENTITY, k=1)[0].id == f"r{number}"
+        stats: list[Path] = []
+        monkeypatch.setattr(Path, "stat", lambda path: (stats.append(path), os.stat(path))[1])
+        assert store.count() == 9 and stats == []  # in a folder that can be written
+        store.close()
+
+
+def test_copy_of_a_read_only_store_is_of_one_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        monkeypatch.setattr(os, "access", lambda *rest, **options: False)
+        with EmbeddedStore.open(folder) as reader:
+            store.add(records(300))
+            store.delete([f"r{number}" for number in range(0, 300, 2)])
+            changes, copy = [store.compact], shutil.copyfile
+
+            def copied(source: Path, target: Path) -> None:
+                if source.name.endswith("-wal") and changes:  # a writer empties the log, and begins it again
+                    changes.pop()()
+                    store.upsert([record(7, "last")])
+                copy(source, target)
+
+            monkeypatch.setattr(shutil, "copyfile", copied)
+            assert [row.text for row in reader.records(Equal("number", 7))] == ["last"] and changes == []
+            assert reader.count() == 150 and reader.verify() == []
 
 
 # ---- kills

@@ -1,5 +1,6 @@
 """The interface of vector stores, tested on every implementation."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +110,10 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
         (Between("half", 2.5, 4), lambda n: 5 <= n <= 8),
         (Between("half", low=30), lambda n: n >= 60),
         (Between("tree", 0, 9), lambda n: False),
+        (Between("number", 60, 2**64), lambda n: n >= 60),
+        (Between("number", -(10**400), 10**400), lambda n: True),
+        (Between("number", low=10**400), lambda n: False),
+        (Between("number", high=-math.inf), lambda n: False),
         (InDocument(("d0", "d3")), lambda n: n // 5 in (0, 3)),
         (And((Equal("even", True), Not(Between("number", high=40)))), lambda n: n % 2 == 0 and n > 40),
         (Or((Equal("number", 3), InDocument(("d1",)))), lambda n: n == 3 or n // 5 == 1),
@@ -133,6 +138,22 @@ def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with STORES[request.param](tmp_path_factory.mktemp("filtered") / "store", IDENTITY) as store:
         store.add(rows)
         yield store, rows
+
+
+def test_range_to_an_int_of_more_than_64_bits(store: VectorStore) -> None:
+    below, above = float(2**64), float(2**64 + 2**12)  # neighbors as float64
+    store.add([record(1, wide=2**62), record(2, wide=below), record(3, wide=above)])
+    inside = 2**64 + 2**11 + 1  # nearer to ``above``
+    assert ids(list(store.records(Between("wide", high=inside)))) == ["r1", "r2"]
+    assert ids(list(store.records(Between("wide", low=2**64 + 1)))) == ["r3"]
+    assert ids(list(store.records(Between("wide", 2**63, 2**64)))) == ["r2"]
+    assert Between("wide", 3, 4) == Between("wide", 3.0, 4) and type(Between("wide", 3).low) is int
+
+
+def test_rejects_ranges_without_order() -> None:
+    for ends in ((math.nan, 3), (3, math.nan), (True, 3), ("a", None)):
+        with pytest.raises(UsageError, match=r"filter on 'number': Between got .*, expected a number or None"):
+            Between("number", *ends)
 
 
 def test_rejected_change_has_no_effect(store: VectorStore) -> None:
@@ -160,6 +181,11 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
         ({"vector": np.ones(DIMENSIONS + 1)}, r"shape \(22,\)"),
         ({"vector": np.array(["a"] * DIMENSIONS)}, "dtype <U1"),
         ({"id": ""}, "not empty"),
+        ({"id": "a\0b"}, r"record id 'a\\x00b' has a NUL character: remove it"),
+        ({"document_id": "\0"}, r"document_id '\\x00' has a NUL character"),
+        ({"start": 1.5}, "record 'r1': start=1.5: expected an int of at most 64 bits"),
+        ({"end": None}, "end=None: expected an int"),
+        ({"end": 2**63}, "end=9223372036854775808: expected an int of at most 64 bits"),
         ({"text": None}, "of type str"),
         ({"text": "\ud800"}, "lone surrogate"),
         ({"metadata": {"": 1}}, "metadata key"),
@@ -171,6 +197,38 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
 def test_rejects_records_that_cannot_be_stored(store: VectorStore, change: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         store.add([replace(record(1), **change)])
+
+
+def test_changes_while_records_are_listed_are_kept(store: VectorStore) -> None:
+    store.add(records(30))
+    first, second = store.records(), store.records()
+    assert next(first).id == "r0"
+    store.upsert([record(40)])
+    assert next(second).id == "r0" and next(first).id == "r1"
+    first.close()
+    second.close()
+    assert store.count() == 31 and ids(store.get(["r40"])) == ["r40"]
+
+
+def test_offsets_of_numpy_are_stored_as_ints(store: VectorStore) -> None:
+    row = record(1)
+    store.add([replace(row, start=np.int64(row.start), end=np.uint8(row.end))])
+    assert store.verify() == [] and same(store.get(["r1"])[0], row)
+    assert type(store.get(["r1"])[0].start) is int
+
+
+def test_rejects_ids_that_no_record_can_have(store: VectorStore) -> None:
+    store.add([replace(record(number), id=id) for number, id in enumerate("abc")])
+    for call in (store.get, store.delete):
+        with pytest.raises(UsageError, match=r"ids='abc': expected several ids; pass \['abc'\] for one"):
+            call("abc")
+        with pytest.raises(UsageError, match=r"id 7: expected a str"):
+            call(["a", 7])
+        with pytest.raises(UsageError, match="has a NUL character"):
+            call(["a\0b"])
+    with pytest.raises(UsageError, match="document_ids='abc': expected several ids"):
+        InDocument("abc")
+    assert ids(list(store.records())) == ["a", "b", "c"]
 
 
 def test_rejects_queries_that_do_not_fit(store: VectorStore) -> None:

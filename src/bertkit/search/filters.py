@@ -1,6 +1,7 @@
 """Filters on metadata and documents: small trees that each store translates to its query language."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bertkit.errors import UsageError
@@ -37,7 +38,11 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Match records with a metadata number in a range, both ends included; None: no limit."""
+    """Match records with a metadata number in a range, both ends included; None: no limit.
+
+    An end that is an int of more than 64 bits is kept as the nearest float inside the range: metadata has no number
+    between them.
+    """
 
     key: str
     low: float | None = None
@@ -45,9 +50,13 @@ class Between:
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        for end in (self.low, self.high):
-            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is None:
+                continue
+            if isinstance(end, bool) or not isinstance(end, int | float) or end != end:  # NaN
                 raise UsageError(f"filter on {self.key!r}: Between got {end!r}, expected a number or None")
+            if not -(2**63) <= end < 2**63:
+                object.__setattr__(self, name, _nearest_float(end, math.inf if name == "low" else -math.inf))
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,9 @@ class InDocument:
     """Match records of one of these documents."""
 
     document_ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "document_ids", tuple(checked_ids("document_ids", self.document_ids)))
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,16 @@ class Not:
 Filter = Equal | OneOf | Between | InDocument | And | Or | Not
 
 
+def _nearest_float(number: float, inside: float) -> float:
+    """The float that is nearest to a number in the direction ``inside``; the number itself if it is a float."""
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    is_outside = nearest < number if inside > 0 else nearest > number
+    return math.nextafter(nearest, inside) if is_outside else nearest
+
+
 def check_key(key: object) -> None:
     """Check a metadata key.
 
@@ -89,6 +111,35 @@ def check_key(key: object) -> None:
     """
     if not isinstance(key, str) or not key:
         raise UsageError(f"metadata key {key!r}: expected a str that is not empty")
+
+
+def check_id(what: str, id: object) -> None:
+    """Check the id of a record or document.
+
+    Raises:
+        UsageError: it is not a str, or has a NUL character, which ends a str in some stores.
+    """
+    if not isinstance(id, str):
+        raise UsageError(f"{what} {id!r:.60}: expected a str")
+    if "\0" in id:
+        raise UsageError(f"{what} {id!r:.60} has a NUL character: remove it")
+
+
+def checked_ids(name: str, ids: Iterable[str]) -> list[str]:
+    """Ids of records or documents as a list.
+
+    Args:
+        name: name of the argument.
+
+    Raises:
+        UsageError: a str in place of several, or an id that fails `check_id`.
+    """
+    if isinstance(ids, str):
+        raise UsageError(f"{name}={ids!r:.60}: expected several ids; pass [{ids!r:.60}] for one")
+    ids = list(ids)
+    for id in ids:
+        check_id("id", id)
+    return ids
 
 
 def check_scalar(key: str, value: object) -> None:

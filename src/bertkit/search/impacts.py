@@ -64,6 +64,15 @@ class ImpactIndex(ABC):
             "ids BLOB NOT NULL, counts BLOB NOT NULL, checksum INTEGER NOT NULL)"
         )
 
+    def covers(self, connection: sqlite3.Connection) -> bool:
+        """See `TextIndex.covers`: compares the first and the last number, as counting would read every row."""
+        tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [self._table])
+        if tables.fetchone() is None:
+            return False
+        ends = "(SELECT min(number) FROM {0}), (SELECT max(number) FROM {0})".format
+        first, last, *expected = connection.execute(f"SELECT {ends(self._table)}, {ends('record')}").fetchone()
+        return [first, last] == expected
+
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
         """See `TextIndex.add`."""
         filled = []
@@ -114,7 +123,7 @@ class ImpactIndex(ABC):
         is_allowed = view.is_live
         if where is not None:
             is_allowed = np.zeros(len(scores), bool)
-            is_allowed[np.searchsorted(view.numbers, snapshot.numbers(where))] = True
+            is_allowed[view.rows_of(snapshot.numbers(where))] = True
         rows = largest(scores, is_allowed, k)
         return view.numbers[rows], scores[rows]
 
@@ -175,6 +184,12 @@ class View:
         lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
         is_live = np.isin(numbers, snapshot.numbers(), assume_unique=True)
         return cls(snapshot.commit_number, parts, numbers, lengths, is_live, int(np.count_nonzero(is_live)))
+
+    def rows_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows of texts by ascending numbers, without those that this index lacks."""
+        rows = np.searchsorted(self.numbers, numbers)
+        rows = rows[rows < len(self.numbers)]  # the first ones
+        return rows[self.numbers[rows] == numbers[: len(rows)]]
 
     @cached_property
     def norms(self) -> np.ndarray:

@@ -92,6 +92,8 @@ class Index:
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 
+        The words of texts that were added by a store without an index are added to it.
+
         Args:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
@@ -107,7 +109,7 @@ class Index:
                 of the index, if any.
 
         Raises:
-            StoreError: no index in the folder, and no model given.
+            StoreError: no index in the folder, and no model given; or words to add to an index that cannot be written.
             UsageError: not the model, prompts, scan or sparse model of the index, or a model of a family that uses
                 prompts and stores none.
         """
@@ -146,6 +148,9 @@ class Index:
                 if known is None or known.model_hash != vectors.model_hash:
                     has = "no sparse model" if known is None else f"the sparse model {known.model_name}"
                     raise UsageError(f"{folder} has {has}, not {sparse}: omit it, or index into a new folder")
+            if store.complete_text_index():
+                with store.snapshot() as snapshot:
+                    tables.write_postings(snapshot)
         except BaseException:
             store.close()
             raise

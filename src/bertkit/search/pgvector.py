@@ -9,14 +9,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import count, islice
 from typing import Any, LiteralString, Self, cast
 
 import numpy as np
 
 from bertkit.errors import DependencyError, StoreError, UsageError
 from bertkit.search.checksums import record_checksum
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, checked_ids, not_a_filter
 from bertkit.search.store import (
     Embed,
     Hit,
@@ -51,7 +51,7 @@ class PgVectorStore(VectorStore):
     """
 
     def __init__(self, address: str, name: str) -> None:
-        self._name = _checked_name(name)
+        self._name, self._cursor_numbers = _checked_name(name), count()
         self._connection = psycopg.connect(address, autocommit=True)
         register_vector(self._connection)
         if self._connection.execute("SELECT to_regclass(%s)", [f"{name}_state"]).fetchone() == (None,):
@@ -106,18 +106,22 @@ class PgVectorStore(VectorStore):
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
-        return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [list(ids)]).rowcount
+        ids = checked_ids("ids", ids)
+        return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [ids]).rowcount
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
-        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [list(ids)]))}
+        ids = checked_ids("ids", ids)
+        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [ids]))}
         return [by_id[id] for id in ids if id in by_id]
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
         """See `VectorStore.records`; reads one state of the store."""
         condition, values = _condition(where)
-        with self._connection.transaction(), self._connection.cursor(f"{self._name}_records") as cursor:
-            vectors, _ = self._state()
+        vectors, _ = self._state()
+        name = f"{self._name}_records_{next(self._cursor_numbers)}"
+        # PostgreSQL keeps the result of a cursor "with hold": no transaction stays open between two records
+        with self._connection.cursor(name, withhold=True) as cursor:
             cursor.itersize = ROWS_AT_ONCE
             cursor.execute(_sql(self._query(vectors, condition, "r.number")), values)
             for row in cursor:

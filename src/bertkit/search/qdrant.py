@@ -3,7 +3,8 @@
 A store called NAME is the alias NAME of a collection; NAME.state holds the identities. A change of model fills another
 collection, and the alias moves in one operation. Qdrant has no transactions over several requests: all records are
 checked before the first is sent, but a server that fails during a change keeps the finished part.
-Whole numbers beyond 2**53 are compared as floats.
+Whole numbers beyond 2**53 are compared as floats, and a metadata key cannot have a '"'. For the cosine Qdrant keeps
+vectors with length 1 in place of those that were given. Records with equal scores come in any order.
 """
 
 import json
@@ -29,6 +30,7 @@ from bertkit.search.filters import (
     OneOf,
     Or,
     Scalar,
+    checked_ids,
     not_a_filter,
 )
 from bertkit.search.store import (
@@ -88,7 +90,7 @@ class QdrantStore(VectorStore):
     def add(self, records: Iterable[Record]) -> None:
         """See `VectorStore.add`."""
         collection, identity = self._state()
-        rows = list(check_records(records, identity))
+        rows = _checked(records, identity)
         if there := self._points([row.id for row in rows]):
             raise UsageError(f"record {there[0].payload['id']!r} is in the store already: upsert it to replace it")
         self._send(collection, rows)
@@ -96,17 +98,18 @@ class QdrantStore(VectorStore):
     def upsert(self, records: Iterable[Record]) -> None:
         """See `VectorStore.upsert`."""
         collection, identity = self._state()
-        self._send(collection, list(check_records(records, identity)))
+        self._send(collection, _checked(records, identity))
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
-        points = [point.id for point in self._points(list(ids))]
+        points = [point.id for point in self._points(checked_ids("ids", ids))]
         if points:
             self._client.delete(self._state()[0], models.PointIdsList(points=points), wait=True)
         return len(points)
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
+        ids = checked_ids("ids", ids)
         by_id = {point.payload["id"]: _record(point) for point in self._points(ids, with_vectors=True)}
         return [by_id[id] for id in ids if id in by_id]
 
@@ -208,19 +211,25 @@ class QdrantStore(VectorStore):
     def _all_points(self, where: Filter | None) -> Iterator[Any]:
         collection, _ = self._state()
         start: int | None = None
+        at_start: set[Any] = set()  # ids with this number that were listed: writers at the same time use the same
         while True:
+            limit = POINTS_AT_ONCE + len(at_start)
             points, _ = self._client.scroll(
                 collection,
                 scroll_filter=_condition(where),
-                limit=POINTS_AT_ONCE,
+                limit=limit,
                 order_by=models.OrderBy(key="number", start_from=start),
                 with_payload=True,
                 with_vectors=True,
             )
-            yield from points
-            if len(points) < POINTS_AT_ONCE:
+            new: list[Any] = [point for point in points if point.id not in at_start]
+            yield from new
+            if len(points) < limit:
                 return
-            start = (points[-1].payload or {})["number"] + 1
+            last = (points[-1].payload or {})["number"]
+            if last != start:
+                start, at_start = last, set()
+            at_start |= {point.id for point in new if point.payload["number"] == last}
 
     def _damaged(self) -> list[Record]:
         damaged = []
@@ -242,6 +251,14 @@ class QdrantStore(VectorStore):
             for (id, payload), vector in zip(points, vectors, strict=True)
         ]
         self._client.upsert(collection, structs, wait=True)
+
+
+def _checked(records: Iterable[Record], identity: Identity) -> list[Record]:
+    """The records of `check_records`, all with keys that a filter can name."""
+    rows = list(check_records(records, identity))
+    for key in {key for row in rows for key in row.metadata}:
+        _path(key)
+    return rows
 
 
 def _create_collection(client: QdrantClient, name: str, generation: int, identity: Identity) -> str:
@@ -327,4 +344,11 @@ def _equal(key: str, value: Scalar) -> Any:
 
 
 def _path(key: str) -> str:
+    """The place of a metadata value.
+
+    Raises:
+        UsageError: Qdrant has no way to write this key.
+    """
+    if '"' in key:
+        raise UsageError(f"metadata key {key!r}: a store on Qdrant cannot filter on a key with '\"': rename it")
     return f"metadata.{key}" if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'metadata."{key}"'

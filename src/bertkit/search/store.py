@@ -1,5 +1,6 @@
 """Interface of vector stores: records, hits, identity of the embedding, and the methods of a store."""
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol, Self
@@ -7,7 +8,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.filters import Filter, Scalar, check_key, check_scalar
+from bertkit.search.filters import Filter, Scalar, check_id, check_key, check_scalar
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
@@ -54,7 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A text with its vector, and its location in a document."""
+    """A text with its vector, and its location in a document. Ids have no NUL characters."""
 
     id: str
     text: str
@@ -121,11 +122,19 @@ class VectorStore(Protocol):
         ...
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove records; unknown ids are ignored. Returns the number of removed records."""
+        """Remove records; unknown ids are ignored. Returns the number of removed records.
+
+        Raises:
+            UsageError: a str in place of several ids, or an id that no record can have.
+        """
         ...
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Records by id, in the order of the ids; unknown ids are skipped."""
+        """Records by id, in the order of the ids; unknown ids are skipped.
+
+        Raises:
+            UsageError: as `delete`.
+        """
         ...
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
@@ -198,20 +207,23 @@ class VectorStore(Protocol):
 
 
 def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Record]:
-    """Check records and yield them, with vectors as C-contiguous float32.
+    """Check records and yield them, with vectors as C-contiguous float32, and ``start`` and ``end`` as int.
 
     Raises:
-        UsageError: a wrong type, an id given twice, a vector of another shape, not finite or, for the cosine, zero.
+        UsageError: a wrong type, an id given twice or with a NUL character, an offset of more than 64 bits, a vector of
+            another shape, not finite or, for the cosine, zero.
     """
     seen: set[str] = set()
     for record in records:
-        if not isinstance(record.id, str) or not record.id:
-            raise UsageError(f"record id {record.id!r}: expected a str that is not empty")
+        check_id("record id", record.id)
+        if not record.id:
+            raise UsageError("record id '': expected a str that is not empty")
         if record.id in seen:
             raise UsageError(f"record {record.id!r} is given twice: ids are unique")
         seen.add(record.id)
-        if not isinstance(record.text, str) or not isinstance(record.document_id, str):
-            raise UsageError(f"record {record.id!r}: expected text and document_id of type str")
+        if not isinstance(record.text, str):
+            raise UsageError(f"record {record.id!r}: expected text of type str")
+        check_id(f"record {record.id!r}: document_id", record.document_id)
         for name, text in (("id", record.id), ("text", record.text), ("document_id", record.document_id)):
             check_unicode(record.id, name, text)
         for key, value in record.metadata.items():
@@ -223,10 +235,21 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             record.text,
             checked_vector(record.vector, identity, f"the vector of record {record.id!r}"),
             record.document_id,
-            record.start,
-            record.end,
+            _checked_offset(record.id, "start", record.start),
+            _checked_offset(record.id, "end", record.end),
             record.metadata,
         )
+
+
+def _checked_offset(record_id: str, name: str, value: object) -> int:
+    """``start`` or ``end`` as int, also an integer of numpy."""
+    try:
+        offset = int(operator.index(value))  # type: ignore[arg-type]
+    except TypeError:
+        offset = None
+    if offset is None or not -(2**63) <= offset < 2**63:
+        raise UsageError(f"record {record_id!r}: {name}={value!r}: expected an int of at most 64 bits")
+    return offset
 
 
 def check_unicode(record_id: str, name: str, text: str) -> None:

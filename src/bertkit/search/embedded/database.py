@@ -1,9 +1,7 @@
 """Connections to the database of a store: one writer, and concurrent readers."""
 
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from urllib.parse import quote
 
 from bertkit.errors import StoreError
 from bertkit.search.embedded.schema import FORMAT
+from bertkit.search.embedded.unshared_files import UnsharedFiles
 
 NAME = "store.sqlite3"
 
@@ -24,13 +23,17 @@ class Database:
         self._readers: list[sqlite3.Connection] = []  # idle ones
         self._writer: sqlite3.Connection | None = None
         self._lock = threading.Lock()
-        self._copy: tempfile.TemporaryDirectory | None = None
+        is_shared = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+        self._unshared = None if is_shared else UnsharedFiles(folder / NAME)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection in a read transaction, which sees one state of the database during concurrent writes."""
         with self._lock:
-            connection = self._readers.pop() if self._readers else None
+            if self._unshared is not None and self._unshared.have_changed():
+                self._close_readers()
+            readers = self._readers
+            connection = readers.pop() if readers else None
         connection = connection or self._reader()
         try:
             with _explained(self.folder):
@@ -39,7 +42,10 @@ class Database:
         finally:
             connection.rollback()
             with self._lock:
-                self._readers.append(connection)
+                if readers is self._readers:
+                    readers.append(connection)
+                else:  # it sees an older state for good
+                    connection.close()
 
     def writer(self) -> sqlite3.Connection:
         """The writing connection; commits return when they are on disk."""
@@ -72,22 +78,23 @@ class Database:
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
-            for connection in self._readers:
-                connection.close()
-            self._readers.clear()
+            self._close_readers()
+            if self._unshared is not None:
+                self._unshared.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        if self._copy is not None:
-            self._copy.cleanup()
+
+    def _close_readers(self) -> None:
+        for connection in self._readers:
+            connection.close()
+        self._readers = []
 
     def _reader(self) -> sqlite3.Connection:
         path, options = self.folder / NAME, "mode=rw"
-        if not os.access(self.folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-            options = "mode=ro&immutable=1"  # SQLite cannot create the files that it shares with a writer
-            log = self.folder / f"{NAME}-wal"
-            if log.exists() and log.stat().st_size:  # commits that are only in the log
-                path, options = self._copied() / NAME, "mode=rw"
+        if self._unshared is not None:
+            with self._lock:
+                path, options = self._unshared.source()
         with _explained(self.folder):
             connection = _connect(f"{_uri(path)}?{options}")
             try:
@@ -99,14 +106,6 @@ class Database:
                 connection.close()
                 raise
         return connection
-
-    def _copied(self) -> Path:
-        with self._lock:
-            if self._copy is None:
-                self._copy = tempfile.TemporaryDirectory()
-                for name in (NAME, f"{NAME}-wal"):
-                    shutil.copy(self.folder / name, self._copy.name)
-            return Path(self._copy.name)
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:

@@ -105,9 +105,13 @@ def delete_other_generations(folder: Path, kept: int) -> None:
 def write_generation(
     connection: sqlite3.Connection, generation: Generation, batches: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> int:
-    """Write a generation from (numbers, vectors) batches, on disk when it returns. Returns the number of positions."""
+    """Write a generation from (numbers, vectors) batches, on disk when it returns. Returns the number of positions.
+
+    Files of other generations are kept: a rollback of the transaction needs those of its start.
+    """
     num_positions = 0
-    delete_other_generations(generation.folder, generation.number - 1)  # left by an interrupted change
+    for file in (generation.vectors, generation.numbers, generation.blocks):
+        file.path.unlink(missing_ok=True)  # left by an interrupted change
     for numbers, vectors in batches:
         generation.append(connection, num_positions, numbers, vectors)
         num_positions += len(numbers)

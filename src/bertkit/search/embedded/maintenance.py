@@ -12,8 +12,9 @@ import numpy as np
 from bertkit.errors import StoreError
 from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.generation import Generation
+from bertkit.search.embedded.record_rows import value_rows
 from bertkit.search.embedded.row_files import BLOCK_ROWS
-from bertkit.search.embedded.schema import TextIndex, kind_and_value
+from bertkit.search.embedded.schema import TextIndex
 from bertkit.search.store import Embed, Identity, embedded
 
 ROWS_AT_ONCE = 1024
@@ -107,11 +108,6 @@ def values_differ(connection: sqlite3.Connection) -> bool:
         actual = sum(_value_hash(row) for row in connection.execute("SELECT key, kind, value, number FROM value"))
     rows = connection.execute("SELECT number, metadata FROM record")
     return actual != sum(_value_hash(row) for number, metadata in rows for row in value_rows(number, metadata))
-
-
-def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | float, int]]:
-    """The rows of ``value`` for the metadata of a record."""
-    return [(key, *kind_and_value(value), number) for key, value in json.loads(metadata).items()]
 
 
 def _value_hash(row: Sequence[object]) -> int:

@@ -54,6 +54,10 @@ class TextIndex(Protocol):
         """Create its tables, if missing."""
         ...
 
+    def covers(self, connection: sqlite3.Connection) -> bool:
+        """Whether it has the texts of the store: it lacks those that were added without it."""
+        ...
+
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
         """Add texts by record number."""
         ...
@@ -90,10 +94,15 @@ def as_sql(where: Filter) -> tuple[str, list[Any]]:
         return _has("key = ? AND kind = ? AND value = ?"), [where.key, *kind_and_value(where.value)]
     if isinstance(where, OneOf):
         by_kind: dict[str, list] = {}
-        for kind, value in map(kind_and_value, where.values):
-            by_kind.setdefault(kind, []).append(value)
+        parts = []
+        for value in where.values:
+            kind, compared = kind_and_value(value)
+            if isinstance(compared, str) and "\0" in compared:  # json_each would end it there
+                parts.append(as_sql(Equal(where.key, value)))
+            else:
+                by_kind.setdefault(kind, []).append(compared)
         condition = _has("key = ? AND kind = ? AND value IN (SELECT value FROM json_each(?))")
-        parts = [(condition, [where.key, kind, json.dumps(values)]) for kind, values in by_kind.items()]
+        parts += [(condition, [where.key, kind, json.dumps(values)]) for kind, values in by_kind.items()]
         return _joined(" OR ", parts, "0")
     if isinstance(where, Between):
         ends = [(sign, end) for sign, end in ((">=", where.low), ("<=", where.high)) if end is not None]

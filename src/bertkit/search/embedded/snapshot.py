@@ -12,7 +12,7 @@ from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
-from bertkit.search.filters import Filter
+from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries
 
 RECORDS_AT_ONCE = 1000
@@ -127,10 +127,10 @@ class Snapshot:
         return results
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Records by id, in the order of the ids; unknown ids are skipped."""
-        values = json.dumps(list(ids))
+        """See `VectorStore.get`."""
+        ids = checked_ids("ids", ids)
         rows = self.connection.execute(
-            f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [values]
+            f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
         )
         by_id = {record.id: record for record in self._records(rows.fetchall())}
         return [by_id[id] for id in ids if id in by_id]

@@ -15,7 +15,6 @@ import numpy as np
 from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import SCANS, DeviceScan, ScanName
-from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.database import NAME, Database, create_database
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.embedded.maintenance import (
@@ -28,15 +27,15 @@ from bertkit.search.embedded.maintenance import (
     problems,
     remove_records,
     repaired_vectors,
-    value_rows,
     values_differ,
 )
+from bertkit.search.embedded.record_rows import insert_records, value_rows
 from bertkit.search.embedded.schema import TABLES, TextIndex
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.snapshot import Asked, Snapshot
 from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
-from bertkit.search.filters import Filter
+from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, VectorStore, check_records
 
 RECORDS_AT_ONCE = 1024
@@ -256,6 +255,7 @@ class EmbeddedStore(VectorStore):
 
     def delete(self, ids: Iterable[str]) -> int:
         """See `VectorStore.delete`."""
+        ids = checked_ids("ids", ids)
         with self.transaction() as connection:
             return sum(self._remove(connection, batch) for batch in _batches(ids))
 
@@ -266,12 +266,27 @@ class EmbeddedStore(VectorStore):
 
     def compact(self) -> None:
         """See `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
+        with self._change:  # another thread could begin a transaction before the database is packed
+            with self.transaction() as connection:
+                state, generation = self._now(), self._generation()
+                vectors = kept_vectors(connection, generation, state.num_positions)
+                self._replace_vectors(connection, state.identity, vectors)
+            if self._state is None:
+                self._database.pack()
+
+    def complete_text_index(self) -> bool:
+        """Index every text again if some were added without the text index; returns whether.
+
+        Raises:
+            StoreError: as `transaction`.
+        """
+        text_index = self._text_index
+        with self._database.reading() as connection:
+            if text_index is None or text_index.covers(connection):
+                return False
         with self.transaction() as connection:
-            state, generation = self._now(), self._generation()
-            vectors = kept_vectors(connection, generation, state.num_positions)
-            self._replace_vectors(connection, state.identity, vectors)
-        if self._state is None:
-            self._database.pack()
+            index_texts_again(connection, text_index)
+        return True
 
     def verify(self) -> list[str]:
         """See `VectorStore.verify`; reads everything."""
@@ -346,23 +361,7 @@ class EmbeddedStore(VectorStore):
         self._state = replace(state, generation=generation.number, num_positions=num_positions, identity=identity)
 
     def _append(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
-        numbers: list[int] = []
-        for record in records:
-            metadata = json.dumps(dict(record.metadata), ensure_ascii=False)
-            row = (record.id, record.document_id, record.start, record.end, record.text, metadata)
-            try:
-                cursor = connection.execute(
-                    "INSERT INTO record (id, document_id, start, end, text, metadata, checksum) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (*row, record_checksum(*row)),
-                )
-            except sqlite3.IntegrityError:
-                raise UsageError(f"record {record.id!r} is in the store already: upsert it to replace it") from None
-            numbers.append(cast(int, cursor.lastrowid))
-            connection.executemany(
-                "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
-                value_rows(numbers[-1], metadata),
-            )
+        numbers = insert_records(connection, records)
         if self._text_index is not None:
             self._text_index.add(
                 connection, [(number, record.text) for number, record in zip(numbers, records, strict=True)]

@@ -1,0 +1,53 @@
+"""An index over records that were added by a store opened without its words."""
+
+from pathlib import Path
+
+import numpy as np
+from search_stores import IDENTITY, vector_of
+
+import bertkit
+from bertkit.search import EmbeddedStore, Equal, InDocument, Record, read_identity, read_records
+from bertkit.search.index import Index
+from bertkit.search.lexical import LexicalIndex
+
+TEXTS = ["the cat sat", "a dog ran", "the bird sang", "a fish swam", "the cat ran"]
+
+
+def test_store_filled_from_parquet_is_searched_by_words(tmp_path: Path, encoder: Path) -> None:
+    documents = [bertkit.Document(f"d{row}", text, metadata={"row": row}) for row, text in enumerate(TEXTS)]
+
+    def found(index: Index) -> list[list[tuple[str, float]]]:
+        asked = [("cat ran", None), ("the cat", Equal("row", 4)), ("a fish", InDocument(("d0", "d3")))]
+        return [
+            [(one.document_id, round(one.score, 5)) for one in index.search(query, mode=mode, where=where)]
+            for query, where in asked
+            for mode in ("lexical", "hybrid")
+        ]
+
+    file, folder = tmp_path / "records.parquet", tmp_path / "copy"
+    with Index.open(tmp_path / "first", encoder) as index:
+        index.add(documents)
+        index.export(file)
+        expected = found(index)
+    rows = list(read_records(file))
+    with EmbeddedStore.create(folder, read_identity(file)) as store:
+        store.add(rows[:3])
+    with Index.open(folder) as index:
+        assert [one.document_id for one in index.search("sang", mode="lexical")] == ["d2"]
+    with EmbeddedStore.open(folder) as store:  # again without words
+        store.add(rows[3:])
+    with Index.open(folder) as index:
+        assert found(index) == expected and index.store.verify() == []
+
+
+def test_filter_holds_where_texts_are_not_indexed(tmp_path: Path) -> None:
+    index = LexicalIndex(tmp_path, str.split)
+    for number, text_index in enumerate((index, None, index, None)):
+        opened = EmbeddedStore.open if number else EmbeddedStore.create
+        arguments = (tmp_path, text_index) if number else (tmp_path, IDENTITY, text_index)
+        with opened(*arguments) as store:
+            store.add([Record(f"r{number}", "the cat", vector_of("a"), f"d{number}")])
+    with EmbeddedStore.open(tmp_path, index) as store, store.snapshot() as snapshot:
+        for where, expected in [(("d1",), []), (("d3", "d0"), [1]), (("d2", "d1"), [3])]:
+            numbers, _ = index.search(snapshot, "cat", 10, InDocument(where))
+            np.testing.assert_array_equal(numbers, expected)
