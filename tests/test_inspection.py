@@ -287,6 +287,17 @@ def test_structural_probe_recovers_planted_tree() -> None:
     assert tree_scores(trees, [tree.distances() for tree in trees], predicted).uuas > 0.95
 
 
+def test_punctuation_counts_in_the_correlation_only() -> None:
+    tree = Tree(tuple("abcde."), (-1, 0, 1, 2, 3, 0), ("x",) * 5 + ("punct",), ("NOUN",) * 5 + ("PUNCT",))
+    gold = tree.distances()
+    guess = gold.astype(np.float64)
+    guess[5] = guess[:, 5] = gold[5][::-1]
+    score = tree_scores([tree], [gold], [guess])
+    assert score.uuas == 1
+    rows = [scipy.stats.spearmanr(*pair).statistic for pair in zip(gold, guess, strict=True)]
+    assert score.spearman == pytest.approx(np.mean(rows)) and score.spearman < 1
+
+
 def test_structure_of_a_model(model) -> None:
     view = inspect_structure(model, random_trees(20), random_trees(10, seed=1), layers=[1, 2], epochs=1, rank=500)
     assert view.rank == model.config.hidden_size and view.best_layer in (1, 2)
