@@ -165,7 +165,9 @@ def _contextual(
     states: Sequence[Any], texts: Sequence[str], spans: Sequence[Span]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(S, n, D) each: a word, the first token, and the mean of all tokens of each text."""
-    words = [word_states(*one, text, span) for one, text, span in zip(states, texts, spans, strict=True)]
+    words = [
+        word_states(encoding, own, text, span) for (encoding, own), text, span in zip(states, texts, spans, strict=True)
+    ]
     cls, means = [own[0] for _, own in states], [own.mean(axis=0) for _, own in states]
     return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
 
