@@ -93,3 +93,9 @@ def test_page_and_the_lines(tmp_path, capfd, view):
     assert "have no static vector" in printed.err
     assert run(["contrast", *TEXTS, "--word", "drinks", "--baseline", str(tmp_path / "base.txt")]) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_word_without_tokens_is_refused(model):
+    with pytest.raises(UsageError, match="has no tokens; omit the word"):
+        inspect_contrast(model, ("a \u200b cat", "the \u200b dog"), "\u200b", BASELINE)

@@ -18,9 +18,11 @@ from test_trace import tiny
 
 import bertkit
 from bertkit.architectures import ARCHITECTURES
+from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.heads import UnitLength
 from bertkit.inspection import (
     LabeledWords,
     Tree,
@@ -38,13 +40,13 @@ from bertkit.inspection import (
 )
 from bertkit.inspection.compare import jensen_shannon, linear_cka
 from bertkit.inspection.contextual import word_vectors
-from bertkit.inspection.heads import relation_scores, word_attention
+from bertkit.inspection.heads import ablation, relation_scores, word_attention
 from bertkit.inspection.inputs import sinusoidal
 from bertkit.inspection.probes import mixed_probe, probe
 from bertkit.inspection.scatter import projections
 from bertkit.inspection.structure import gold_edges, spanning_tree, structural_probe, tree_scores
 from bertkit.inspection.words import nearest_senses
-from bertkit.tasks import MultipleChoice, SequenceClassification
+from bertkit.tasks import MultiLabelClassification, MultipleChoice, Regression, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 TEXTS = ["the cat sat on the mat", "a red cat walked", "one blue dog and a cat", "the dog talked , unable"]
@@ -285,6 +287,17 @@ def test_structural_probe_recovers_planted_tree() -> None:
     assert tree_scores(trees, [tree.distances() for tree in trees], predicted).uuas > 0.95
 
 
+def test_punctuation_counts_in_the_correlation_only() -> None:
+    tree = Tree(tuple("abcde."), (-1, 0, 1, 2, 3, 0), ("x",) * 5 + ("punct",), ("NOUN",) * 5 + ("PUNCT",))
+    gold = tree.distances()
+    guess = gold.astype(np.float64)
+    guess[5] = guess[:, 5] = gold[5][::-1]
+    score = tree_scores([tree], [gold], [guess])
+    assert score.uuas == 1
+    rows = [scipy.stats.spearmanr(*pair).statistic for pair in zip(gold, guess, strict=True)]
+    assert score.spearman == pytest.approx(np.mean(rows)) and score.spearman < 1
+
+
 def test_structure_of_a_model(model) -> None:
     view = inspect_structure(model, random_trees(20), random_trees(10, seed=1), layers=[1, 2], epochs=1, rank=500)
     assert view.rank == model.config.hidden_size and view.best_layer in (1, 2)
@@ -318,6 +331,69 @@ def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> Non
 def test_why_without_classifier_raises(model) -> None:
     with pytest.raises(BertkitError, match="not trained for a task"):
         inspect_why(model, "the cat")
+
+
+@pytest.mark.parametrize("model_type", [name for name in ARCHITECTURES if name != "gpt2"])  # which has no such head
+def test_inspection_leaves_the_model_alone(model_type: str) -> None:
+    """A server may answer with a model while it is inspected."""
+    model = tiny(model_type, "sequence_classification")
+    model.checkpoint.trained = TrainedTask(SequenceClassification(("blame", "praise")), Layout(None, "error"))
+    expected, layer = model.trace(TEXTS[0]).hidden_states, model.encoder.in_order()[0]
+    seen: list[np.ndarray] = []
+    nested = False
+
+    def meanwhile(*_: object) -> None:
+        nonlocal nested
+        if not nested:
+            nested = True
+            seen.append(model.trace(TEXTS[0]).hidden_states)
+            nested = False
+
+    handle = layer.register_forward_hook(meanwhile)
+    try:
+        inspect_why(model, TEXTS[1], steps=2)
+        ablation(model, TEXTS[1:2])
+    finally:
+        handle.remove()
+    assert len(seen) > 3
+    for states in seen:
+        np.testing.assert_array_equal(states, expected)
+
+
+def test_probability_is_that_of_the_task() -> None:
+    for task, expected in (
+        (SequenceClassification(("blame", "praise")), lambda logits: logits.softmax(-1)),
+        (MultiLabelClassification(("blame", "praise")), torch.sigmoid),
+    ):
+        model = model_of(task)
+        view = inspect_why(model, "the cat")
+        (prediction,) = model.predict(["the cat"])
+        assert view.probability == pytest.approx(prediction.probabilities[view.label], abs=1e-6)
+        logits = model.network(bertkit.collate([model.tokenizer.encode("the cat")])).logits["sequence_classification"]
+        assert view.probability == pytest.approx(float(expected(logits.detach())[0].max()), abs=1e-6)
+    view = inspect_why(model_of(Regression()), "the cat")
+    assert view.probability is None and "probability" not in str(view.parts()[0])
+
+
+def test_path_without_points_is_refused() -> None:
+    with pytest.raises(UsageError, match="steps=0: expected at least 1"):
+        inspect_why(model_of(SequenceClassification(("blame", "praise"))), "the cat", steps=0)
+
+
+def test_similarity_is_that_of_the_model() -> None:
+    model = our_model("encoder", 3, max_position_embeddings=60)
+    for prompted in (True, False):
+        model.checkpoint.sentence = SentenceSettings(
+            prompts={"query": "blue red "}, default_prompt_name="query", include_prompt=prompted
+        )
+        view = inspect_similarity(model, *TEXTS[:2])
+        first, second = model.embed(TEXTS[:2], normalize=True)
+        assert view.similarity == pytest.approx(float(first @ second), abs=1e-5)
+        assert view.contributions.sum() == pytest.approx(view.similarity)
+        assert view.contributions.shape == tuple(map(len, view.tokens)) and ("blue" in view.tokens[0]) == prompted
+    model.checkpoint.sentence = SentenceSettings(layers=(UnitLength(),))
+    with pytest.raises(UsageError, match="layers after the mean"):
+        inspect_similarity(model, *TEXTS[:2])
 
 
 def test_similarity_adds_up(model) -> None:

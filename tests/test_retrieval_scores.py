@@ -11,7 +11,7 @@ from test_similarity import sentences
 
 from bertkit import TextSet
 from bertkit.checkpoint import SentenceSettings
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.evidence.collections import read_collection
 from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
 from bertkit.evidence.retrieval import (
@@ -101,6 +101,21 @@ def test_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
 def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_collection(write_collection(tmp_path / "made", qrels))
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl"])
+def test_ids_that_are_repeated_are_refused(tmp_path: Path, name: str) -> None:
+    folder = write_collection(tmp_path / "made")
+    with (folder / name).open("a") as file:
+        file.write(json.dumps({"_id": "3", "text": "another"}) + "\n")
+    with pytest.raises(DataError, match=rf"{name}, line \d+ repeats the _id '3': expected each once"):
+        read_collection(folder)
+
+
+def test_documents_are_not_ranked_again_by_several_labels(tmp_path: Path) -> None:
+    collection = read_collection(write_collection(tmp_path / "made"))
+    with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
+        rerank(our_model("sequence_classification", 4, 3), collection, {"0": {"1": 1.0, "2": 0.5}})
 
 
 def test_questions_and_labeled_texts_are_collections(tmp_path: Path) -> None:

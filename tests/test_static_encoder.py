@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,13 @@ def test_words_with_spaces_of_glove_and_a_last_line_without_a_newline(tmp_path):
     np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
 
 
+def test_spaces_after_a_word_are_not_part_of_it(tmp_path):
+    (tmp_path / "words.txt").write_text("cat  1 2 3\n17 \t 4 5 6\n. .  7 8 9\n")
+    encoder = StaticEncoder.open(tmp_path / "words.txt")
+    assert encoder.words == ["cat", "17", ". ."]
+    np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
+
+
 @pytest.mark.parametrize("limit", [1 << 10, 1 << 24])
 def test_cache_with_many_parts_and_other_files(tmp_path, monkeypatch, limit):
     monkeypatch.setattr("bertkit.words.word_files._BYTES_AT_A_TIME", limit)
@@ -91,6 +99,9 @@ BAD_FILES = {
     "infinite": (b"the 1 2 1e39\n", r"line 1: a number of 'the' is NaN or infinite"),
     "empty": (b"", r"holds no word vectors"),
     "header_only": (b"4 3\n", r"holds no words"),
+    "text_cut": (b"3 3\nthe 1 2 3\ncat 1 2 3\n", r"has 2 lines of words, line 1 names 3 words: copy it again"),
+    "more_lines": (b"1 3\nthe 1 2 3\ncat 1 2 3\n", r"has 2 lines of words, line 1 names 1 words: .* correct line 1"),
+    "spaces_and_columns": (b"the 1 2 3\ncat 1 2  3 4\n", r"line 2: 4 numbers after 'cat', expected 3"),
     "no_words_named": (b"0 3\n", r"names 0 words of 3 numbers"),
     "words_only": (b"the\ncat\n", r"line 1: b'the' has no numbers"),
     "binary_cut": (b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"cat \0\0", r"too few for the 2 words"),
@@ -257,6 +268,32 @@ def test_model2vec_folders_equal_model2vec(tmp_path, kind, quantized):
     np.testing.assert_allclose(whole, theirs.encode(TEXTS, max_length=None), atol=1e-6)
     with pytest.raises(OverLengthError, match="text 3 has 40 tokens, more than the 9 read"):
         ours.embed(TEXTS, on_long="error")
+
+
+def test_cut_texts_have_the_unknown_words_of_the_part_that_is_read(vectors):
+    ngrams = np.random.default_rng(3).normal(size=(50, DIM)).astype(np.float32)
+    encoder, report = replace(StaticEncoder.of_words(WORDS, vectors), ngrams=ngrams), EmbedReport()
+    cut = encoder.embed("the zzz yyy xxx www", max_length=2, report=report)
+    expected = encoder.embed("the zzz", report=EmbedReport())
+    np.testing.assert_array_equal(cut, expected)
+    assert (report.num_tokens, report.num_unknown, report.num_tokens_cut) == (2, 0, 3)
+
+
+def test_windows_include_every_token(vectors):
+    encoder, report = StaticEncoder.of_words(WORDS, vectors), EmbedReport()
+    whole = encoder.embed("the cat sat", max_length=2, on_long="window", report=report)
+    np.testing.assert_array_equal(whole, encoder.embed("the cat sat"))
+    assert report.num_texts_cut == 0
+
+
+def test_limits_of_a_text_are_saved(tmp_path, vectors):
+    encoder = replace(StaticEncoder.of_words(WORDS, vectors), max_length=3, max_characters=9)
+    encoder.save(tmp_path / "model")
+    again = StaticEncoder.open(tmp_path / "model")
+    assert (again.max_length, again.max_characters) == (3, 9)
+    np.testing.assert_allclose(
+        again.embed("the cat sat", report=EmbedReport()), encoder.embed("the cat sat", report=EmbedReport()), atol=1e-6
+    )
 
 
 def test_inapplicable_options_raise(vectors):

@@ -54,6 +54,15 @@ def test_is_equal_to_the_fast_path(model_type: str, pair: str | None) -> None:
     assert words[:6] == expected and (pair is None or words[6:8] == [["a"], ["d", "o", "g"]] or words[7] == ["dog"])
 
 
+@pytest.mark.parametrize("text", ["\u200b", TEXT])
+@pytest.mark.parametrize("pair", ["\u200b", PAIR])
+def test_a_text_without_tokens_is_not_the_second(text: str, pair: str) -> None:
+    """A zero-width space is not empty, and is no token."""
+    recorded = tiny("bert").trace(text, pair, layers=[])
+    np.testing.assert_array_equal(recorded.second_text, recorded.token_type_ids == 1)
+    assert all(recorded.text_of(i) in pair for i in np.flatnonzero(recorded.second_text)[:-1])
+
+
 def per_head_norms(output: torch.Tensor, value: np.ndarray) -> np.ndarray:
     """(H, L) by zeroing the other heads, one at a time."""
     norms = []

@@ -82,6 +82,16 @@ def test_benchmarks_equal_gensim(tmp_path, encoder, keyed):
         assert scores[section["section"]] == pytest.approx(share)
 
 
+def test_percentiles_on_a_direction_count_words(monkeypatch):
+    """Rows without a word, such as [unused0], do not count; a row that two words share counts twice."""
+    monkeypatch.setattr("bertkit.words.queries._ROWS_AT_A_TIME", 3)
+    vectors = np.array([[1, 0], [-1, 0], [0.9, 0.1], [-0.9, 0.1], [0, 1], *[[1, 0]] * 90], np.float32)
+    rows = np.array([0, 1, 2, 3, 4, 0], np.int32)
+    encoder = StaticEncoder.of_words(["he", "she", "man", "woman", "x", "him"], vectors, rows)
+    result = direction(encoder, [("he", "she"), ("man", "woman")], ["x"])
+    assert result.words[0].percentile == pytest.approx(100 * 3 / 6)
+
+
 def test_direction_is_the_shared_difference():
     random = np.random.default_rng(2)
     axis, left = np.eye(9)[0], random.normal(size=(6, 9)) * [0, *[1] * 8]

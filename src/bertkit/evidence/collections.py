@@ -34,8 +34,8 @@ def read_collection(path: Path) -> Collection:
             to it. Another file: texts with labels. Each text is a query, and the others with its label are relevant.
 
     Raises:
-        DataError: a missing file, an unreadable row, a judgment of an unknown query or document, or no query with a
-            relevant document.
+        DataError: a missing file, an unreadable row, a repeated id, a judgment of an unknown query or document, or no
+            query with a relevant document.
     """
     if path.suffix == ".json":
         return _of_questions(path)
@@ -45,9 +45,9 @@ def read_collection(path: Path) -> Collection:
 def _of_folder(folder: Path) -> Collection:
     documents = {
         name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
-        for name, text, row in _texts(folder / "corpus.jsonl")
+        for name, (text, row) in _texts(folder / "corpus.jsonl").items()
     }
-    queries = {name: text for name, text, _ in _texts(folder / "queries.jsonl")}
+    queries = {name: text for name, (text, _) in _texts(folder / "queries.jsonl").items()}
     path = next((path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()), None)
     if path is None:
         raise DataError(f"{folder} has neither qrels/test.tsv nor qrels.tsv: expected judgments in one of them")
@@ -73,14 +73,20 @@ def _of_folder(folder: Path) -> Collection:
     return Collection(queries, documents, kept, len(judgments) - len(kept))
 
 
-def _texts(path: Path) -> list[tuple[str, str, Mapping[str, object]]]:
+def _texts(path: Path) -> dict[str, tuple[str, Mapping[str, object]]]:
+    """Texts and whole rows by id."""
+    results: dict[str, tuple[str, Mapping[str, object]]] = {}
     with open_table(path, [], ["_id", "text"]) as table:
-        results = []
         for row in table.rows:
             text, problem = text_of(row.values, "text")
-            if problem or row.problem or "_id" not in row.values:
-                raise DataError(f"{location(path, row.line)}{row.problem or problem or ' has no _id'}")
-            results.append((str(row.values["_id"]), text, row.values))
+            name = str(row.values.get("_id"))
+            if "_id" not in row.values:
+                problem = problem or " has no _id"
+            elif name in results:
+                problem = problem or f" repeats the _id {name!r:.60}: expected each once"
+            if problem or row.problem:
+                raise DataError(f"{location(path, row.line)}{row.problem or problem}")
+            results[name] = text, row.values
     return results
 
 

@@ -52,12 +52,16 @@ def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> 
 def rerank(
     model: Model, collection: Collection, rankings: Mapping[str, Ranking], depth: int = 100
 ) -> dict[str, Ranking]:
-    """Rerank the best ``depth`` documents of each ranking by the scores of a cross-encoder; the others are dropped."""
+    """Rerank the best ``depth`` documents of each ranking by the scores of a cross-encoder; the others are dropped.
+
+    Raises:
+        UsageError: a model with several labels.
+    """
     results = {}
     for query, ranking in rankings.items():
         best = in_order(ranking)[:depth]
-        scores = model.score_pairs(collection.queries[query], [collection.documents[name] for name in best])
-        results[query] = dict(zip(best, map(float, scores), strict=True))
+        ranked = model.rank(collection.queries[query], [collection.documents[name] for name in best])
+        results[query] = {best[one.index]: one.score for one in ranked}
     return results
 
 

@@ -57,9 +57,10 @@ class Trace:
     @property
     def second_text(self) -> np.ndarray:
         """(L,) bool, True for the tokens of the pair and the [SEP] after it."""
-        own = np.flatnonzero(~self.special_tokens_mask)
-        gaps = np.flatnonzero(np.diff(own) > 1)  # the separators between the texts
-        return np.arange(len(self)) >= (own[gaps[0] + 1] if self.pair is not None and len(gaps) else len(self))
+        if self.pair is None:
+            return np.zeros(len(self), np.bool_)
+        last_between = np.flatnonzero(self.special_tokens_mask)[-2]  # one more separator is at the end
+        return np.arange(len(self)) > last_between
 
     def word_groups(self) -> list[list[int]]:
         """The indices of the tokens of each word, in order; a special token is a group by itself."""

@@ -131,12 +131,7 @@ def word_vectors(
     chosen = range(model.config.num_hidden_layers + 1) if layers is None else layers
     vectors = []
     for number, (encoding, states) in enumerate(token_states(model, texts, chosen)):
-        for span in spans[number]:
-            pieces = pieces_of(encoding, span)
-            if not pieces.any():
-                start, end = span
-                raise UsageError(f"text {number}: {texts[number][start:end]!r} has no tokens; omit the word")
-            vectors.append(states[pieces].mean(axis=0))
+        vectors += [word_states(encoding, states, texts[number], span) for span in spans[number]]
     return np.stack(vectors, axis=1) if vectors else np.empty((len(chosen), 0, model.config.hidden_size), np.float32)
 
 
@@ -144,6 +139,18 @@ def pieces_of(encoding: Encoding, span: Span) -> np.ndarray:
     """(n,) bool, the tokens that share characters with a span of the text."""
     starts, ends = encoding.offsets.T
     return (starts < span[1]) & (ends > span[0])
+
+
+def word_states(encoding: Encoding, states: np.ndarray, text: str, span: Span) -> np.ndarray:
+    """(S, D) mean of the (n, S, D) states of a text over the tokens of a word.
+
+    Raises:
+        UsageError: there are none.
+    """
+    pieces = pieces_of(encoding, span)
+    if not pieces.any():
+        raise UsageError(f"{text[slice(*span)]!r} in the text {text!r:.60} has no tokens; omit the word")
+    return states[pieces].mean(axis=0)
 
 
 def token_states(model: Model, texts: Sequence[str], layers: Sequence[int]) -> Iterator[tuple[Encoding, np.ndarray]]:

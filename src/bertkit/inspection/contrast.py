@@ -14,7 +14,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedReport
-from bertkit.inspection.contextual import cosines, pieces_of, token_states
+from bertkit.inspection.contextual import cosines, token_states, word_states
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
@@ -118,7 +118,8 @@ def inspect_contrast(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: a text without the word, a word without a static vector, or fewer than three baseline texts.
+        UsageError: a text without the word, a word without tokens or a static vector, or fewer than three baseline
+            texts.
     """
     spans = [_span_of(word, text) for text in texts]
     others = [text for text in baseline if text.strip() and text not in texts]
@@ -127,7 +128,7 @@ def inspect_contrast(
     encoder = input_embeddings(model) if static is None else static
     layers = range(model.config.num_hidden_layers + 1)
     own = list(token_states(model, texts, layers))
-    words, cls, means = _contextual(own, spans)
+    words, cls, means = _contextual(own, texts, spans)
     drawn = _draw_words(others, seed)
     random_words, random_cls, random_means = _baseline(model, others, drawn, layers)
     names = [others[index][start:end].lower() for index, (start, end) in drawn]
@@ -160,9 +161,13 @@ def _span_of(word: str, text: str) -> Span:
     return match.span()
 
 
-def _contextual(states: Sequence[Any], spans: Sequence[Span]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _contextual(
+    states: Sequence[Any], texts: Sequence[str], spans: Sequence[Span]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(S, n, D) each: a word, the first token, and the mean of all tokens of each text."""
-    words = [own[pieces_of(encoding, span)].mean(axis=0) for (encoding, own), span in zip(states, spans, strict=True)]
+    words = [
+        word_states(encoding, own, text, span) for (encoding, own), text, span in zip(states, texts, spans, strict=True)
+    ]
     cls, means = [own[0] for _, own in states], [own.mean(axis=0) for _, own in states]
     return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
 
@@ -184,7 +189,7 @@ def _baseline(
         spans.setdefault(index, []).append(span)
     words, cls, means = [], [], []
     for index, (encoding, own) in enumerate(token_states(model, texts, layers)):
-        words += [own[pieces_of(encoding, span)].mean(axis=0) for span in spans.get(index, ())]
+        words += [word_states(encoding, own, texts[index], span) for span in spans.get(index, ())]
         cls.append(own[0])
         means.append(own.mean(axis=0))
     return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)

@@ -13,14 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import collate
+from bertkit.batch import Batch, collate
 from bertkit.errors import UsageError
 from bertkit.inference import Trace
 from bertkit.inspection.attention import AttentionView
 from bertkit.inspection.contextual import Tree
+from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View, own_file
 from bertkit.model import Model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
+from bertkit.transformer import Encoder
 
 STATISTICS = {
     "self": "attention to the token itself",
@@ -234,32 +236,32 @@ def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
     first ``most`` texts. A head is removed by zeroing its part of the input of the output matrix."""
     batch = collate(model.tokenizer.encode_batch(list(texts[:most]), special_tokens_in_text=True))
     batch = batch.to(model.encoder.embeddings.word.weight.device)
-    config = model.config
+    config, encoder = model.config, sharing_weights(model.encoder)
     lost = np.zeros((config.num_hidden_layers, config.num_attention_heads))
     with torch.no_grad():
-        whole = model.encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
+        whole = encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
         for layer in range(config.num_hidden_layers):
             for head in range(config.num_attention_heads):
-                without = _without(model, layer, head, batch)
+                without = _without(encoder, layer, head, batch)
                 lost[layer, head] = float((1 - nn.functional.cosine_similarity(whole, without, dim=-1)).mean())
     return np.maximum(lost, 0.0)
 
 
-def _without(model: Model, layer: int, head: int, batch: Any) -> Tensor:
-    order = [cast(Any, module).attention.output for module in model.encoder.in_order()]
+def _without(encoder: Encoder, layer: int, head: int, batch: Batch) -> Tensor:
+    order = [cast(Any, module).attention.output for module in encoder.in_order()]
     call, calls = sum(module is order[layer] for module in order[:layer]), count()  # layers may share weights
 
     def hide(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if next(calls) != call:
             return arguments
-        width = arguments[0].shape[-1] // model.config.num_attention_heads
+        width = arguments[0].shape[-1] // encoder.config.num_attention_heads
         hidden = arguments[0].clone()
         hidden[:, head * width : (head + 1) * width] = 0
         return (hidden, *arguments[1:])
 
     handle = order[layer].register_forward_pre_hook(hide)
     try:
-        return model.encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
+        return encoder(batch, with_pooled=False).last_hidden_state.cpu().double()
     finally:
         handle.remove()
 

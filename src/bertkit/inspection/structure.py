@@ -27,11 +27,11 @@ Edge = tuple[int, int]
 
 @dataclass(frozen=True)
 class TreeScore:
-    """Agreement of predicted distances with gold trees; punctuation is excluded."""
+    """Agreement of predicted distances with gold trees."""
 
-    uuas: float  # share of gold edges in the minimum spanning tree of predicted distances
+    uuas: float  # share of gold edges in the minimum spanning tree of predicted distances; without punctuation
     spearman: float  # rank correlation of predicted and true distances: mean over the words of sentences of one length,
-    # then over lengths from 5 to 50
+    # then over lengths from 5 to 50; with punctuation, as in the authors' code
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def structural_probe(
 
 
 def tree_scores(trees: Sequence[Tree], gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> TreeScore:
-    """UUAS over all edges between words other than punctuation, and Spearman correlation."""
+    """UUAS over all edges between words other than punctuation, and Spearman correlation over all words."""
     num_right = num_edges = 0
     by_length: dict[int, list[float]] = {}
     for tree, true, guess in zip(trees, gold, predicted, strict=True):

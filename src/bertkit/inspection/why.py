@@ -8,15 +8,18 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.func import functional_call
+from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
 from bertkit.errors import UsageError
+from bertkit.inference import EmbedOptions
+from bertkit.inference.embed import prompt_of
+from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
 from bertkit.tasks import ChoiceQuestion
+from bertkit.transformer import Encoder
 
 _STEPS_AT_A_TIME = 10
 
@@ -33,7 +36,7 @@ class WhyView(View):
     attributions: np.ndarray  # (L,) shares of the logit; 0 for [CLS] and [SEP]
     logit: float
     baseline_logit: float  # with every token replaced by [MASK]
-    probability: float
+    probability: float | None  # None: the model predicts a number
 
     @property
     def completeness_error(self) -> float:
@@ -46,9 +49,10 @@ class WhyView(View):
     def parts(self) -> list[Markup]:
         order = np.argsort(-np.abs(self.attributions), kind="stable")
         rows = [[self.tokens[index], float(self.attributions[index])] for index in order]
+        probability = "" if self.probability is None else f", probability {self.probability:.3f}"
         return [
             paragraph(
-                f"Label {self.label}, probability {self.probability:.3f}. Its logit is {self.logit:.3f}, and "
+                f"Label {self.label}{probability}. Its logit is {self.logit:.3f}, and "
                 f"{self.baseline_logit:.3f} when every token is [MASK]; attributions divide the difference among the "
                 "tokens "
                 "(integrated gradients; Sundararajan et al. 2017). Their sum deviates from it by "
@@ -107,21 +111,23 @@ class SimilarityView(View):
 def inspect_why(
     model: Model, text: str, pair: str | None = None, *, label: str | None = None, steps: int = 50
 ) -> WhyView:
-    """Integrated gradients of a label's logit with respect to the word embeddings; positions and segments are fixed.
+    """Integrated gradients of a label's logit, or of a predicted number, with respect to the word embeddings.
 
-    The path goes from [MASK] for every token except [CLS] and [SEP], to the text, with Gauss-Legendre
-    quadrature.
+    Positions and segments are fixed. The path goes from [MASK] for every token except [CLS] and [SEP], to the text,
+    with Gauss-Legendre quadrature.
 
     Args:
         label: None: the most probable one.
-        steps: points on the path.
+        steps: points on the path, at least 1.
 
     Raises:
         MissingHeadError: no trained classification head.
         OverLengthError: more tokens than the model accepts.
-        UsageError: a task that is not classification, a head over the vectors of two texts, an unknown label, or an
-            empty text.
+        UsageError: a task other than classification and regression, a head over the vectors of two texts, an unknown
+            label, an empty text, or no steps.
     """
+    if steps < 1:
+        raise UsageError(f"steps={steps}: expected at least 1")
     task = model.trained.task
     head = task.head
     if head not in ("sequence_classification", "vector_classification") or task.example_type is ChoiceQuestion:
@@ -141,8 +147,9 @@ def inspect_why(
     special = torch.from_numpy(traced.special_tokens_mask).to(word.device)
     start = word[torch.where(special, ids, model.tokenizer.mask_id)]
     end = word[ids]
+    encoder = sharing_weights(model.encoder)
     with torch.no_grad():
-        logits, base = (_logits(model, head, batch, rows[None])[0] for rows in (end, start))
+        logits, base = (_logits(model, encoder, head, batch, _table(rows))[0] for rows in (end, start))
     names = names if len(names) == len(logits) else [str(number) for number in range(len(logits))]
     if label is not None and label not in names:
         raise UsageError(f"label {label!r}: expected one of {', '.join(names)}")
@@ -152,10 +159,11 @@ def inspect_why(
     total = torch.zeros_like(end)
     for chosen, weight in zip(shares.split(_STEPS_AT_A_TIME), torch.from_numpy(weights / 2).split(_STEPS_AT_A_TIME),
                               strict=True):  # fmt: skip
-        rows = (start + chosen[:, None, None] * (end - start)).requires_grad_()  # (m, L, D)
-        output = _logits(model, head, batch, rows)[:, target].sum()
-        (gradient,) = torch.autograd.grad(output, rows)
-        total += torch.einsum("m,mld->ld", weight.to(gradient), gradient)
+        rows = start + chosen[:, None, None] * (end - start)  # (m, L, D)
+        words = _table(rows)
+        output = _logits(model, encoder, head, batch, words)[:, target].sum()
+        (gradient,) = torch.autograd.grad(output, words.weight)
+        total += torch.einsum("m,mld->ld", weight.to(gradient), gradient.view_as(rows))
     return WhyView(
         text=text,
         pair=pair,
@@ -164,51 +172,63 @@ def inspect_why(
         attributions=((end - start) * total).sum(-1).cpu().double().numpy(),
         logit=float(logits[target]),
         baseline_logit=float(base[target]),
-        probability=float(logits.cpu().double().softmax(-1)[target]),
+        probability=_probability(logits.cpu().double(), target, task.problem_type),
     )
+
+
+def _probability(logits: Tensor, target: int, problem_type: str | None) -> float | None:
+    """Probability of a label from (C,) logits; None if the logit is a number."""
+    if problem_type == "multi_label_classification":
+        return float(logits[target].sigmoid())
+    return None if problem_type == "regression" or len(logits) == 1 else float(logits.softmax(-1)[target])
 
 
 def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
     """The contribution of each pair of tokens to the cosine of two texts, for models that pool by the mean.
 
+    Texts have the model's default prompt, whose tokens count if the model pools them.
+
     Raises:
         OverLengthError: more tokens than the model accepts.
-        UsageError: a model with another pooling, or an empty text.
+        UsageError: a model with another pooling or with layers after it, or an empty text without a prompt.
     """
     settings = model.sentence_settings
     if settings.pooling != "mean":
         raise UsageError(f"this model pools by {settings.pooling!r}: expected mean pooling, which is a sum over tokens")
-    traces = [model.trace(each, layers=[]) for each in (text, other)]
-    states = [trace.hidden_states[-1].astype(np.float64) for trace in traces]
+    if settings.layers:
+        raise UsageError("this model has layers after the mean: expected the mean alone, which is a sum over tokens")
+    prompt = prompt_of(EmbedOptions(), settings)
+    skipped = 0 if settings.include_prompt or not prompt else len(model.tokenizer.encode(prompt)) - 1  # with [CLS]
+    traces = [model.trace(prompt + each, layers=[]) for each in (text, other)]
+    states = [trace.hidden_states[-1][skipped:].astype(np.float64) for trace in traces]
     pooled = [each.mean(axis=0) for each in states]
     norm = float(np.linalg.norm(pooled[0]) * np.linalg.norm(pooled[1]))
     contributions = states[0] @ states[1].T / (norm * len(states[0]) * len(states[1]))
     return SimilarityView(
         (text, other),
-        (list(traces[0].tokens), list(traces[1].tokens)),
+        (list(traces[0].tokens[skipped:]), list(traces[1].tokens[skipped:])),
         contributions,
         float(pooled[0] @ pooled[1] / norm),
     )
 
 
-def _logits(model: Model, head: str, batch: Batch, rows: Tensor) -> Tensor:
-    """(m, C) logits of m copies of a sequence with word embeddings (m, L, D), which replace the table, so that each
-    token indexes its own row."""
-    number, length, _ = rows.shape
+def _table(rows: Tensor) -> nn.Embedding:
+    """(..., L, D) word embeddings as a table."""
+    return nn.Embedding.from_pretrained(rows.flatten(0, -2), freeze=False)
+
+
+def _logits(model: Model, encoder: Encoder, head: str, batch: Batch, words: nn.Embedding) -> Tensor:
+    """(m, C) logits of m copies of a sequence of L tokens with the word embeddings of a table of m L rows, which
+    replaces that of ``encoder``, so that each token indexes its own row."""
+    length = batch.max_seqlen
+    number = words.num_embeddings // length
     copies = Batch(
-        input_ids=torch.arange(number * length, device=rows.device),
+        input_ids=torch.arange(number * length, device=words.weight.device),
         token_type_ids=batch.token_type_ids.repeat(number),
         position_ids=batch.position_ids.repeat(number),
-        cu_seqlens=torch.arange(number + 1, dtype=torch.int32, device=rows.device) * length,
+        cu_seqlens=torch.arange(number + 1, dtype=torch.int32, device=words.weight.device) * length,
         max_seqlen=length,
         num_positions=batch.num_positions,
     )
-    table = rows.reshape(number * length, -1)
-    encoder = model.encoder
-    saved = encoder.embeddings.word.num_embeddings
-    encoder.embeddings.word.num_embeddings = len(table)
-    try:
-        encoded = functional_call(encoder, {"embeddings.word.weight": table}, (copies,))
-    finally:
-        encoder.embeddings.word.num_embeddings = saved
-    return model.network.head_logits(head, encoded, copies)
+    encoder.embeddings.word = words
+    return model.network.head_logits(head, encoder(copies), copies)

@@ -170,7 +170,7 @@ class StaticEncoder:
             report: filled with the numbers of tokens, unknown tokens, texts without a known token (``num_empty``) and
                 cut texts. Without it, unknown words emit an UnknownWordsWarning, and cuts a TruncationWarning.
             options: fields of `EmbedOptions`: normalize, dimensions, prompt, prompt_name, max_length, on_long ("window"
-                includes all tokens of long texts), progress.
+                includes all tokens, also beyond max_length), progress.
 
         Returns:
             (num_texts, D) float32; (D,) for one str. Zeros for a text without a known word.
@@ -273,7 +273,7 @@ class StaticEncoder:
     def _embed_chunk(self, texts: list[str], options: EmbedOptions, report: EmbedReport) -> np.ndarray:
         prompt = prompt_of(options, self.settings)
         max_length = options.max_length or self.max_length or _NO_LIMIT
-        whole = options.on_long == "window" and options.max_length is None
+        whole = options.on_long == "window"
         given = [prompt + text for text in texts] if prompt else texts
         limit = None if whole or options.on_long == "error" else self.max_characters
         read = given if limit is None else [text[:limit] for text in given]
@@ -304,7 +304,7 @@ class StaticEncoder:
     def _add_unknown(self, texts: list[str], sums: np.ndarray, counts: np.ndarray) -> None:
         """Add the n-gram vectors of unknown words to the averages."""
         for text in np.flatnonzero(counts[:, 1]).tolist():
-            words = self.tokens.unknown_words(texts[text])
+            words = self.tokens.unknown_words(texts[text], int(counts[text, 0]))
             if words:
                 known = int(counts[text, 0] - counts[text, 1])
                 added = np.sum([self.vector(word) for word in words], axis=0)

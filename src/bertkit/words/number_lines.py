@@ -48,11 +48,14 @@ def read_lines(data, dim, vectors, bounds, powers):
         while word_end < end and data[word_end] != _SPACE and data[word_end] != _TAB:
             word_end += 1
         problem = _read_numbers(data, word_end, end, vectors[line], powers)
-        if problem in (WRONG_COLUMNS, NOT_A_NUMBER):  # words may contain spaces
+        if problem in (WRONG_COLUMNS, NOT_A_NUMBER):  # words may contain spaces, and end with several
             at = _before_last(data, start, end, dim)
-            if at > word_end and not _ends_with_number(data, start, at, vectors[line], powers):
-                word_end = at
-                problem = _read_numbers(data, word_end, end, vectors[line], powers)
+            last = at
+            while last > start and (data[last - 1] == _SPACE or data[last - 1] == _TAB):
+                last -= 1
+            if at > word_end and (last == word_end or not _ends_with_number(data, start, last, vectors[line], powers)):
+                word_end = last
+                problem = _read_numbers(data, at, end, vectors[line], powers)
         if problem < 0 or word_end == start:
             return line, problem if problem < 0 else WRONG_COLUMNS
         bounds[line, 0], bounds[line, 1] = start, word_end

@@ -146,10 +146,10 @@ def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: S
     axis = unit(differences.mean(axis=0))
     others = unit((differences.sum(axis=0) - differences) / (len(pairs) - 1))
     scores = unit(np.stack([encoder.vector(word) for word in words])) @ axis if words else np.empty(0, np.float32)
-    below = np.zeros(len(words))
-    for first in range(0, len(encoder.vectors), _ROWS_AT_A_TIME):
-        all_scores = unit(encoder.vectors[first : first + _ROWS_AT_A_TIME]) @ axis
+    below, known = np.zeros(len(words)), encoder.rows[encoder.rows >= 0]  # the row of each word
+    for first in range(0, len(known), _ROWS_AT_A_TIME):
+        all_scores = unit(encoder.vectors[known[first : first + _ROWS_AT_A_TIME]]) @ axis
         below += [(all_scores < score).sum() for score in scores]
-    percentiles = 100 * below / len(encoder.vectors)
+    percentiles = 100 * below / len(known)
     placed = [WordOnAxis(*one) for one in zip(words, scores.tolist(), percentiles.tolist(), strict=True)]
     return Direction(axis, (differences * others).sum(axis=1).tolist(), placed)

@@ -50,8 +50,11 @@ def read_static_folder(folder: Path) -> StaticEncoder:
         if skip and tokens.unk_id >= 0:
             rows[tokens.unk_id] = -1
         limit = member(ours, "max_length", int, path, limit)
+        max_characters = member(ours, "max_characters", int, path)
         ngrams = _read_ngrams(folder / _NGRAMS, vectors.shape[1])
-        return StaticEncoder(tokens, vectors, rows, weights, settings or SentenceSettings(), skip, limit, ngrams=ngrams)
+        return StaticEncoder(
+            tokens, vectors, rows, weights, settings or SentenceSettings(), skip, limit, max_characters, ngrams
+        )
     config = read_json(folder / "config.json") or {}
     normalize = member(config, "normalize", bool, folder, False)
     limit = member(config, "max_length", int, folder, None if "max_length" in config else _MODEL2VEC_LENGTH)
@@ -97,7 +100,11 @@ def write_static_folder(encoder: StaticEncoder, folder: Path, *, overwrite: bool
                 "similarity_fn_name": settings.similarity,
             },
         )
-        own = {"skip_unknown": encoder.skip_unknown, "max_length": encoder.max_length}
+        own = {
+            "skip_unknown": encoder.skip_unknown,
+            "max_length": encoder.max_length,
+            "max_characters": encoder.max_characters,
+        }
         write_json(temporary / "bertkit.json", {"static": own})
         if encoder.ngrams is not None:
             save_file({"ngrams": encoder.ngrams}, temporary / _NGRAMS)

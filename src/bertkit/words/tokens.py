@@ -57,8 +57,8 @@ class Tokens(Protocol):
         """The content of a tokenizer.json."""
         ...
 
-    def unknown_words(self, text: str) -> list[str]:
-        """The words of a text that are [UNK]; [] for a tokenizer without whole words."""
+    def unknown_words(self, text: str, length: int) -> list[str]:
+        """The words that are [UNK] among the first ``length`` tokens of a text; [] without whole words."""
         ...
 
 
@@ -89,10 +89,11 @@ class EngineTokens:
     def definition(self) -> str:
         return self.content or json.dumps(tokenizer_json(self.engine), ensure_ascii=False)
 
-    def unknown_words(self, text: str) -> list[str]:
+    def unknown_words(self, text: str, length: int) -> list[str]:
         pieces = self.engine.tokenize([text])
         assert pieces.spans is not None
-        return [text[start:end] for start, end, _ in pieces.spans[pieces.input_ids == self.unk_id].tolist()]
+        unknown = np.flatnonzero(pieces.input_ids[: 1 + length] == self.unk_id)  # after [CLS]
+        return [text[start:end] for start, end, _ in pieces.spans[unknown].tolist()]
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class LibraryTokens:
     unk_id: int
     library: tokenizers.Tokenizer = field(repr=False, compare=False)
 
-    def unknown_words(self, text: str) -> list[str]:
+    def unknown_words(self, text: str, length: int) -> list[str]:
         return []
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
@@ -141,7 +142,7 @@ class ModelTokens:
 
     engine: LibraryTokenizer
 
-    def unknown_words(self, text: str) -> list[str]:
+    def unknown_words(self, text: str, length: int) -> list[str]:
         return []
 
     @property

@@ -39,8 +39,8 @@ def read_word_file(path: Path) -> WordVectors:
     A repeated word keeps its first vector; a warning reports the number of repetitions.
 
     Raises:
-        DataError: a line with a wrong number of columns, something that is not a number, NaN or infinity, no words, a
-            file that ends early, or another kind of file.
+        DataError: a line with a wrong number of columns, something that is not a number, NaN or infinity, no words,
+            another number of words than the first line names, or another kind of file.
     """
     with path.open("rb") as file:
         begin = file.read(1 << 16)
@@ -51,14 +51,13 @@ def read_word_file(path: Path) -> WordVectors:
         first, _, rest = begin.partition(b"\n")
         header = _HEADER.fullmatch(first)
         if header is None:
-            return _read_text(path, file, 0, _num_columns(path, first))
+            return _read_text(path, file, 0, _num_columns(path, first), None)
         num_words, dim = int(header[1]), int(header[2])
         if num_words < 1 or dim < 1:
             raise DataError(f"{path} names {num_words} words of {dim} numbers in line 1: expected at least 1 of each")
         if _is_binary(rest, dim):
             return _read_binary(path, file, len(first) + 1, num_words, dim)
-        result = _read_text(path, file, len(first) + 1, dim)
-        return result
+        return _read_text(path, file, len(first) + 1, dim, num_words)
 
 
 def _num_columns(path: Path, line: bytes) -> int:
@@ -79,12 +78,17 @@ def _is_binary(rest: bytes, dim: int) -> bool:
     return not (b"\0" not in line and fields and all(re.fullmatch(rb"[-+.\deE]+|nan|-?inf", one) for one in fields[1:]))
 
 
-def _read_text(path: Path, file: BinaryIO, start: int, dim: int) -> WordVectors:
+def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | None) -> WordVectors:
+    """Args: named: the number of words in line 1, if it has one."""
     parts = list(pairwise(_line_starts(file, start)))
     first_rows = np.cumsum([0, *map_on_cores(lambda part: count_lines(_lines(file, *part)), parts)])
     num_words = int(first_rows[-1])
     if not num_words:
         raise DataError(f"{path} holds no words: expected lines of a word and {dim} numbers")
+    if named not in (None, num_words):
+        raise DataError(
+            f"{path} has {num_words} lines of words, line 1 names {named} words: copy it again, or correct line 1"
+        )
     vectors, first_line = room_for(num_words, dim), 1 + (start > 0)
 
     def read(number: int) -> list[bytes]:
