@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from random_models import randomize, write_tokenizer
+from random_models import edit_json, randomize, write_tokenizer
 from torch import Tensor
 
 import bertkit
@@ -146,6 +147,54 @@ def test_equals_transformers_token_for_token(tmp_path: Path, name: str, number: 
     for key, value in theirs.state_dict().items():
         if "pooler" not in key:  # unused by a decoder's encoder, and not kept
             assert torch.equal(reopened.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"renormalize_logits": True, "bad_words_ids": [[0], *([one] for one in range(20, 70))]},
+        {"bad_words_ids": [[one] for one in range(10, 60)]},
+        {"forced_eos_token_id": 7},
+        {"eos_token_id": [0, *range(40, 60)]},
+    ],
+)
+def test_rules_of_the_folder_are_applied_and_saved(tmp_path: Path, name: str, rules: dict[str, Any]) -> None:
+    model = MAKERS[name](tmp_path / "model", 1)
+    if model.config.is_encoder_decoder and "eos_token_id" in rules:
+        rules = {"eos_token_id": 40}
+    edit_json(tmp_path / "model" / "generation_config.json", **rules)
+    ours = load_generator(tmp_path / "model")
+    ours.save(tmp_path / "saved")
+    again = load_generator(tmp_path / "saved")
+    assert again.ending == ours.ending
+    inputs = ours.encode(TEXTS)
+    for folder in ("model", "saved"):
+        theirs = type(model).from_pretrained(tmp_path / folder).eval()
+        for options in ({}, {"num_beams": 4}):
+            expected = theirs_of(theirs, inputs, **options)
+            for generator in (ours, again):
+                made = generator.generate_ids(inputs, GenerationSettings(max_new_tokens=12, **options))
+                assert [one.ids for one in made] == expected, options
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_rules_that_are_not_applied_are_named(tmp_path: Path, name: str) -> None:
+    MAKERS[name](tmp_path / "model")
+    path = tmp_path / "model" / "generation_config.json"
+    without = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0, "num_beams": 4}
+    edit_json(path, **without, bad_words_ids=[[7]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_generator(tmp_path / "model")
+    edit_json(path, no_repeat_ngram_size=3, bad_words_ids=[[7, 8], [9]])
+    with pytest.warns(UserWarning, match=r"no_repeat_ngram_size=3, bad_words_ids=\[\[7, 8\]\]; texts may differ"):
+        ours = load_generator(tmp_path / "model")
+    ours.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "generation_config.json").read_text())["no_repeat_ngram_size"] == 3
+    edit_json(path, bad_words_ids=[[999]], no_repeat_ngram_size=None)
+    with pytest.raises(CheckpointError, match="names the id 999: expected 0 to "):
+        load_generator(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", list(MAKERS))

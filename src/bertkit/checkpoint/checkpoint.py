@@ -59,6 +59,7 @@ class Checkpoint:
     problem_type: str | None = None
     score_activation: str | None = None  # for cross-encoders, a name from OUTPUT_ACTIVATIONS; None: not stored
     trained: TrainedTask | None = None
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     provenance: dict[str, Provenance] = field(default_factory=dict)
 
     def mark_trained(self) -> None:

@@ -10,6 +10,7 @@ from bertkit.architectures import Architecture, Network, architecture_of, initia
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.generation_rules import read_generation_rules
 from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.sentence import (
     COLBERT_LAYER,
@@ -149,6 +150,7 @@ def open_checkpoint(
             config.problem_type,
             config.transformer.max_position_embeddings,
         ),
+        generation=read_generation_rules(folder),
         provenance=_with_history(provenance, folder),
     )
 

@@ -73,6 +73,8 @@ def save_checkpoint(
         with whole_folder(directory, overwrite=overwrite) as folder:
             write_json(folder / "config.json", config_json(config, special_ids))
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+            if is_causal_lm and checkpoint.generation:
+                write_json(folder / "generation_config.json", checkpoint.generation)
             checkpoint.tokenizer.save(folder)
             if checkpoint.sentence is not None:
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)

@@ -42,12 +42,3 @@ class GenerationSettings:
             raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Ids that end a text and ids that are never generated, from generation_config.json."""
-
-    end_ids: tuple[int, ...]  # a text ends with any of them
-    forbidden_ids: tuple[int, ...] = ()  # never generated
-    forced_end: bool = False  # the last of ``max_new_tokens`` is always the first of ``end_ids``
