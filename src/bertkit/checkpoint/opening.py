@@ -18,8 +18,9 @@ from bertkit.checkpoint.sentence import (
     projection_tensors,
     read_activation,
     read_sentence_settings,
-    read_sparse_settings,
+    refuse_prompts,
 )
+from bertkit.checkpoint.sparse import read_sparse_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
@@ -133,6 +134,8 @@ def open_checkpoint(
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.transformer.vocab_size} rows: tokenizer and weights belong to different models"
         )
+    if settings is None and late is None and "sequence_classification" in stored_heads:
+        refuse_prompts(directory)  # of a cross-encoder
     network.eval()
     return Checkpoint(
         network=network.to(dtype),

@@ -12,6 +12,7 @@ from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.sentence import write_sentence_settings
+from bertkit.checkpoint.sparse import write_sparse_settings
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import write_json
@@ -78,6 +79,8 @@ def save_checkpoint(
             checkpoint.tokenizer.save(folder)
             if checkpoint.sentence is not None:
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
+            if "masked_lm" in heads and not checkpoint.sparse.are_usual:
+                write_sparse_settings(folder, checkpoint.sparse)
             provenance = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
             content = {"provenance": provenance}
             if checkpoint.trained is not None:

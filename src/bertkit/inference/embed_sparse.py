@@ -80,7 +80,9 @@ def embed_sparse(
         raise UsageError("texts is a str: expected several, such as [text]")
     texts, cut = list(texts), EmbedReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-    longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
+    table = settings.query_weights if as_queries else None
+    limits = (runner.tokenizer.model_max_length, settings.max_seq_length if table is None else None)
+    longest = min([runner.max_positions, *(limit for limit in limits if limit is not None)])
     most = None if runner.device.type == "cpu" else _TOKENS_PER_BATCH_ON_GPU
     with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
@@ -97,7 +99,6 @@ def embed_sparse(
                 logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
                 return _pooled(logits.float(), batch, settings).cpu()
 
-            table = settings.query_weights if as_queries else None
             if table is None:
                 rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
             else:
