@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_models import our_model, vocabulary_tokens
+from random_models import our_model, published_model, save_published, vocabulary_tokens
 
 import bertkit
 from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
@@ -548,3 +548,10 @@ def test_tables_are_refused(tiny: Model) -> None:
         with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
             call(table)  # pyrefly: ignore
     np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "cls+pooler"])
+def test_untrained_pooler_does_not_pool(tmp_path: Path, pooling: str) -> None:
+    save_published(published_model("masked_lm", 2), tmp_path / "model")  # without a pooler
+    with pytest.raises(MissingHeadError, match="the pooler was never trained"):
+        bertkit.load(tmp_path / "model", new=["pooler"]).embed("the cat", pooling=pooling)

@@ -426,6 +426,15 @@ def test_causal_model_computes_text_probability(tmp_path: Path) -> None:
     assert bertkit.load(tmp_path / "model").config.is_decoder
 
 
+def test_left_to_right_bert_fills_no_mask(tmp_path: Path) -> None:
+    bert_decoder(tmp_path / "model")
+    model = bertkit.load(tmp_path / "model")
+    for call in (lambda: model.fill_mask("the [MASK]"), lambda: model.pseudo_log_likelihood(["the cat"]),
+                 lambda: model.token_log_probs(["the cat"])):  # fmt: skip
+        with pytest.raises(UsageError, match=r"reads from left to right, and a .MASK. needs both sides"):
+            call()
+
+
 def test_page_shows_candidates_and_attention(tmp_path: Path) -> None:
     theirs = marian(tmp_path / "model")
     arguments = ["generate", "the cat <b>", "a", "--model", str(tmp_path / "model"), "--max-new-tokens", "5"]
