@@ -419,9 +419,21 @@ def test_prompt_is_put_before_every_text(tiny: Model) -> None:
 
 def test_prompt_longer_than_the_sequence_keeps_tokens_to_pool(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
-    for options in ({"on_long": "truncate"}, {"on_long": "window"}):
-        vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, **options, **QUIET)
-        assert np.isfinite(vector).all()
+    vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, on_long="truncate", **QUIET)
+    assert np.isfinite(vector).all()
+
+
+def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
+    tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
+    options = {"max_length": 12, "on_long": "window", "report": EmbedReport()}
+    first = int(tiny.tokenizer.encode_batch([LONG], max_length=12, on_long="window").owned[0, 1])
+    for number in (first - 2, first - 1):
+        prompt = "red " * number
+        if number == first - 2:  # with [CLS], the first window has a token left
+            assert np.isfinite(tiny.embed("the cat sat on the mat", prompt=prompt, **options)).all()
+            continue
+        with pytest.raises(UsageError, match=f"takes {first} tokens, and the first of several windows {first}: choose"):
+            tiny.embed("the cat sat on the mat", prompt=prompt, **options)
 
 
 @pytest.mark.parametrize(

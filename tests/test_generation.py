@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tokenizers
 import torch
@@ -382,6 +383,12 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
         ({"temperature": 1.0, "top_p": 1.5}, "top_p=1.5"),
         ({"top_k": 3}, "give a temperature"),
+        ({"temperature": "0.8"}, "temperature='0.8': expected a number"),
+        ({"temperature": True}, "temperature=True: expected a number"),
+        ({"temperature": 1.0, "top_p": "0.9"}, "top_p='0.9': expected a number"),
+        ({"length_penalty": "1"}, "length_penalty='1': expected a number"),
+        ({"stop": "end"}, r"stop='end': expected several texts, such as \(text,\)"),
+        ({"stop": (1,)}, "expected several texts"),
         ({"num_beams": 2, "temperature": 1.0}, "beam search does not sample"),
     ],
 )
@@ -398,6 +405,11 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
         causal.generate(["the", ""])
     with pytest.raises(UsageError, match=r"a prompt has .* tokens: expected from 1 to the model's 40 positions"):
         causal.generate(["z " * 99])
+    for generator in (causal, translator):
+        with pytest.raises(UsageError, match=r"texts is a str \('the cat'\): expected several, such as .text."):
+            generator.generate("the cat")
+        with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
+            generator.generate(pd.DataFrame({"text": ["the cat"]}))
     with pytest.raises(UsageError, match="source 0 is ' ': expected some text"):
         translator.generate([" "])
     with pytest.raises(UsageError, match=r"a source has .* positions"):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from examples_of_tasks import WORDS
@@ -106,6 +107,8 @@ def test_unsupported_settings_raise(published: Path) -> None:
         our_model("encoder", 3).embed_sparse(["the cat"])
     with pytest.raises(UsageError, match="expected several"):
         our_model("masked_lm", 3).embed_sparse("the cat")
+    with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
+        our_model("masked_lm", 3).embed_sparse(pd.DataFrame({"the": ["cat"]}))
 
 
 def test_queries_of_an_inference_free_model_are_looked_up(published: Path, tmp_path: Path) -> None:

@@ -210,6 +210,12 @@ def _label_names(
         raise CheckpointError(
             f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}"
         )
+    if len(set(config.label_names)) < num_labels:
+        repeated = next(name for name in config.label_names if config.label_names.count(name) > 1)
+        raise CheckpointError(
+            f"{folder}: id2label in config.json gives the name {repeated!r} to several labels, and predictions name "
+            "labels: give each its own name"
+        )
     return config.label_names
 
 

@@ -44,6 +44,7 @@ from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.older_files import ELSEWHERE
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer import EncoderConfig, PreparedBertEncoder, PreparedDecoder, Recorder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
@@ -132,7 +133,8 @@ class Generator(ABC):
         """Generate a text for each text, independent of the others.
 
         Raises:
-            UsageError: a text that is empty or longer than the model's positions, or unfitting settings.
+            UsageError: a text that is empty or longer than the model's positions, unfitting settings, or a str or a
+                table instead of texts.
         """
         results = self.generate_ids(self.encode(texts), settings or GenerationSettings())
         return [self._as_text(one) for one in results]
@@ -325,6 +327,7 @@ class SequenceToSequence(Generator):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Sources with their special tokens."""
+        refuse_one_text(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"source {index} is {text!r:.40}: expected some text")

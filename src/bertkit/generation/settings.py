@@ -26,6 +26,12 @@ class GenerationSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < lowest):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
+        for name in ("temperature", "top_p", "length_penalty"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise UsageError(f"{name}={value!r}: expected a number")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise UsageError(f"stop={self.stop!r:.60}: expected several texts, such as (text,)")
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; omit it for greedy")
         if self.top_p is not None and not 0 < self.top_p <= 1:

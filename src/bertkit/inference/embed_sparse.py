@@ -20,6 +20,7 @@ from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
 _TOKENS_PER_BATCH_ON_GPU = 8_192  # their logits take 1 GB at a vocabulary of 30,000
@@ -72,12 +73,11 @@ def embed_sparse(
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: ``on_long="window"``, or one str.
+        UsageError: ``on_long="window"``, or a str or a table instead of texts.
     """
     if on_long == "window":
         raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
-    if isinstance(texts, str):
-        raise UsageError("texts is a str: expected several, such as [text]")
+    refuse_one_text(texts)
     texts, cut = list(texts), EmbedReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
     table = settings.query_weights if as_queries else None
