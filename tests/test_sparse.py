@@ -128,3 +128,6 @@ def test_queries_of_an_inference_free_model_are_looked_up(published: Path, tmp_p
         np.testing.assert_allclose(
             model.embed_sparse(given, as_queries=as_queries).dense(), expected, rtol=2e-5, atol=2e-5
         )
+    model.extend_vocabulary(["zebra"])
+    with pytest.raises(UsageError, match="new words of an inference-free model have none"):
+        model.embed_sparse(["a zebra"], as_queries=True)

@@ -73,7 +73,7 @@ def embed_sparse(
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: ``on_long="window"``, or a str or a table instead of texts.
+        UsageError: ``on_long="window"``, a str or a table instead of texts, or a query with a token without weight.
     """
     if on_long == "window":
         raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
@@ -117,9 +117,18 @@ def embed_sparse(
 
 
 def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
-    """(N, V) weights of the tokens of each query, without [CLS] and [SEP]."""
+    """(N, V) weights of the tokens of each query, without [CLS] and [SEP].
+
+    Raises:
+        UsageError: a token that the table lacks, as those added by `Model.extend_vocabulary`.
+    """
     rows, kept = np.zeros((len(encodings), len(weights)), np.float32), ~encodings.special_tokens_mask
     ids, row_of = encodings.input_ids[kept], np.repeat(np.arange(len(encodings)), encodings.seqlens)[kept]
+    if (ids >= len(weights)).any():
+        raise UsageError(
+            f"a query has the token {ids.max()}, and the model's table has weights of {len(weights)}: new words of an "
+            "inference-free model have none"
+        )
     rows[row_of, ids] = weights[ids]
     return rows
 
