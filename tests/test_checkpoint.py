@@ -541,3 +541,10 @@ def test_vocabulary_smaller_than_the_embedding_is_fine(tmp_path: Path) -> None:
     model = bertkit.load(tmp_path)
     (filled,) = model.fill_mask("the [MASK]", top_k=1000)
     assert len(filled.candidates) == 83 < model.config.vocab_size
+
+
+def test_repeated_label_names_raise(tmp_path: Path) -> None:
+    save_published(published_model("sequence_classification", 2, num_labels=3), tmp_path / "model")
+    edit_json(tmp_path / "model" / "config.json", id2label={"0": "A", "1": "A", "2": "B"})
+    with pytest.raises(CheckpointError, match="gives the name 'A' to several labels"):
+        bertkit.load(tmp_path / "model")

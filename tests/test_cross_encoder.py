@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 import torch
 from examples_of_tasks import WORDS, call
+from random_models import edit_json
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import losses as theirs
 from torch import Tensor
 
 import bertkit
 from bertkit import Model, TextSet
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
@@ -140,6 +141,18 @@ def test_saved_cross_encoder_equals_sentence_transformers(
     assert code == 0 and again[metric] == pytest.approx(result[metric]) and result[metric] > 0.6
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and len(predictions[0]["scores"]) == len(rows(kind, 1, 2)[0].texts) - 1
+
+
+def test_default_prompt_is_not_ignored(encoder: Path, tmp_path: Path) -> None:
+    model = bertkit.load(encoder, new=["sequence_classification", "pooler"], label_names=["score"])
+    model.mark_trained()
+    model.save(tmp_path / "model")
+    prompts = {"prompts": {"q": "the cat "}, "default_prompt_name": "q"}
+    CrossEncoder(str(tmp_path / "model"), device="cpu", **prompts).save_pretrained(str(tmp_path / "with"))
+    with pytest.raises(CheckpointError, match=r"puts the prompt 'the cat ' \(q\) before texts"):
+        bertkit.load(tmp_path / "with")
+    edit_json(tmp_path / "with" / "config_sentence_transformers.json", default_prompt_name=None)
+    assert bertkit.load(tmp_path / "with").score_pairs("a", ["b"]).shape == (1,)
 
 
 def test_training_continues_with_a_published_head(encoder: Path, tmp_path: Path) -> None:

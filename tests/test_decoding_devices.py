@@ -190,7 +190,7 @@ def test_greedy_search_waits_once_for_each_token(
     settings = GenerationSettings(5, num_candidates=2)
     inputs = generator.encode(TEXTS)
     prompts, limits = generator.prompts_and_limits(inputs, settings)
-    decoding, ending = generator.decoding(inputs, "float32"), Ending((3,), forbidden_ids=(4,), forced_end=True)
+    decoding, ending = generator.decoding(inputs, "float32"), Ending((3,), forbidden_ids=(4,), forced_end_id=3)
     made = generate_ids(decoding, prompts, limits, settings, ending)
     assert [one.ids for one in made] == [[7] * 5] * len(TEXTS)
     assert begun == ["meta"] * 4 * 5  # ids and log probabilities, of the chosen tokens and of candidates, each step
@@ -198,7 +198,7 @@ def test_greedy_search_waits_once_for_each_token(
 
 def test_forced_end_and_forbidden_ids() -> None:
     logits = torch.randn(3, 7, generator=torch.Generator().manual_seed(1))
-    ending, is_last = Ending((2, 5), forbidden_ids=(0, 4), forced_end=True), np.array([False, True, False])
+    ending, is_last = Ending((2, 5), forbidden_ids=(0, 4), forced_end_id=2), np.array([False, True, False])
     log_probs = engine.next_log_probs(logits, ending, is_last)
     assert log_probs[1].tolist() == [-np.inf, -np.inf, 0.0, *[-np.inf] * 4]
     expected = logits.log_softmax(-1)

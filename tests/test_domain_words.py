@@ -14,6 +14,7 @@ import bertkit
 from bertkit import Model, Tokenizer
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer.training import train_vocabulary
 from bertkit.vocabulary_extension import DomainWord, extend_embeddings, extend_vocabulary, find_domain_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,6 +91,13 @@ def test_new_entries_come_last_and_are_matched_longest_first() -> None:
 def test_invalid_new_words_raise(words: list[str], message: str) -> None:
     with pytest.raises((UsageError, DataError), match=message):
         extend_vocabulary(TOKENIZER, words)
+
+
+def test_one_text_instead_of_several_raises() -> None:
+    tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    for call in (lambda: find_domain_words(tokenizer, "cardiology " * 5), lambda: train_vocabulary("low lower")):
+        with pytest.raises(UsageError, match=r"texts is a str .*: expected several"):
+            call()
 
 
 def test_numbers_below_one() -> None:

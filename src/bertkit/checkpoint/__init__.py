@@ -10,7 +10,8 @@ from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint
 from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.saving import save_checkpoint
-from bertkit.checkpoint.sentence import SentenceSettings, SparseSettings
+from bertkit.checkpoint.sentence import SentenceSettings
+from bertkit.checkpoint.sparse import SparseSettings
 
 __all__ = [
     "Checkpoint",

@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import module_of
 from bertkit.checkpoint.late_interaction import LateInteraction
-from bertkit.checkpoint.sentence import SentenceSettings, SparseSettings
+from bertkit.checkpoint.sentence import SentenceSettings
+from bertkit.checkpoint.sparse import SparseSettings
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
@@ -59,6 +60,7 @@ class Checkpoint:
     problem_type: str | None = None
     score_activation: str | None = None  # for cross-encoders, a name from OUTPUT_ACTIVATIONS; None: not stored
     trained: TrainedTask | None = None
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     provenance: dict[str, Provenance] = field(default_factory=dict)
 
     def mark_trained(self) -> None:
@@ -86,14 +88,18 @@ class Checkpoint:
                     "train it before asking it for predictions"
                 )
 
+    def require_trained_head(self, head: str) -> None:
+        """`require_trained` for a head, and for the pooler if the head uses it."""
+        self.require_trained(head)
+        if self.network.architecture.reads_pooler(head, self.network.config):
+            self.require_trained("pooler")
+
     def trained_heads(self) -> list[str]:
-        """The heads that `require_trained` accepts, together with their pooler if they use one."""
+        """The heads that `require_trained_head` accepts."""
         trained = []
         for name in self.network.heads:
             with suppress(MissingHeadError):
-                self.require_trained(name)
-                if self.network.architecture.reads_pooler(name, self.network.config):
-                    self.require_trained("pooler")
+                self.require_trained_head(name)
                 trained.append(name)
         return trained
 

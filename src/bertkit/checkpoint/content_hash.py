@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertkit.errors import CheckpointError
 
-_READ = {".json", ".txt", ".model", ".safetensors"}  # extensions of all files that are read
+_READ = {".json", ".txt", ".model", ".spm", ".metadata", ".safetensors"}  # extensions of all files that are read
 _SPACY = {"vectors", "key2row"}
 
 

@@ -20,6 +20,7 @@ from bertkit.architectures.encoder_decoder import (
     published_name,
 )
 from bertkit.checkpoint.config_file import refuse_unknown_keys, transformer_config
+from bertkit.checkpoint.generation_rules import read_generation_rules
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
@@ -72,8 +73,7 @@ class EncoderDecoderCheckpoint:
     network: EncoderDecoder
     tokenizer: Tokenizer  # of sources and, without ``target_tokenizer``, of targets
     settings: dict[str, Any]
-    forbidden_ids: tuple[int, ...] = ()  # never generated
-    forced_end: bool = False  # truncated targets end with the end id
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     target_tokenizer: Tokenizer | None = None
     tokenizer_files: dict[str, bytes] = field(default_factory=dict)  # written again; without them, the tokenizer is
 
@@ -132,7 +132,7 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     folder = transformer_folder(directory)
     path = folder / "config.json"
     content = read_json(path) or {}
-    generation = read_json(folder / "generation_config.json") or {}
+    generation = read_generation_rules(folder)
     config = _LAYOUTS[content["model_type"]].read(content, generation, path)
     stored = stored_tensors(folder)
     with torch.device("meta"):
@@ -175,11 +175,8 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
             f"{config.decoder.vocab_size} rows: tokenizer and weights belong to different models"
         )
-    bad_words = generation.get("bad_words_ids") or content.get("bad_words_ids") or []
-    forbidden = tuple(word[0] for word in bad_words if isinstance(word, list) and len(word) == 1)
-    forced = generation.get("forced_eos_token_id", content.get("forced_eos_token_id")) is not None
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
-    checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, forbidden, forced)
+    checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, generation)
     if (folder / SOURCE).is_file() and not (folder / "tokenizer.json").is_file():
         if not (folder / TARGET).is_file():
             raise CheckpointError(f"{folder} has {SOURCE} and no {TARGET}: fetch it again")
@@ -206,9 +203,7 @@ def save_encoder_decoder(
     with whole_folder(directory, overwrite=overwrite) as folder:
         fixed = {"model_type": config.model_type, "is_encoder_decoder": True}
         write_json(folder / "config.json", fixed | _LAYOUTS[config.model_type].write(config) | ids)
-        forbidden = {"bad_words_ids": [[one] for one in checkpoint.forbidden_ids]} if checkpoint.forbidden_ids else {}
-        forced = {"forced_eos_token_id": config.end_id} if checkpoint.forced_end else {}
-        write_json(folder / "generation_config.json", ids | forbidden | forced)
+        write_json(folder / "generation_config.json", checkpoint.generation | ids)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         if not checkpoint.tokenizer_files:
             checkpoint.tokenizer.save(folder)

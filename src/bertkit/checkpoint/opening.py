@@ -10,6 +10,7 @@ from bertkit.architectures import Architecture, Network, architecture_of, initia
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.generation_rules import read_generation_rules
 from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.sentence import (
     COLBERT_LAYER,
@@ -17,8 +18,9 @@ from bertkit.checkpoint.sentence import (
     projection_tensors,
     read_activation,
     read_sentence_settings,
-    read_sparse_settings,
+    refuse_prompts,
 )
+from bertkit.checkpoint.sparse import read_sparse_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
@@ -132,6 +134,8 @@ def open_checkpoint(
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.transformer.vocab_size} rows: tokenizer and weights belong to different models"
         )
+    if settings is None and late is None and "sequence_classification" in stored_heads:
+        refuse_prompts(directory)  # of a cross-encoder
     network.eval()
     return Checkpoint(
         network=network.to(dtype),
@@ -149,6 +153,7 @@ def open_checkpoint(
             config.problem_type,
             config.transformer.max_position_embeddings,
         ),
+        generation=read_generation_rules(folder),
         provenance=_with_history(provenance, folder),
     )
 
@@ -204,6 +209,12 @@ def _label_names(
     if len(config.label_names) != num_labels:
         raise CheckpointError(
             f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}"
+        )
+    if len(set(config.label_names)) < num_labels:
+        repeated = next(name for name in config.label_names if config.label_names.count(name) > 1)
+        raise CheckpointError(
+            f"{folder}: id2label in config.json gives the name {repeated!r} to several labels, and predictions name "
+            "labels: give each its own name"
         )
     return config.label_names
 

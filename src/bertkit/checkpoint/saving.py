@@ -12,6 +12,7 @@ from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.sentence import write_sentence_settings
+from bertkit.checkpoint.sparse import write_sparse_settings
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import write_json
@@ -73,9 +74,13 @@ def save_checkpoint(
         with whole_folder(directory, overwrite=overwrite) as folder:
             write_json(folder / "config.json", config_json(config, special_ids))
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+            if is_causal_lm and checkpoint.generation:
+                write_json(folder / "generation_config.json", checkpoint.generation)
             checkpoint.tokenizer.save(folder)
             if checkpoint.sentence is not None:
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
+            if "masked_lm" in heads and not checkpoint.sparse.are_usual:
+                write_sparse_settings(folder, checkpoint.sparse)
             provenance = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
             content = {"provenance": provenance}
             if checkpoint.trained is not None:

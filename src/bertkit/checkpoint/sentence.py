@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
+from bertkit.checkpoint.weights import StoredTensor, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
-from bertkit.locate import query_table_folder, sentence_modules, transformer_folder
+from bertkit.locate import sentence_modules, transformer_folder
 from bertkit.tokenizer import Tokenizer
 
 _POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
@@ -46,18 +45,6 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 @dataclass(frozen=True)
-class SparseSettings:
-    """Settings of a published sparse encoder (SPLADE): masked LM logits to a vector."""
-
-    pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
-    log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
-    query_weights: np.ndarray | None = field(
-        default=None, compare=False
-    )  # (V,) float32 of the tokens of queries, which
-    # then take no network; None: queries are encoded as documents
-
-
-@dataclass(frozen=True)
 class SentenceSettings:
     """Settings of a published sentence encoder: pooling, layers, normalization, prompts."""
 
@@ -79,41 +66,21 @@ def is_sentence_encoder(directory: Path) -> bool:
     return bool(kinds) and not is_other
 
 
-def read_sparse_settings(directory: Path) -> SparseSettings:
-    """Settings of the SpladePooling module in ``modules.json``, or the defaults.
+def refuse_prompts(directory: Path, *names: str) -> None:
+    """Check that ``config_sentence_transformers.json`` has no default prompt and none of these names.
 
     Raises:
-        CheckpointError: other modules, or unsupported settings.
+        CheckpointError: one that is not empty.
     """
-    modules = sentence_modules(directory)
-    kinds = [module["kind"] for module in modules]
-    if "SpladePooling" not in kinds:
-        return SparseSettings()
-    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
-        raise CheckpointError(
-            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: MLMTransformer, "
-            "SpladePooling"
-        )
-    file = directory / modules[1]["path"] / "config.json"
-    content = read_json(file) or {}
-    pooling: Any = member(content, "pooling_strategy", str, file, "max")
-    activation = member(content, "activation_function", str, file, "relu")
-    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
-        raise CheckpointError(
-            f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
-            "sum, relu or log1p_relu"
-        )
-    return SparseSettings(pooling, activation == "log1p_relu", _query_weights(directory))
-
-
-def _query_weights(directory: Path) -> np.ndarray | None:
-    folder = query_table_folder(directory)
-    if folder is None:
-        return None
-    stored = stored_tensors(folder).get("weight")
-    if stored is None or len(stored.shape) != 1:
-        raise CheckpointError(f"{folder} has no table of weights: expected the tensor weight, a number for each token")
-    return read_tensors([stored])[stored.name].float().numpy()
+    path = directory / "config_sentence_transformers.json"
+    content = read_json(path) or {}
+    prompts = _prompts(content, directory)
+    for name in (member(content, "default_prompt_name", str, path), *names):
+        if name and prompts.get(name):
+            raise CheckpointError(
+                f"{path} puts the prompt {prompts[name]!r:.60} ({name}) before texts, which is not supported for this "
+                "kind of model: remove it there, and put it before the texts"
+            )
 
 
 def read_static_settings(directory: Path) -> SentenceSettings | None:
@@ -162,10 +129,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     pooling = read_json(pooling_path / "config.json")
     if pooling is None:
         raise CheckpointError(f"{directory} lacks {modules[1]['path']}/config.json, which modules.json names")
-    limits_path, limits = next(
-        ((transformer / name, limits) for name in _LIMITS if (limits := read_json(transformer / name)) is not None),
-        (transformer, {}),
-    )
+    limits, limits_path = limits_of(transformer)
     if limits.get("do_lower_case") and Tokenizer.load(transformer_folder(directory)).normalize("A") != "a":
         raise CheckpointError(
             f"{limits_path} has do_lower_case=true, but the tokenizer keeps capital letters: set lowercase in the "
@@ -176,7 +140,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     return SentenceSettings(
         pooling=_pooling(pooling, directory),
         normalize=normalize,
-        max_seq_length=_max_seq_length(limits, transformer),
+        max_seq_length=max_seq_length_of(limits, transformer),
         prompts=_prompts(content, directory),
         default_prompt_name=member(content, "default_prompt_name", str, directory),
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
@@ -226,22 +190,12 @@ def write_sentence_settings(
             "the sentence-transformers layout has no name for pooling='pooler': choose another pooling to save"
         )
     after = [_MODULE_NAMES[type(layer)] for layer in settings.layers] + ["Normalize"] * settings.normalize
-    kinds = ["Transformer", "Pooling", *after]
-    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
-    modules = [
-        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.models.{kind}"}
-        for index, kind in enumerate(kinds)
-    ]
-    write_json(directory / "modules.json", modules)
-    for path in paths[1:]:
-        (directory / path).mkdir()
+    paths = write_modules(directory, ["Transformer", "Pooling", *after], "models")
     content = _pooling_json(settings.pooling, hidden_size) | {"include_prompt": settings.include_prompt}
     write_json(directory / "1_Pooling" / "config.json", content)
     for number, (layer, path) in enumerate(zip(settings.layers, paths[2:], strict=False)):
         _write_layer(layer, directory / path, _under(projection, f"{number}."))
-    write_json(
-        directory / "sentence_bert_config.json", {"max_seq_length": settings.max_seq_length, "do_lower_case": False}
-    )
+    write_limits(directory, settings.max_seq_length)
     write_json(
         directory / "config_sentence_transformers.json",
         {
@@ -250,6 +204,36 @@ def write_sentence_settings(
             "similarity_fn_name": settings.similarity,
         },
     )
+
+
+def write_modules(directory: Path, kinds: Sequence[str], place: str) -> list[str]:
+    """Write ``modules.json`` and the folders of the modules; the path of each.
+
+    Args:
+        place: module of sentence-transformers with the classes.
+    """
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
+    modules = [
+        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.{place}.{kind}"}
+        for index, kind in enumerate(kinds)
+    ]
+    write_json(directory / "modules.json", modules)
+    for path in paths[1:]:
+        (directory / path).mkdir()
+    return paths
+
+
+def limits_of(transformer: Path) -> tuple[dict[str, Any], Path]:
+    """The file with ``max_seq_length`` next to a Transformer module, and its path; ({}, the folder) without one."""
+    for name in _LIMITS:
+        if (limits := read_json(transformer / name)) is not None:
+            return limits, transformer / name
+    return {}, transformer
+
+
+def write_limits(directory: Path, max_seq_length: int | None) -> None:
+    """Write the file that `limits_of` reads."""
+    write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_seq_length, "do_lower_case": False})
 
 
 def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
@@ -342,7 +326,12 @@ def _integer(content: dict[str, Any], key: str, file: Path) -> int:
     return value
 
 
-def _max_seq_length(limits: dict[str, Any], directory: Path) -> int | None:
+def max_seq_length_of(limits: dict[str, Any], directory: Path) -> int | None:
+    """The limit in the content of `limits_of`, special tokens included.
+
+    Raises:
+        CheckpointError: less than one token.
+    """
     limit = member(limits, "max_seq_length", int, directory)
     if limit is not None and limit < 3:
         raise CheckpointError(

@@ -6,6 +6,7 @@ May import: errors, files, locate, device, compiled, randomness, tokenizer, batc
 checkpoint, pages, model.
 """
 
+from bertkit.checkpoint.generation_rules import Ending
 from bertkit.generation.engine import Decoding, Generated, generate_ids
 from bertkit.generation.generator import (
     Causal,
@@ -15,7 +16,7 @@ from bertkit.generation.generator import (
     load_generator,
     writes_text,
 )
-from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.generation.settings import GenerationSettings
 
 __all__ = [
     "Causal",

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from bertkit.checkpoint.generation_rules import Ending
 from bertkit.generation.engine import Decoding, Generated, next_log_probs
-from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.generation.settings import GenerationSettings
 
 
 @dataclass

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertkit.checkpoint.generation_rules import Ending
 from bertkit.compiled import compiled
 from bertkit.device import receive, send
-from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.generation.settings import GenerationSettings
 from bertkit.randomness import key_of, uniform
 
 
@@ -108,16 +109,16 @@ def _received(*tensors: Tensor) -> list[Tensor]:
 
 
 def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tensor:
-    """(R, V) log probabilities. Forbidden ids get -inf, without normalizing the others again; so do all but the end id
-    in the last step, if the end is forced."""
+    """(R, V) log probabilities. Forbidden ids get -inf, without normalizing the others again unless the rules ask for
+    it; so do all but the end id in the last step, if the end is forced."""
     log_probs = logits.float().log_softmax(dim=-1)
     if ending.forbidden_ids:
         log_probs = log_probs.index_fill(1, send(torch.tensor(ending.forbidden_ids), logits.device), -torch.inf)
-    if ending.forced_end and is_last.any():
+    if ending.forced_end_id is not None and is_last.any():
         only_end = torch.full_like(log_probs[0], -torch.inf)
-        only_end[ending.end_ids[0]] = 0.0
+        only_end[ending.forced_end_id] = 0.0
         log_probs = torch.where(send(torch.from_numpy(is_last), logits.device)[:, None], only_end, log_probs)
-    return log_probs
+    return log_probs.log_softmax(dim=-1) if ending.renormalizes else log_probs
 
 
 def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> Tensor:

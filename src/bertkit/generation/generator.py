@@ -1,5 +1,6 @@
 """Text generation by causal language models and encoder-decoder models."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,15 @@ from bertkit.checkpoint.encoder_decoder import (
     open_encoder_decoder,
     save_encoder_decoder,
 )
+from bertkit.checkpoint.generation_rules import (
+    Ending,
+    end_ids,
+    ending_of,
+    rules_not_applied,
+)
 from bertkit.checkpoint.saving import save_checkpoint
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
-from bertkit.files.json_files import read_json
 from bertkit.generation.beam import beam_search
 from bertkit.generation.decoding import (
     CachedDecoding,
@@ -33,11 +39,12 @@ from bertkit.generation.decoding import (
     batch_of_ids,
 )
 from bertkit.generation.engine import Decoding, Generated, generate_ids
-from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.generation.settings import GenerationSettings
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.older_files import ELSEWHERE
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer import EncoderConfig, PreparedBertEncoder, PreparedDecoder, Recorder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
@@ -60,6 +67,8 @@ class GeneratedText:
 def load_generator(name: str | Path, *, device: str = "cpu") -> "Causal | SequenceToSequence":
     """Open a model for text generation: GPT-2, BERT with ``is_decoder``, Marian, or a pair of BERTs.
 
+    Rules of its generation_config.json that would change the tokens and are not applied issue a UserWarning.
+
     Args:
         device: "cpu", "cuda", "cuda:1", "mps", or "auto". Texts are bit-identical in any batch only on the CPU.
 
@@ -71,12 +80,13 @@ def load_generator(name: str | Path, *, device: str = "cpu") -> "Causal | Sequen
     if is_encoder_decoder(transformer_folder(folder)):
         checkpoint = open_encoder_decoder(folder)
         checkpoint.network.to(resolve_device(device))
+        _warn_of_rules(checkpoint.generation, name)
         return SequenceToSequence(checkpoint)
     model = load(folder, device=device, heads=["masked_lm"])
     if not _is_causal(model.config):
         raise UsageError(f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model")
-    generation = read_json(transformer_folder(folder) / "generation_config.json") or {}
-    return Causal(model, _end_ids(generation, folder))
+    _warn_of_rules(model.checkpoint.generation, name)
+    return Causal(model)
 
 
 def writes_text(name: str | Path) -> bool:
@@ -93,12 +103,13 @@ def _is_causal(config: EncoderConfig) -> bool:
     return getattr(config, "is_decoder", False)
 
 
-def _end_ids(generation: dict[str, Any], folder: Path) -> tuple[int, ...]:
-    named = generation.get(
-        "eos_token_id", (read_json(transformer_folder(folder) / "config.json") or {}).get("eos_token_id")
-    )
-    ids = named if isinstance(named, list) else [named]
-    return tuple(one for one in ids if type(one) is int)
+def _warn_of_rules(rules: dict[str, Any], name: str | Path) -> None:
+    if ignored := rules_not_applied(rules):
+        warnings.warn(
+            f"{name} generates without these rules of its generation_config.json, which are not supported: "
+            f"{', '.join(ignored)}; texts may differ from those of transformers",
+            stacklevel=3,
+        )
 
 
 def _at_once(work: Callable[[], Any]) -> Any:
@@ -113,6 +124,7 @@ class Generator(ABC):
     network: nn.Module  # to train
     first_ids: list[int]  # before a target in training
     max_lengths: tuple[int, int]  # maximum tokens of a source, 0 for a model without sources, and of a target
+    ending: Ending  # ids that end a text
 
     def __init__(self) -> None:
         self._prepared: dict[str, tuple[WeightsAsTheyAre, Any]] = {}
@@ -121,7 +133,8 @@ class Generator(ABC):
         """Generate a text for each text, independent of the others.
 
         Raises:
-            UsageError: a text that is empty or longer than the model's positions, or unfitting settings.
+            UsageError: a text that is empty or longer than the model's positions, unfitting settings, or a str or a
+                table instead of texts.
         """
         results = self.generate_ids(self.encode(texts), settings or GenerationSettings())
         return [self._as_text(one) for one in results]
@@ -181,11 +194,6 @@ class Generator(ABC):
         """`batch_of_ids` on the device of the network."""
         return batch_of_ids(rows).to(next(self.network.parameters()).device)
 
-    @property
-    @abstractmethod
-    def ending(self) -> Ending:
-        """Ids that end a text."""
-
     @abstractmethod
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
@@ -222,18 +230,15 @@ class Causal(Generator):
         end_ids: ids that end a text; None: the separator of its tokenizer.
     """
 
-    def __init__(self, model: Model, end_ids: tuple[int, ...] = ()) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.model, self.network = model, model.network
         self.tokenizer = self.target_tokenizer = model.tokenizer
         self.first_ids = [model.tokenizer.cls_id] if model.tokenizer.engine.template.wraps else []
         self.max_lengths = 0, model.config.max_position_embeddings
-        self._ending = Ending(end_ids or (model.tokenizer.sep_id,))
-
-    @property
-    def ending(self) -> Ending:
-        """As `Generator.ending`."""
-        return self._ending
+        rules = model.checkpoint.generation
+        ends = end_ids(rules) or (model.tokenizer.sep_id,)
+        self.ending = ending_of(rules, ends, model.config.vocab_size)
 
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
@@ -308,12 +313,7 @@ class SequenceToSequence(Generator):
         config = checkpoint.network.config
         self.first_ids = [config.start_id]
         self.max_lengths = config.encoder.max_position_embeddings, config.decoder.max_position_embeddings
-
-    @property
-    def ending(self) -> Ending:
-        """As `Generator.ending`."""
-        config = self.checkpoint.network.config
-        return Ending((config.end_id,), self.checkpoint.forbidden_ids, self.checkpoint.forced_end)
+        self.ending = ending_of(checkpoint.generation, (config.end_id,), config.decoder.vocab_size)
 
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
@@ -327,6 +327,7 @@ class SequenceToSequence(Generator):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Sources with their special tokens."""
+        refuse_one_text(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"source {index} is {text!r:.40}: expected some text")

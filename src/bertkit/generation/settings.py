@@ -26,6 +26,12 @@ class GenerationSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < lowest):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
+        for name in ("temperature", "top_p", "length_penalty"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise UsageError(f"{name}={value!r}: expected a number")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise UsageError(f"stop={self.stop!r:.60}: expected several texts, such as (text,)")
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; omit it for greedy")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -42,12 +48,3 @@ class GenerationSettings:
             raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Ids that end a text and ids that are never generated, from generation_config.json."""
-
-    end_ids: tuple[int, ...]  # a text ends with any of them
-    forbidden_ids: tuple[int, ...] = ()  # never generated
-    forced_end: bool = False  # the last of ``max_new_tokens`` is always the first of ``end_ids``

@@ -299,12 +299,22 @@ def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Ten
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(W, 2) the tokens that each window pools, (W,) the number of tokens of its text before them, and (W,) the number
-    of tokens skipped at its start, as an unpooled prompt."""
+    of tokens skipped at its start, as an unpooled prompt.
+
+    Raises:
+        UsageError: the prompt fills the first window of a text, so that the next would pool a part of it.
+    """
     starts, ends = encodings.owned[:, 0], encodings.owned[:, 1]
     skipped = np.where(starts == 0, np.minimum(prompt_length, ends - 1), 0)  # in the first window of each text
     num_before = skipped.copy()
     first = np.flatnonzero(starts == 0)
     if len(first) < len(starts):
+        several = np.diff([*first, len(starts)]) > 1
+        if (room := int(ends[first][several].min())) <= prompt_length:
+            raise UsageError(
+                f"the prompt takes {prompt_length} tokens, and the first of several windows {room}: choose a larger "
+                "max_length, a shorter prompt or on_long='truncate'"
+            )
         before = np.cumsum(ends - starts) - (ends - starts)
         num_before += before - np.repeat(before[first], np.diff([*first, len(starts)]))
     owned = np.stack([starts + skipped, ends], axis=1)

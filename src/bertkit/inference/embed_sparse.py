@@ -20,6 +20,7 @@ from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
 _TOKENS_PER_BATCH_ON_GPU = 8_192  # their logits take 1 GB at a vocabulary of 30,000
@@ -72,15 +73,16 @@ def embed_sparse(
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: ``on_long="window"``, or one str.
+        UsageError: ``on_long="window"``, a str or a table instead of texts, or a query with a token without weight.
     """
     if on_long == "window":
         raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
-    if isinstance(texts, str):
-        raise UsageError("texts is a str: expected several, such as [text]")
+    refuse_one_text(texts)
     texts, cut = list(texts), EmbedReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-    longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
+    table = settings.query_weights if as_queries else None
+    limits = (runner.tokenizer.model_max_length, settings.max_seq_length if table is None else None)
+    longest = min([runner.max_positions, *(limit for limit in limits if limit is not None)])
     most = None if runner.device.type == "cpu" else _TOKENS_PER_BATCH_ON_GPU
     with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
@@ -97,7 +99,6 @@ def embed_sparse(
                 logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
                 return _pooled(logits.float(), batch, settings).cpu()
 
-            table = settings.query_weights if as_queries else None
             if table is None:
                 rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
             else:
@@ -116,9 +117,18 @@ def embed_sparse(
 
 
 def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
-    """(N, V) weights of the tokens of each query, without [CLS] and [SEP]."""
+    """(N, V) weights of the tokens of each query, without [CLS] and [SEP].
+
+    Raises:
+        UsageError: a token that the table lacks, as those added by `Model.extend_vocabulary`.
+    """
     rows, kept = np.zeros((len(encodings), len(weights)), np.float32), ~encodings.special_tokens_mask
     ids, row_of = encodings.input_ids[kept], np.repeat(np.arange(len(encodings)), encodings.seqlens)[kept]
+    if (ids >= len(weights)).any():
+        raise UsageError(
+            f"a query has the token {ids.max()}, and the model's table has weights of {len(weights)}: new words of an "
+            "inference-free model have none"
+        )
     rows[row_of, ids] = weights[ids]
     return rows
 

@@ -38,9 +38,10 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     is predicted in the window with the most context.
 
     Raises:
-        UsageError: no [MASK] in the text, or ``top_k`` below 1.
+        UsageError: no [MASK] in the text, ``top_k`` below 1, or a left-to-right model.
         OverLengthError: too long under ``on_long="error"``.
     """
+    runner.refuse_one_direction()
     tokenizer = runner.tokenizer
     if top_k < 1:
         raise UsageError(f"top_k={top_k}: expected at least 1")

@@ -20,6 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.inference.runner import Runner, inferred
 from bertkit.inference.score_pairs import paired
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
@@ -49,7 +50,8 @@ class TokenVectors:
 
 
 def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> TokenVectors:
-    """Token vectors of queries or documents; longer texts are truncated to the length in the model's settings.
+    """Token vectors of queries or documents; longer texts are truncated to the length in the model's settings, with a
+    TruncationWarning.
 
     Raises:
         UsageError: padded queries, for architectures that do not support them.
@@ -57,6 +59,8 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     if not texts:
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
     encodings = _encoded(runner, late, texts, as_queries=as_queries)
+    num_tokens_cut, remedy = int(encodings.num_tokens_cut.sum()), "shorten them to encode them in full"
+    warn_of_truncation(len(texts), encodings.num_texts_cut, num_tokens_cut, remedy, stacklevel=5)
     is_filled = np.zeros(len(encodings.input_ids), bool)
     if as_queries and late.expansion is not None:
         encodings, is_filled = _filled(runner, late, encodings)

@@ -51,8 +51,9 @@ def token_log_probs(
 
     Raises:
         OverLengthError: a text exceeds the model's limit.
-        UsageError: an unknown method, or a text that is not a str.
+        UsageError: an unknown method, a text that is not a str, or a left-to-right model.
     """
+    runner.refuse_one_direction()
     if method not in ("plain", "l2r"):
         raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
     encodings = runner.tokenizer.encode_batch(texts, max_length=runner.max_positions, with_offsets=method == "l2r")

@@ -13,6 +13,7 @@ from torch import Tensor
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.device import send
+from bertkit.errors import UsageError
 from bertkit.executor import executor, map_on_cores
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
@@ -50,6 +51,18 @@ class Runner:
     def max_positions(self) -> int:
         """Maximum sequence length of the network, in tokens."""
         return self.network.config.max_position_embeddings
+
+    def refuse_one_direction(self) -> None:
+        """Check that tokens attend to both sides, as predicting a [MASK] requires.
+
+        Raises:
+            UsageError: a left-to-right model.
+        """
+        if getattr(self.network.config, "is_decoder", False):
+            raise UsageError(
+                "this model reads from left to right, and a [MASK] needs both sides: choose a bidirectional model, or "
+                "score texts with log_probs of load_generator"
+            )
 
     def run(
         self,

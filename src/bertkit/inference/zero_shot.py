@@ -18,6 +18,7 @@ from bertkit.tasks import TextTask
 from bertkit.tasks.sequence_classification import LabelPrediction, LabelsPrediction
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 TEMPLATE = "This example is {}."
 """The hypothesis that a text is paired with; {} is replaced by the label."""
@@ -85,8 +86,9 @@ def classify(
     Raises:
         OverLengthError: a text is too long with a label's hypothesis under ``on_long="error"``.
         UsageError: a model without a label "entailment"; labels or a template as in `hypotheses`; one label without
-            ``multi_label``; ``on_long="window"``.
+            ``multi_label``; ``on_long="window"``; a str or a table instead of texts.
     """
+    refuse_one_text(texts)
     if layout.on_long == "window":
         raise UsageError("on_long='window' would split the text of a pair: choose 'truncate' or 'error'")
     columns = InferenceLabels.of(task.label_names or ())

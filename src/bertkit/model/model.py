@@ -12,6 +12,7 @@ from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
+from bertkit.heads import poolings_of
 from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
@@ -119,8 +120,7 @@ class Model:
         """Set task options that the checkpoint does not record; ``save`` stores them.
 
         A published model of SQuAD 2.0, for example, looks like one of SQuAD 1.1: with ``no_answer=True`` it may predict
-            that
-        a question has no answer, if the margin exceeds ``no_answer_threshold``.
+        that a question has no answer, if the margin exceeds ``no_answer_threshold``.
 
         Raises:
             MissingHeadError: the model has no task.
@@ -139,8 +139,8 @@ class Model:
     def extend_vocabulary(self, words: Sequence[str]) -> None:
         """Add words of a domain to the vocabulary, each initialized to the mean of its current pieces.
 
-        Texts without a new word are encoded as before. Train on texts of the domain afterwards; `find_domain_words`
-        finds words worth adding.
+        Texts without a word that is or begins with a new one are encoded as before. Train on texts of the domain
+        afterwards; `find_domain_words` finds words worth adding.
 
         Raises:
             UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
@@ -191,15 +191,15 @@ class Model:
             MissingHeadError: no trained masked LM head.
         """
         self.require_trained("masked_lm")
-        sparse = self.checkpoint.sparse
-        options: Any = {"as_queries": as_queries, "on_long": on_long, "report": report}
-        return inference.embed_sparse(self._runner, sparse, texts, **options)
+        return inference.embed_sparse(
+            self._runner, self.checkpoint.sparse, texts, as_queries=as_queries, on_long=on_long, report=report
+        )
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.
 
         Raises:
-            UsageError: no [MASK] in the text.
+            UsageError: no [MASK] in the text, or a left-to-right model.
             OverLengthError: too long under ``on_long="error"``.
         """
         self.require_trained("masked_lm")
@@ -217,8 +217,7 @@ class Model:
         Raises:
             OverLengthError: too long under ``on_long="error"``.
         """
-        self.require_trained("next_sentence")
-        self.require_trained("pooler")
+        self.checkpoint.require_trained_head("next_sentence")
         return inference.next_sentence_probability(self._runner, text, following, on_long=on_long)
 
     def score_pairs(
@@ -239,7 +238,7 @@ class Model:
         """
         if self.checkpoint.late is not None:
             return inference.score_tokens(self._runner, self.checkpoint.late, queries, texts, on_long=on_long)
-        self._require_classifier()
+        self.checkpoint.require_trained_head("sequence_classification")
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 
     @property
@@ -261,11 +260,6 @@ class Model:
         """
         texts = texts_of(texts)
         return inference.rank(self.score_pairs(query, texts, on_long=on_long), texts, top_k=top_k)
-
-    def _require_classifier(self) -> None:
-        self.require_trained("sequence_classification")
-        if self.network.architecture.reads_pooler("sequence_classification", self.config):
-            self.require_trained("pooler")
 
     @overload
     def pseudo_log_likelihood(self, texts: str, *, method: Method = "plain", progress: bool | None = None) -> float: ...
@@ -298,6 +292,7 @@ class Model:
 
         Raises:
             OverLengthError: a text is longer than the model accepts.
+            UsageError: a left-to-right model.
         """
         self.require_trained("masked_lm")
         return inference.token_log_probs(self._runner, texts, method=method, progress=progress)
@@ -384,16 +379,14 @@ class Model:
         return inference.trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
-        trained, head = self.trained, self.trained.task.head
-        if head:
-            self.require_trained(head)
-        if self.network.architecture.reads_pooler(head, self.config):
-            self.require_trained("pooler")
+        trained = self.trained
+        if trained.task.head:
+            self.checkpoint.require_trained_head(trained.task.head)
         return trained
 
     def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen = EmbedOptions.of(**options)
-        if chosen.pooling == "pooler" and self.encoder.pooler is not None:
+        if chosen.pooling and "pooler" in poolings_of(chosen.pooling) and self.encoder.pooler is not None:
             self.require_trained("pooler")
         return chosen
 

@@ -27,6 +27,17 @@ def refuse_table(texts: Any) -> None:
         raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
 
 
+def refuse_one_text(texts: Any) -> None:
+    """Refuse a str, which iterates over its characters, and a table as `refuse_table`.
+
+    Raises:
+        UsageError: a str or a table instead of several texts.
+    """
+    refuse_table(texts)
+    if isinstance(texts, str):
+        raise UsageError(f"texts is a str ({texts!r:.40}): expected several, such as [text]")
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """Tokenizer: texts to Encodings, with one vocabulary.
@@ -172,8 +183,10 @@ class Tokenizer:
         """The (n,) int64 ids of each text, without special tokens: prompts and targets of generation.
 
         Raises:
-            UsageError: a text that is not a str; ``first_index`` is the index of the first text in errors.
+            UsageError: a text that is not a str; ``first_index`` is the index of the first text in errors. Or a str
+                or a table instead of texts.
         """
+        refuse_one_text(texts)
         pieces = self.engine.tokenize(list(texts), first_index=first_index, with_spans=False)
         bounds = zip(pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1, strict=True)  # without [CLS] and [SEP]
         return [pieces.input_ids[start:end].astype(np.int64) for start, end in bounds]

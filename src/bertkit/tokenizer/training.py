@@ -13,6 +13,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary
 
 
@@ -37,8 +38,10 @@ def train_vocabulary(
 
     Raises:
         DataError: no text, or only white space.
-        UsageError: ``vocab_size`` smaller than the special tokens and one character, or another argument below 1.
+        UsageError: ``vocab_size`` smaller than the special tokens and one character, another argument below 1, or a
+            str or a table instead of texts.
     """
+    refuse_one_text(texts)
     special = SpecialTokens()
     if vocab_size <= len(special.spellings()):
         raise UsageError(f"vocab_size={vocab_size}: expected more than the {len(special.spellings())} special tokens")

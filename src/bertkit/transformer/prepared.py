@@ -134,11 +134,11 @@ class PreparedBertEncoder:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
-        *inner, last_layer = self.layers
         chosen = None
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
             hidden = self._few_rows(hidden, filled)
-        else:
+        elif self.layers:
+            *inner, last_layer = self.layers
             for layer in inner:
                 hidden = layer(hidden, filled)
                 if with_hidden_states:
@@ -146,7 +146,7 @@ class PreparedBertEncoder:
             chosen = batch.first_tokens if first_only and not with_hidden_states else None
             hidden = last_layer(hidden, filled, chosen)
         last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
-        if with_hidden_states:
+        if with_hidden_states and self.layers:
             hidden_states.append(last)
         if chosen is not None:
             last = last.new_zeros(num_tokens, last.shape[1]).index_copy_(0, chosen, last)
@@ -158,6 +158,8 @@ class PreparedBertEncoder:
 
     @cached_property
     def _few_rows(self) -> FewRows | FewRowsInt8 | None:
+        if not self.layers:
+            return None
         return (FewRowsInt8 if isinstance(self.layers[0], Int8Layer) else FewRows).of(self.layers)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:

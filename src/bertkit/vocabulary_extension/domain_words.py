@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.tokenizer.tokenizer import Tokenizer
+from bertkit.tokenizer.tokenizer import Tokenizer, refuse_one_text
 from bertkit.tokenizer.vocabulary import CONTINUATION, Vocabulary
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -43,8 +43,9 @@ def find_domain_words(
         min_frequency: minimum number of occurrences.
 
     Raises:
-        UsageError: the tokenizer is not WordPiece, or a number below 1.
+        UsageError: the tokenizer is not WordPiece, a number below 1, or a str or a table instead of texts.
     """
+    refuse_one_text(texts)
     if num_words < 1 or min_frequency < 1:
         raise UsageError(f"num_words={num_words}, min_frequency={min_frequency}: expected at least 1 of each")
     engine = _wordpiece(tokenizer)

@@ -1,0 +1,90 @@
+"""Settings of sparse encoders (SPLADE) in the sentence-transformers layout."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bertkit.checkpoint.sentence import limits_of, max_seq_length_of, refuse_prompts, write_limits, write_modules
+from bertkit.checkpoint.weights import read_tensors, stored_tensors
+from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.locate import query_table_folder, sentence_modules
+
+
+@dataclass(frozen=True)
+class SparseSettings:
+    """Settings of a published sparse encoder (SPLADE): masked LM logits to a vector."""
+
+    pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
+    log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
+    max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
+    query_weights: np.ndarray | None = field(
+        default=None, compare=False
+    )  # (V,) float32 of the tokens of queries, which
+    # then take no network; None: queries are encoded as documents
+
+    @property
+    def are_usual(self) -> bool:
+        """Whether these are the settings of a masked LM without further files."""
+        return self == SparseSettings() and self.query_weights is None
+
+
+def read_sparse_settings(directory: Path) -> SparseSettings:
+    """Settings of the SpladePooling module in ``modules.json``, or the defaults.
+
+    Raises:
+        CheckpointError: other modules, or unsupported settings.
+    """
+    modules = sentence_modules(directory)
+    kinds = [module["kind"] for module in modules]
+    if "SpladePooling" not in kinds:
+        return SparseSettings()
+    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise CheckpointError(
+            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: MLMTransformer, "
+            "SpladePooling"
+        )
+    file = directory / modules[1]["path"] / "config.json"
+    content = read_json(file) or {}
+    pooling: Any = member(content, "pooling_strategy", str, file, "max")
+    activation = member(content, "activation_function", str, file, "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise CheckpointError(
+            f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
+            "sum, relu or log1p_relu"
+        )
+    path = directory / "config_sentence_transformers.json"
+    refuse_prompts(directory, "query", "document")
+    if (most := (read_json(path) or {}).get("max_active_dims")) is not None:
+        raise CheckpointError(f"{path} has max_active_dims={most!r:.40}: not supported; remove it for all weights")
+    limits, limits_path = limits_of(directory / modules[0]["path"])
+    longest = max_seq_length_of(limits, limits_path)
+    return SparseSettings(pooling, activation == "log1p_relu", longest, _query_weights(directory))
+
+
+def write_sparse_settings(directory: Path, settings: SparseSettings) -> None:
+    """Write the modules of a sparse encoder in the sentence-transformers layout.
+
+    Raises:
+        CheckpointError: an inference-free model.
+    """
+    if settings.query_weights is not None:
+        raise CheckpointError("inference-free sparse models cannot be saved: copy the folder")
+    write_modules(directory, ["MLMTransformer", "SpladePooling"], "sparse_encoder.models")
+    activation = "log1p_relu" if settings.log_twice else "relu"
+    content = {"pooling_strategy": settings.pooling, "activation_function": activation}
+    write_json(directory / "1_SpladePooling" / "config.json", content)
+    write_json(directory / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+    write_limits(directory, settings.max_seq_length)
+
+
+def _query_weights(directory: Path) -> np.ndarray | None:
+    folder = query_table_folder(directory)
+    if folder is None:
+        return None
+    stored = stored_tensors(folder).get("weight")
+    if stored is None or len(stored.shape) != 1:
+        raise CheckpointError(f"{folder} has no table of weights: expected the tensor weight, a number for each token")
+    return read_tensors([stored])[stored.name].float().numpy()
