@@ -180,6 +180,8 @@ def test_settings_that_frozen_features_do_not_use(sentence_encoder: Path, tmp_pa
     run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001, **settings))
     outcome = start_run(run, labeled(60), labeled(40, seed=2))
     assert [row["name"] for row in outcome.tried] == ["frozen features"] and not (run.out / "adapter").exists()
+    assert outcome.baselines == {"frozen features": outcome.metrics["accuracy"]}
+    assert "| method | accuracy on dev |" in (run.out / "README.md").read_text()
     assert load(run.out).evaluate(labeled(40, seed=2)) == outcome.metrics
 
 

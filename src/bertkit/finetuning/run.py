@@ -81,7 +81,7 @@ class Finetuning:
         """Train on examples, and keep the best weights on ``dev``, or the last weights without it.
 
         Raises:
-            UsageError: invalid settings or ``minutes``; or ``out`` cannot be written, or has other files or another run.
+            UsageError: invalid settings, or ``minutes``; ``out`` cannot be written, or has other files or another run.
             DataError: unusable examples, a dev label that no training example has, or dev examples for which the
                 selecting metric is not a number.
             TrainingError: the loss is not a number.
@@ -276,6 +276,7 @@ class Finetuning:
         return self.new_model(train), not saved
 
     def new_model(self, train: Sequence[Any]) -> Model:
+        """The initial model, with a new head; see `model_to_train`."""
         task = task_kind(self.task).of_examples(train, self.options)
         return model_to_train(str(self.model), task, self.settings, self.log_line, train[0])
 
@@ -366,9 +367,8 @@ class Finetuning:
             model.checkpoint.trained = replace(model.trained, task=task)
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabeledEncodings) -> DataFacts:
-        encodings = data.encodings
-        num_tokens_cut = int(encodings.num_tokens_cut.sum())
-        return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
+        num_tokens_cut = int(data.encodings.num_tokens_cut.sum())
+        return DataFacts(len(examples), data.encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
 
     def _write_card(
         self, model: Model, train: Sequence[Any], data: LabeledEncodings, dev: Sequence[Any], judged: Judged | None,

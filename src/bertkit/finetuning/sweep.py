@@ -11,7 +11,7 @@ from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, higher_is_better
-from bertkit.finetuning.outcome import Outcome
+from bertkit.finetuning.outcome import Outcome, write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
@@ -82,8 +82,10 @@ def sweep(
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
+        outcome = _outcome(results[best])
+        scores = {f"fine-tuning, {best.replace('_', ' ')}": outcome.metrics[best_by]} | outcome.baselines
+        write_comparison(outcome, whole, f"{best_by} on dev", scores)
     run.log_line(f"best by {best_by}: {best.replace('_', ' ')}")
-    outcome = _outcome(results[best])
     run.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
     return outcome
 

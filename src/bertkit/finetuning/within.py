@@ -23,7 +23,7 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge, set_thresholds
-from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
+from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
@@ -308,6 +308,8 @@ class _Within:
         outcome, judged = replace(read_outcome(folder), tried=self.state["tried"]), None
         if self.chosen_by:
             judged = self.frozen if best["name"] == FROZEN else self._judged(self._folder_of(best["name"]))
+            if self.dev:
+                outcome = replace(outcome, baselines={FROZEN: self.frozen.metrics[self.best_by]})
         if judged is not None and best["name"] != FROZEN:
             gain = gain_of(judged, self.frozen, self.chosen_by, self.best_by)
             if gain is not None:
@@ -323,7 +325,8 @@ class _Within:
                 shutil.copy(self.folder / name, whole / "run" / name)
             if not self.dev and judged is not None:
                 set_thresholds(whole, self.chosen_by, judged.predictions)
-            write_outcome(outcome, whole)
+            scores = {row["name"]: row["score"] for row in self.state["tried"] if "score" in row}
+            write_comparison(outcome, whole, f"{self.best_by} on {'dev' if self.dev else 'held-out rows'}", scores)
         return outcome
 
     def _again(self, best: Mapping[str, Any]) -> Candidate:
