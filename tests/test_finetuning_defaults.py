@@ -26,6 +26,7 @@ from bertkit.finetuning import (
 )
 from bertkit.finetuning.baselines import FROZEN
 from bertkit.finetuning.network import model_to_train
+from bertkit.finetuning.outcome import read_outcome
 from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, FROM_FITTED_NARROWEST, MOST_EPOCHS
 from bertkit.tasks import (
     Question,
@@ -228,6 +229,9 @@ def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path
         comparison("f1", outcome.metrics, outcome.baselines)
     ]
     assert outcome.baselines["most frequent label"] == 0.0
+    assert read_outcome(run.out) == outcome
+    card = (run.out / "README.md").read_text()
+    assert "## Comparison" in card and all(f"| {name} |" in card for name in outcome.baselines)
     assert sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged, resume=True) == outcome
 
 

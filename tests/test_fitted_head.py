@@ -19,7 +19,7 @@ from bertkit.batch import collate
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence import gather_evidence
-from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning import Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.fitted_head import FittedHead, fit_new_head
 from bertkit.finetuning.network import model_to_train, what_head_reads
 from bertkit.tasks import (
@@ -247,6 +247,32 @@ def test_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path: P
         assert stopped.start(train, dev, resume=True) == expected
         ours, theirs = (dict(load(run.out).network.named_parameters()) for run in (stopped, whole))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("grid", [{"max_length": [5, 20]}, {"head": ["fitted", "published"]}])
+def test_every_run_of_a_sweep_begins_with_its_own_head(sentence_encoder: Path, tmp_path: Path, grid: dict) -> None:
+    train, dev = labeled(60), labeled(40, seed=2)
+
+    def run_of(name: str, **settings: Any) -> Finetuning:
+        settings = replace(SETTINGS, num_epochs=1, **settings)
+        return Finetuning(
+            tmp_path / name, sentence_encoder, "sequence-classification", settings, log_line=lambda line: None
+        )
+
+    sweep(run_of("sweep"), grid, train, dev)
+    (name, values), results = next(iter(grid.items())), json.loads((tmp_path / "sweep/run/sweep.json").read_text())
+    for value in values:
+        assert results[f"{name}={value}"]["metrics"] == run_of(str(value), **{name: value}).start(train, dev).metrics
+
+
+def test_copies_of_a_run_fit_their_own_heads(sentence_encoder: Path, tmp_path: Path) -> None:
+    first, second, dev = labeled(60), labeled(60, seed=3), labeled(40, seed=2)
+    run, alone = (
+        Finetuning(tmp_path / name, sentence_encoder, "sequence-classification", SETTINGS, log_line=lambda line: None)
+        for name in ("first", "alone")
+    )
+    run.start(first, dev)
+    assert replace(run, out=tmp_path / "second").start(second, dev) == alone.start(second, dev)
 
 
 def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +15,11 @@ from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 
 from bertkit import SequenceClassifier, load
 from bertkit.errors import UsageError
-from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
+from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_run, sweep
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
-from bertkit.finetuning.within import _Within, held_out
-from bertkit.tasks import SequenceClassification, TextExample
+from bertkit.finetuning.held_out import held_out
+from bertkit.finetuning.within import Candidate, _Within
+from bertkit.tasks import SequenceClassification, TextExample, TextSet
 from bertkit.training import Ranks
 
 assert sentence_encoder  # a fixture
@@ -137,6 +140,109 @@ def test_held_out_rows_leave_two_of_each_label() -> None:
     assert (len(kept), len(chosen)) == (88, 22)
 
 
+@pytest.fixture
+def one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that try one short fine-tuning run after frozen features, and keep it."""
+    settings = {"learning_rate": 3e-3, "num_epochs": 1}
+    monkeypatch.setattr(_Within, "_plan", lambda self: [Candidate("fine-tuning", self.run.task, settings, 1.0)])
+    monkeypatch.setattr(_Within, "_best", lambda self: self.state["tried"][-1])
+
+
+def several(number: int, seed: int = 1) -> list[TextExample]:
+    """Texts with some of the labels cat and dog, mostly left out where they apply: thresholds below 0.5 are best."""
+    return [
+        replace(one, label=tuple(name for name in ("cat", "dog") if name in one.text and index % 3 == 0))
+        for index, one in enumerate(labeled(number, seed))
+    ]
+
+
+def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
+    rows, task = several(150), "multi-label-classification"
+    run = replace(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), task=task)
+    assert [row["name"] for row in start_run(run, rows).tried] == ["frozen features"]
+    candidate = replace(run, out=tmp_path / "candidate", settings=SETTINGS, frozen_only=True, compare=False)
+    candidate.start(*held_out(task, rows))
+    thresholds = load(candidate.out).trained.task.thresholds
+    assert load(run.out).trained.task.thresholds == thresholds and min(thresholds) < 0.5
+
+
+@pytest.mark.usefixtures("one_candidate")
+def test_a_model_of_all_rows_has_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, lora_rank=2))
+    assert len(start_run(replace(run, task="multi-label-classification"), several(150)).tried) == 2
+    thresholds = load(run.out).trained.task.thresholds
+    record = json.loads((run.out / "adapter" / "bertkit.json").read_text())
+    assert min(thresholds) < 0.5 and record["task"]["settings"]["thresholds"] == list(thresholds)
+
+
+@pytest.mark.parametrize("settings", [{"lora_rank": 2}, {"patience": 2}])
+def test_settings_that_frozen_features_do_not_use(sentence_encoder: Path, tmp_path: Path, settings: dict) -> None:
+    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001, **settings))
+    outcome = start_run(run, labeled(60), labeled(40, seed=2))
+    assert [row["name"] for row in outcome.tried] == ["frozen features"] and not (run.out / "adapter").exists()
+    assert outcome.baselines == {"frozen features": outcome.metrics["accuracy"]}
+    assert "| method | accuracy on dev |" in (run.out / "README.md").read_text()
+    assert load(run.out).evaluate(labeled(40, seed=2)) == outcome.metrics
+
+
+@pytest.mark.usefixtures("one_candidate")
+def test_a_search_stopped_while_it_trains_on_all_rows_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
+    run, rows = run_of(tmp_path / "out", sentence_encoder, []), labeled(150)
+    again = run.out / "run" / "runs" / "all-rows"
+    assert start_run(run, rows, should_stop=again.exists).reason == "stopped"
+    outcome = start_run(run, rows, resume=True)
+    assert outcome.reason == "finished" and outcome.step > 0 and len(outcome.tried) == 2
+
+
+def test_a_search_killed_while_it_fits_all_rows_resumes(
+    sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, rows = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), labeled(150)
+    start = Finetuning.start
+
+    def killed_on_all_rows(self: Finetuning, train: list, *others, **options) -> None:
+        if len(train) == len(rows):
+            raise KeyboardInterrupt
+        return start(self, train, *others, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Finetuning, "start", killed_on_all_rows)
+        start_run(run, rows)
+    assert [row["name"] for row in start_run(run, rows, resume=True).tried] == ["frozen features"]
+
+
+def test_a_stopped_run_keeps_its_time_when_it_resumes(
+    sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes, start, waited = [], Finetuning.start, [0.0]
+
+    def stopped_after_ten_seconds(self: Finetuning, *examples, **options) -> Outcome:
+        if self.frozen_only:
+            return start(self, *examples, **options)
+        minutes.append(self.clock_minutes)
+        waited[0] += 10
+        return Outcome("stopped", 1, None, {})
+
+    monkeypatch.setattr(Finetuning, "start", stopped_after_ten_seconds)
+    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 3.0)
+    clock, moment = SimpleNamespace(monotonic=lambda: moment() + waited[0]), time.monotonic
+    monkeypatch.setattr("bertkit.finetuning.within.time", clock)
+    run = run_of(tmp_path / "out", sentence_encoder, [])
+    for resume in (False, True):
+        assert start_run(run, labeled(60), labeled(40, seed=2), resume=resume).reason == "stopped"
+    assert 60 * minutes[1] > 60 * minutes[0] - 5
+
+
+def test_contrast_needs_batches_of_two(sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 0.01)
+    for batch_size in (1, 2):
+        run = run_of(tmp_path, sentence_encoder, [], replace(WITHIN, batch_size=batch_size))
+        within = _Within(run, labeled(24), labeled(20, seed=2), lambda: False)
+        within.state = {"under_way": 0.0}
+        names = [one.name for one in within._plan()]
+        assert names and ("contrast" in names) == (batch_size == 2)
+
+
 def test_estimators_support_minutes(sentence_encoder: Path) -> None:
     X, y = [one.text for one in labeled(60)], [one.label for one in labeled(60)]
     estimator = SequenceClassifier(sentence_encoder, minutes=0.02).fit(X, y)
@@ -149,6 +255,18 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
             replace(WITHIN, minutes=minutes)
     with pytest.raises(UsageError, match="patience=2 requires dev examples"):
         start_run(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, patience=2)), labeled(40))
+    for run in (
+        run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, head="drawn")),
+        replace(run_of(tmp_path / "out", sentence_encoder, []), task="cross-encoder"),
+    ):
+        rows = labeled(40) if run.task != "cross-encoder" else [TextSet("cat", ("a cat",), ("a dog",))] * 40
+        with pytest.raises(UsageError, match=f"the head of {run.task} is neither trained nor fitted"):
+            start_run(run, rows)
+    run = run_of(tmp_path / "out", sentence_encoder, [])
+    for start in (run.start, partial(sweep, run, {"seed": [0]})):
+        with pytest.raises(UsageError, match=r"minutes=0\.5 does not limit a sweep"):
+            start(labeled(40), labeled(20))
+    assert not (tmp_path / "out").exists()
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))
     with pytest.raises(UsageError, match="without torchrun"):
         start_run(run, labeled(40))

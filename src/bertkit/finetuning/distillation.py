@@ -32,9 +32,9 @@ class Distillation(Finetuning):
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
         """Predictions of the untrained student for dev examples."""
-        return judge(self._new_model(train), dev)
+        return judge(self.new_model(train), dev)
 
-    def _new_model(self, train: Sequence[Any]) -> Model:
+    def new_model(self, train: Sequence[Any]) -> Model:
         return load(self.model, device="cpu")
 
     def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> None:

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bertkit.batch import LabeledEncodings
+from bertkit.checkpoint.trained_task import task_json
 from bertkit.evidence import Measured
 from bertkit.evidence.scores import measured_difference
+from bertkit.files.json_files import read_json, write_json
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
 from bertkit.inference import PredictReport
-from bertkit.model import Model
+from bertkit.model import Model, load
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.training import without_dropout
 
@@ -39,6 +42,22 @@ def judge(model: Model, dev: Sequence[Any]) -> Judged:
     metrics = scorer.results()
     model.checkpoint.trained = replace(trained, metrics=metrics)
     return Judged(task, predictions, metrics, report)
+
+
+def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[Any]) -> None:
+    """Set the thresholds of a stored model on held-out examples, and of its adapter if it has one.
+
+    Args:
+        predictions: for the held-out examples, by a model of the same task that was not trained on them.
+    """
+    trained = load(folder, device="cpu").trained
+    task = trained.task.with_calibrated_thresholds(held_out, predictions)
+    if task == trained.task:
+        return
+    content = task_json(replace(trained, task=task))
+    for record in (folder / "bertkit.json", folder / "adapter" / "bertkit.json"):
+        if record.is_file():
+            write_json(record, (read_json(record) or {}) | {"task": content})
 
 
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:

@@ -1,7 +1,7 @@
 """Outcome of a run, and its record in the model's folder."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.model import load
+from bertkit.reports.model_card import with_section
+from bertkit.reports.parts import markdown_table
 
 _RECORD = Path("run") / "outcome.json"
 _OLD_NAMES = {"location": "place"}  # of fields, in the digests that older versions wrote
@@ -30,6 +32,13 @@ def write_outcome(outcome: Outcome, folder: Path) -> None:
     """Record an outcome in the folder of its model, which has the metrics."""
     content = {name: value for name, value in asdict(outcome).items() if name != "metrics"}
     write_json(folder / _RECORD, content)
+
+
+def write_comparison(outcome: Outcome, folder: Path, metric: str, scores: Mapping[str, float]) -> None:
+    """Record an outcome, and add the scores by method to the card of its model, under the name of the ``metric``."""
+    write_outcome(outcome, folder)
+    card, table = folder / "README.md", markdown_table(("method", metric), scores.items())
+    card.write_text(with_section(card.read_text(encoding="utf-8"), "Comparison", table), encoding="utf-8")
 
 
 def read_outcome(folder: Path) -> Outcome:

@@ -68,7 +68,7 @@ class Finetuning:
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
     frozen_only: bool = False  # fit the head, and do not train the encoder
     clock_minutes: float | None = None  # training time, instead of the epochs of the settings
-    kept: dict[str, Any] = field(default_factory=dict)  # cache of the fitted head, for other runs on the same examples
+    kept: dict[str, Any] | None = None  # cache of the fitted head, shared by runs with equal examples and HEAD_SETTINGS
 
     def start(
         self,
@@ -81,12 +81,13 @@ class Finetuning:
         """Train on examples, and keep the best weights on ``dev``, or the last weights without it.
 
         Raises:
-            UsageError: invalid settings; or ``out`` cannot be written, or contains other files or another run.
+            UsageError: invalid settings, or ``minutes``; ``out`` cannot be written, or has other files or another run.
             DataError: unusable examples, a dev label that no training example has, or dev examples for which the
                 selecting metric is not a number.
             TrainingError: the loss is not a number.
         """
         check_folder_writable(self.out)
+        self.settings.check_untimed()
         train, dev = self.taught(train, dev)
         run = replace(self)
         if began_before_fitted_heads(self.out):
@@ -200,14 +201,15 @@ class Finetuning:
             new_model.network.heads.load_state_dict(self.kept["weights"])
             new_model.checkpoint.provenance |= self.kept["provenance"]
             return self.kept["judged"]
-        model = new_model or self._new_model(train)  # for a resumed run, the frozen model is built again
+        model = new_model or self.new_model(train)  # for a resumed run, the frozen model is built again
         fitted, trained = fit_new_head(model, train, self.settings.precision), model.trained
         if fitted is None:
             return None
         judged = judge(model, dev) if dev else None
         model.checkpoint.trained = trained  # thresholds are set again at the end
-        weights = {name: value.clone() for name, value in model.network.heads.state_dict().items()}
-        self.kept |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
+        if self.kept is not None:
+            weights = {name: value.clone() for name, value in model.network.heads.state_dict().items()}
+            self.kept |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
         if new_model is not None:
             self._share_head(model)
             self.log_line(frozen_line(model, fitted, judged, len(dev), self._best_by(model.trained.task)))
@@ -234,7 +236,7 @@ class Finetuning:
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
         """Dev predictions of frozen features, with a fitted head; None for a new head that is not fitted."""
         run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
-        model = run._new_model(train)
+        model = run.new_model(train)
         model.network.to(resolve_device(self.device))
         fitted, head = fit_new_head(model, train, self.settings.precision), model.trained.task.head
         if fitted is None and head and head not in model.checkpoint.trained_heads():
@@ -271,9 +273,10 @@ class Finetuning:
         saved = checkpoints(self._run)
         if saved and self.settings.lora_rank is None:
             return load(saved[-1] / "model", device="cpu"), False
-        return self._new_model(train), not saved
+        return self.new_model(train), not saved
 
-    def _new_model(self, train: Sequence[Any]) -> Model:
+    def new_model(self, train: Sequence[Any]) -> Model:
+        """The initial model, with a new head; see `model_to_train`."""
         task = task_kind(self.task).of_examples(train, self.options)
         return model_to_train(str(self.model), task, self.settings, self.log_line, train[0])
 
@@ -293,7 +296,7 @@ class Finetuning:
         Args:
             parameters: values from the training loop, instead of the network's own.
         """
-        if self.settings.lora_rank is None:
+        if self.settings.lora_rank is None or self.frozen_only:
             save_checkpoint(model.checkpoint, folder, parameters=parameters)
         else:
             without_adapters(model).save(folder)
@@ -364,9 +367,8 @@ class Finetuning:
             model.checkpoint.trained = replace(model.trained, task=task)
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabeledEncodings) -> DataFacts:
-        encodings = data.encodings
-        num_tokens_cut = int(encodings.num_tokens_cut.sum())
-        return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
+        num_tokens_cut = int(data.encodings.num_tokens_cut.sum())
+        return DataFacts(len(examples), data.encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
 
     def _write_card(
         self, model: Model, train: Sequence[Any], data: LabeledEncodings, dev: Sequence[Any], judged: Judged | None,

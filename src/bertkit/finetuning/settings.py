@@ -29,6 +29,9 @@ FEWEST_STEPS = 500
 MOST_EPOCHS = 20
 """Maximum number of epochs for small data sets: Mosbach et al. 2021, section 5."""
 
+HEAD_SETTINGS = ("head", "max_length", "on_long", "stride", "precision", "seed")
+"""Settings on which a fitted head depends."""
+
 
 def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -> dict[str, Any]:
     """Default learning rate and number of epochs.
@@ -165,6 +168,14 @@ class FinetuningSettings:
         """Raise a UsageError if these settings need dev examples, and there are none."""
         if self.patience is not None and not dev:
             raise UsageError(f"patience={self.patience} requires dev examples, to measure improvement")
+
+    def check_untimed(self) -> None:
+        """Raise a UsageError if ``minutes`` is set, for runs that it does not limit."""
+        if self.minutes is not None:
+            raise UsageError(
+                f"minutes={self.minutes:g} does not limit a sweep, a distillation or Finetuning.start: omit it, or "
+                "search within that time with bertkit finetune, an estimator or start_run"
+            )
 
     def completed(self, values: Mapping[str, Any]) -> Self:
         """A copy in which these values replace None."""

@@ -11,8 +11,9 @@ from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, higher_is_better
-from bertkit.finetuning.outcome import Outcome
+from bertkit.finetuning.outcome import Outcome, write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
+from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
@@ -38,10 +39,11 @@ def sweep(
     in progress.
 
     Raises:
-        UsageError: no dev examples; else as `Finetuning.start`.
+        UsageError: no dev examples, or ``minutes`` in the settings; else as `Finetuning.start`.
     """
     if not dev:
         raise UsageError("a sweep requires dev examples, to select the best run")
+    run.settings.check_untimed()
     folder = run.out / "run"
     train, dev = run.taught(train, dev)
     task = task_kind(run.task).of_examples(train, run.options)
@@ -52,6 +54,7 @@ def sweep(
     claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():
         return _outcome(results[best_of(results, best_by)])
     for number, point in enumerate(points, start=1):
@@ -59,7 +62,10 @@ def sweep(
         if name in results:
             continue
         run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
-        one = replace(run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False)
+        kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
+        one = replace(
+            run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
+        )
         outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
         if outcome.reason == "stopped":
             return outcome
@@ -76,8 +82,10 @@ def sweep(
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
+        outcome = _outcome(results[best])
+        scores = {f"fine-tuning, {best.replace('_', ' ')}": outcome.metrics[best_by]} | outcome.baselines
+        write_comparison(outcome, whole, f"{best_by} on dev", scores)
     run.log_line(f"best by {best_by}: {best.replace('_', ' ')}")
-    outcome = _outcome(results[best])
     run.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
     return outcome
 

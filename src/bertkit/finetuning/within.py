@@ -21,17 +21,18 @@ from bertkit.evidence import measured_scores
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
-from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge
-from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
+from bertkit.finetuning.held_out import held_out
+from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge, set_thresholds
+from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
 from bertkit.training import claim_run_folder
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
-_HELD_OUT, _MOST_HELD_OUT, _FEWEST_HELD_OUT = 0.2, 2_000, 20  # share and number of training rows
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
 _CONTRAST = "contrast"
+_ALL_ROWS = "all rows"  # the best run, trained again with the held-out rows
 _RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in the order tried
 _FEWEST_EPOCHS = 0.3  # minimum length of a run
 _PROBE_STEPS = 5
@@ -57,14 +58,32 @@ def start_run(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Start a run; with ``settings.minutes``, several runs within that time, and keep the best. As
-    `Finetuning.start`."""
+    `Finetuning.start`.
+
+    Raises:
+        UsageError: with ``minutes``, a head that is neither trained nor fitted; else as `Finetuning.start`.
+    """
     if run.settings.minutes is None:
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     if run.ranks.num_ranks > 1:
         raise UsageError("minutes compares runs in one process: start it without torchrun")
     run.settings.check_dev(dev)
     train, dev = run.taught(train, dev)
+    _check_head(run, train)
     return _Within(run, train, dev, should_stop).start(resume)
+
+
+def _check_head(run: Finetuning, train: Sequence[Any]) -> None:
+    """Raise a UsageError if frozen features have no head that can predict."""
+    task = task_kind(run.task).of_examples(train, run.options)
+    if not task.head or (run.settings.head != "drawn" and task.fitted_by() is not None):
+        return
+    if task.head not in run.new_model(train).checkpoint.trained_heads():
+        raise UsageError(
+            f"minutes={run.settings.minutes:g} begins with frozen features, but the head of {task.name} is neither "
+            f"trained nor fitted to them (head={run.settings.head}): omit minutes, or choose a model whose head was "
+            "trained, or for tasks that fit their head head=fitted or published"
+        )
 
 
 class _Within:
@@ -91,7 +110,8 @@ class _Within:
         if (self.run.out / "config.json").is_file():
             self.run.log_line(f"{self.run.out} is finished already")
             return read_outcome(self.run.out)
-        self.state: dict[str, Any] = read_json(self.record) or {"seconds": 0.0, "plan": None, "tried": []}
+        self.state: dict[str, Any] = {"seconds": 0.0, "under_way": 0.0, "plan": None, "tried": []}
+        self.state |= read_json(self.record) or {}
         self.started -= self.state["seconds"]
         if not self.dev:
             self.run.log_line(self._how_chosen())
@@ -115,31 +135,37 @@ class _Within:
         return self._keep_best()
 
     def _try(self, candidate: Candidate, train: Sequence[Any] | None = None) -> str:
-        """Train one candidate, and record it."""
+        """Train one candidate, and record it.
+
+        Args:
+            train: all rows, to train the best candidate again; None: those to compare on are held out.
+        """
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
-        out = self.folder / "runs" / candidate.name.replace(" ", "-")
+        out = self._folder_of(candidate.name if train is None else _ALL_ROWS)
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
             options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
             clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
-            kept=self.kept if candidate.task == self.run.task and train is None else {},
+            kept=self.kept if candidate.task == self.run.task and train is None else None,
         )  # fmt: skip
         rows = self.train if train is None else train
         outcome = one.start(rows, self.chosen_by if is_frozen and train is None else self.dev, resume=out.exists(),
                             should_stop=self.should_stop)  # fmt: skip
+        seconds = self.state["under_way"] + time.monotonic() - began
+        self.state["under_way"] = seconds if outcome.reason == "stopped" else 0.0
         if outcome.reason == "stopped" or train is not None:
             return outcome.reason
         score = self._score(out) if self.chosen_by else None
         self.state["tried"].append(
             {"name": candidate.name, "settings": candidate.settings, "steps": outcome.step, **(score or {}),
-             "seconds": round(time.monotonic() - began, 1)}
+             "seconds": round(seconds, 1)}
         )  # fmt: skip
         self._save()
         best = self._best()["name"]
         for row in self.state["tried"]:
             if row["name"] not in (best, FROZEN):
-                shutil.rmtree(self._folder_of(row), ignore_errors=True)
+                shutil.rmtree(self._folder_of(row["name"]), ignore_errors=True)
         return outcome.reason
 
     def _clock(self, candidate: Candidate, is_last: bool) -> float:
@@ -160,7 +186,7 @@ class _Within:
     def _look_at_frozen(self) -> None:
         """Predict with the frozen model, for the final comparison and to time an evaluation."""
         began = time.monotonic()
-        self.frozen = self._judged(self._folder_of(self.state["tried"][0]))
+        self.frozen = self._judged(self._folder_of(FROZEN))
         self.seconds_to_evaluate = time.monotonic() - began
 
     def _plan(self) -> list[Candidate]:
@@ -184,7 +210,8 @@ class _Within:
             )
             return []
         plan, kind = [], task_kind(self.run.task)
-        if kind is SequenceClassification and self._is_few() and affordable >= cost(usual.num_epochs):
+        is_contrast_possible = kind is SequenceClassification and usual.batch_size > 1
+        if is_contrast_possible and self._is_few() and affordable >= cost(usual.num_epochs):
             plan.append(Candidate(_CONTRAST, FewShotClassification.name, {"num_epochs": 1}, cost(8)))
         rates = [usual.learning_rate] if self.run.settings.learning_rate else [
             usual.learning_rate * factor for factor in _RATES
@@ -236,7 +263,9 @@ class _Within:
             return len(moments) > _PROBE_STEPS
 
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
-            settings = replace(self.run.settings, minutes=None, learning_rate=1e-6, num_epochs=_PROBE_STEPS)
+            settings = replace(
+                self.run.settings, minutes=None, patience=None, learning_rate=1e-6, num_epochs=_PROBE_STEPS
+            )
             probe = replace(
                 self.run, out=Path(folder) / "probe", settings=settings, compare=False, log_line=lambda line: None,
                 kept=self.kept,
@@ -270,13 +299,19 @@ class _Within:
 
     def _keep_best(self) -> Outcome:
         best = self._best()
-        folder = self._folder_of(best)
-        if not self.dev and self.chosen_by:
-            folder = self._trained_on_all_rows(best, folder)
+        folder = self._folder_of(best["name"])
+        if not self.dev and self.chosen_by and self._is_time_for_all_rows(best):
+            if self._try(self._again(best), self.all_rows) == "stopped":
+                return self._stopped()
+            folder = self._folder_of(_ALL_ROWS)
         self._log_table()
-        outcome = replace(read_outcome(folder), tried=self.state["tried"])
-        if self.chosen_by and best["name"] != FROZEN:
-            gain = gain_of(self._judged(self._folder_of(best)), self.frozen, self.chosen_by, self.best_by)
+        outcome, judged = replace(read_outcome(folder), tried=self.state["tried"]), None
+        if self.chosen_by:
+            judged = self.frozen if best["name"] == FROZEN else self._judged(self._folder_of(best["name"]))
+            if self.dev:
+                outcome = replace(outcome, baselines={FROZEN: self.frozen.metrics[self.best_by]})
+        if judged is not None and best["name"] != FROZEN:
+            gain = gain_of(judged, self.frozen, self.chosen_by, self.best_by)
             if gain is not None:
                 self.run.log_line(gain_sentence(self.best_by, gain, len(self.chosen_by)))
             if not self.dev and gain is not None and gain.low <= 0:
@@ -288,21 +323,22 @@ class _Within:
             shutil.copytree(folder, whole, dirs_exist_ok=True)
             for name in (MINUTES, "minutes-settings.json"):
                 shutil.copy(self.folder / name, whole / "run" / name)
-            write_outcome(outcome, whole)
+            if not self.dev and judged is not None:
+                set_thresholds(whole, self.chosen_by, judged.predictions)
+            scores = {row["name"]: row["score"] for row in self.state["tried"] if "score" in row}
+            write_comparison(outcome, whole, f"{self.best_by} on {'dev' if self.dev else 'held-out rows'}", scores)
         return outcome
 
-    def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
-        """Folder of the best run, retrained with the held-out rows if time allows."""
-        is_frozen, seconds = best["name"] == FROZEN, self._retraining(best["seconds"])
-        if not is_frozen and self._left() < 0.5 * seconds:
-            self.run.log_line(f"no time to retrain with the {len(self.chosen_by)} held-out rows")
-            return folder
+    def _again(self, best: Mapping[str, Any]) -> Candidate:
+        """The best run once more, with the time that all rows take."""
         task = FewShotClassification.name if best["name"] == _CONTRAST else self.run.task
-        name = FROZEN if is_frozen else "all rows"
-        if is_frozen:
-            shutil.rmtree(folder)
-        self._try(Candidate(name, task, best["settings"], seconds), self.all_rows)
-        return self._folder_of({"name": name})
+        return Candidate(best["name"], task, best["settings"], self._retraining(best["seconds"]))
+
+    def _is_time_for_all_rows(self, best: Mapping[str, Any]) -> bool:
+        if best["name"] == FROZEN or self._left() >= 0.5 * self._retraining(best["seconds"]):
+            return True
+        self.run.log_line(f"no time to retrain with the {len(self.chosen_by)} held-out rows")
+        return False
 
     def _log_table(self) -> None:
         width = max(len(row["name"]) for row in self.state["tried"])
@@ -330,44 +366,11 @@ class _Within:
         write_json(self.record, self.state)
 
     def _left(self) -> float:
-        """Seconds."""
-        return 60 * self.minutes * _USABLE - (time.monotonic() - self.started)
+        """Seconds, with those that a stopped run under way has taken, which its own clock counts, too."""
+        return 60 * self.minutes * _USABLE - (time.monotonic() - self.started) + self.state["under_way"]
 
-    def _folder_of(self, row: Mapping[str, Any]) -> Path:
-        return self.folder / "runs" / str(row["name"]).replace(" ", "-")
+    def _folder_of(self, name: str) -> Path:
+        return self.folder / "runs" / name.replace(" ", "-")
 
     def _sign(self) -> int:
         return 1 if higher_is_better(self.best_by) else -1
-
-
-def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Split training rows into rows to train on, with at least two of each label, and rows held out to compare runs.
-
-    No row is held out if there would be fewer than 20.
-    """
-    number = min(_MOST_HELD_OUT, round(_HELD_OUT * len(train)))
-    if number < _FEWEST_HELD_OUT:
-        return list(train), []
-    order = np.random.default_rng(0).permutation(len(train)).tolist()
-    chosen = set(order[:number])
-    kind = task_kind(task)
-    while True:  # a label with a single row would be rejected
-        kept = [one for index, one in enumerate(train) if index not in chosen]
-        alone = {_names(one) for one, _ in kind.unusable_examples(kept)}
-        known = {name for one in kept for name in _names(one)}
-        back = {
-            index
-            for index in chosen
-            if _names(train[index]) in alone or any(name not in known for name in _names(train[index]))
-        }
-        if not back:
-            return kept, [train[index] for index in sorted(chosen)]
-        chosen -= back
-
-
-def _names(example: Any) -> tuple[Any, ...]:
-    """Label names of an example."""
-    label = getattr(example, "label", None)
-    if isinstance(label, str):
-        return (label,)
-    return label if isinstance(label, tuple) else ()
