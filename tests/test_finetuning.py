@@ -14,6 +14,7 @@ import transformers
 from finetuning_reference import losses_of_transformers, with_every_loss
 from full_disk import files_end_after
 from random_models import our_model, vocabulary_tokens
+from safetensors.torch import load_file, save_file
 
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
@@ -23,8 +24,9 @@ from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapte
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
+from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.training import make_optimizer
+from bertkit.training import checkpoints, make_optimizer
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -373,6 +375,34 @@ def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> No
     assert stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7).reason == "stopped"
     assert stopped.start(train, resume=True).reason == "finished"
     ours, theirs = weights(tmp_path / "stopped"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_adapters_hold_the_layers_after_pooling(tmp_path: Path, encoder: Path) -> None:
+    draw, steps, out = np.random.default_rng(0), [], tmp_path / "stopped"
+    train = [TaughtText(text, draw.normal(size=8).astype(np.float32)) for text in texts(37)]
+    settings = replace(SETTINGS, lora_rank=2, learning_rate=1e-2)
+    whole, stopped = (
+        run_of(folder, encoder, settings, task="alignment", options={"teacher": "8 wide"})
+        for folder in (tmp_path / "whole", out)
+    )
+    whole.start(train)
+    stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7)
+    saved = checkpoints(out / "run")[-1] / "model"
+    model = model_to_train(str(encoder / "dropping"), load(saved).trained.task, settings, lambda line: None)
+    add_adapters(model, 2, 16.0, seed=5)
+    model.mark_trained()
+    expected, path = load(saved).embed(texts(5)), saved / "adapter" / "adapter_model.safetensors"
+    read_adapter(model, path.parent)
+    assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
+    tensors = load_file(path)
+    assert {name for name in tensors if ".projection." in name}
+    save_file({name: value for name, value in tensors.items() if ".projection." not in name}, path)
+    model.network.projection.requires_grad_(False)[0].linear.weight.zero_()
+    read_adapter(model, path.parent)  # as older versions wrote it
+    assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
+    stopped.start(train, resume=True)
+    ours, theirs = weights(out), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
