@@ -237,6 +237,14 @@ def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path)
         assert everything_in(tmp_path) == before
 
 
+def test_run_killed_while_it_wrote_a_line_resumes(tmp_path: Path, encoder: Path) -> None:
+    run, steps = run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=2)), []
+    run.start(examples(), should_stop=lambda: steps.append(1) or len(steps) > 6)
+    with open(tmp_path / "out" / "run" / "metrics.jsonl", "a") as log:
+        log.write('{"event": "step", "st')
+    assert run.start(examples(), resume=True).reason == "finished"
+
+
 def test_run_killed_before_its_record_restarts(tmp_path: Path, encoder: Path) -> None:
     (tmp_path / "out" / "run").mkdir(parents=True)
     (tmp_path / "out" / "run" / ".settings.json.x1.partial").write_text('{"mod')
