@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
-from bertkit.tasks import SequenceClassification, TextExample, task_kind
+from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import checkpoints, make_optimizer
@@ -340,6 +341,18 @@ def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen:
         assert name not in before or torch.equal(before[name], parameter) == kept, name
     with pytest.raises(UsageError, match="frozen_layers=3: this model has 2"):
         freeze(after, 3)
+
+
+@pytest.mark.parametrize("task", ["similarity", "few-shot-classification"])
+def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder: Path, task: str) -> None:
+    train = [TextSet(a, (b,)) for a, b in pairwise(texts(12))] if task == "similarity" else examples(12)
+    settings = FinetuningSettings(num_epochs=1, frozen_layers=2)
+    with pytest.raises(UsageError, match=r"every weight that the loss reads is frozen: .* lower frozen_layers"):
+        run_of(tmp_path / "out", encoder, settings, task=task).start(train)
+    assert not any((tmp_path / "out").iterdir())
+    network = load(encoder / "still").network.requires_grad_(False)
+    with pytest.raises(UsageError, match="every weight is frozen"):
+        make_optimizer("adamw", network, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6)
 
 
 def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> None:
