@@ -161,10 +161,11 @@ def test_training_continues_with_a_published_head(encoder: Path, tmp_path: Path)
         ([TextSet("a", ("b",), (), float("nan")), TextSet("c", ("d",), (), 1.0)], {}, "expected finite numbers"),
         ([TextSet("a", ("b",), ("c",), scores=(1.0,))], {}, "has 1 scores for 2 texts"),
         ([TextSet("a", ("b",), ("b",))], {}, "'b' is a negative here and a positive of the same text in it"),
+        (rows("lists"), {"teacher": Path("big")}, r"teacher=.*Path\('big'\): expected a str, such as 'big'"),
         (rows("lists"), {"objective": "best"}, "objective='best': expected one of cross-entropy"),
     ],
 )
-def test_bad_rows(data: list[TextSet], options: dict[str, str], message: str) -> None:
+def test_bad_rows(data: list[TextSet], options: dict[str, Any], message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         CrossEncoding.of_examples(data, options)
 
