@@ -174,10 +174,11 @@ def test_training_continues_with_a_published_head(encoder: Path, tmp_path: Path)
         ([TextSet("a", ("b",), (), float("nan")), TextSet("c", ("d",), (), 1.0)], {}, "expected finite numbers"),
         ([TextSet("a", ("b",), ("c",), scores=(1.0,))], {}, "has 1 scores for 2 texts"),
         ([TextSet("a", ("b",), ("b",))], {}, "'b' is a negative here and a positive of the same text in it"),
+        (rows("lists"), {"teacher": Path("big")}, r"teacher=.*Path\('big'\): expected a str, such as 'big'"),
         (rows("lists"), {"objective": "best"}, "objective='best': expected one of cross-entropy"),
     ],
 )
-def test_bad_rows(data: list[TextSet], options: dict[str, str], message: str) -> None:
+def test_bad_rows(data: list[TextSet], options: dict[str, Any], message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         CrossEncoding.of_examples(data, options)
 
@@ -187,7 +188,7 @@ def test_scores_of_texts_in_files(tmp_path: Path) -> None:
     (row,) = read_text_sets(tmp_path / "a.jsonl")
     assert row.scores == (3.0, -1.5)
     (tmp_path / "b.jsonl").write_text('{"query": "A", "positives": ["B"], "scores": ["high"]}')
-    with pytest.raises(DataError, match="has the score 'high' in 'scores': expected a number"):
+    with pytest.raises(DataError, match=r"has the score 'high' in 'scores': expected a number; .* remove the row$"):
         list(read_text_sets(tmp_path / "b.jsonl"))
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,23 @@ def test_search_validation_and_pipelines(encoder: Path) -> None:
     search = GridSearchCV(pipeline, grid, cv=2).fit(np.array(texts), has)
     assert search.best_params_["classifier__learning_rate"] == 1e-2
     assert search.predict(np.array(texts[:3])).shape == (3,)
+
+
+def test_numbers_of_numpy_are_parameters(encoder: Path, tmp_path: Path) -> None:
+    texts, has = data(16)
+    grid = {"learning_rate": np.logspace(-5, -3, 2), "num_epochs": np.arange(1, 2)}
+    GridSearchCV(SequenceClassifier(encoder), grid, cv=2).fit(texts, has)
+    given: dict[str, Any] = {
+        "num_epochs": np.int64(1), "batch_size": np.int64(8), "learning_rate": np.float32(1e-4),
+        "lora_rank": np.int64(2), "max_length": np.int64(16), "label_smoothing": np.float64(0.1),
+    }  # fmt: skip
+    plain = {name: value.tolist() for name, value in given.items()}
+    results, expected = (SequenceClassifier(encoder, **each).fit(texts, has) for each in (given, plain))
+    assert np.array_equal(results.predict_proba(texts), expected.predict_proba(texts))
+    results.save(tmp_path / "saved")
+    loaded = SequenceClassifier.load(tmp_path / "saved")
+    assert loaded.get_params() | {"model": 0} == expected.get_params() | {"model": 0}
+    SequenceClassifier(encoder, num_epochs=1, frozen_layers=np.int64(0)).fit(texts, has)
 
 
 def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> None:

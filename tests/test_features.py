@@ -322,6 +322,16 @@ def test_cache_keeps_precisions_apart_after_set_params(encoder: Path, tmp_path: 
     assert not np.array_equal(fast[:2], exact)
 
 
+def test_another_model_after_fit_raises(encoder: Path, tmp_path: Path) -> None:
+    features = Features(encoder).fit(TEXTS)
+    vectors = features.transform(TEXTS)
+    shutil.copytree(encoder, tmp_path / "copy")
+    np.testing.assert_array_equal(features.set_params(model=tmp_path / "copy").transform(TEXTS), vectors)
+    our_model("encoder", 4).save(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="or its files have changed since fit: fit again"):
+        features.set_params(model=tmp_path / "other").transform(TEXTS)
+
+
 def test_cache_that_is_a_file_raises(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file: expected a folder"):

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import transformers
 from finetuning_reference import losses_of_transformers, with_every_loss
 from full_disk import files_end_after
 from random_models import our_model, vocabulary_tokens
+from safetensors.torch import load_file, save_file
 
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
@@ -22,9 +24,10 @@ from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
-from bertkit.tasks import SequenceClassification, TextExample, task_kind
+from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
+from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.training import make_optimizer
+from bertkit.training import checkpoints, make_optimizer
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -235,6 +238,14 @@ def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path)
         assert everything_in(tmp_path) == before
 
 
+def test_run_killed_while_it_wrote_a_line_resumes(tmp_path: Path, encoder: Path) -> None:
+    run, steps = run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=2)), []
+    run.start(examples(), should_stop=lambda: steps.append(1) or len(steps) > 6)
+    with open(tmp_path / "out" / "run" / "metrics.jsonl", "a") as log:
+        log.write('{"event": "step", "st')
+    assert run.start(examples(), resume=True).reason == "finished"
+
+
 def test_run_killed_before_its_record_restarts(tmp_path: Path, encoder: Path) -> None:
     (tmp_path / "out" / "run").mkdir(parents=True)
     (tmp_path / "out" / "run" / ".settings.json.x1.partial").write_text('{"mod')
@@ -332,6 +343,18 @@ def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen:
         freeze(after, 3)
 
 
+@pytest.mark.parametrize("task", ["similarity", "few-shot-classification"])
+def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder: Path, task: str) -> None:
+    train = [TextSet(a, (b,)) for a, b in pairwise(texts(12))] if task == "similarity" else examples(12)
+    settings = FinetuningSettings(num_epochs=1, frozen_layers=2)
+    with pytest.raises(UsageError, match=r"every weight that the loss reads is frozen: .* lower frozen_layers"):
+        run_of(tmp_path / "out", encoder, settings, task=task).start(train)
+    assert not any((tmp_path / "out").iterdir())
+    network = load(encoder / "still").network.requires_grad_(False)
+    with pytest.raises(UsageError, match="every weight is frozen"):
+        make_optimizer("adamw", network, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6)
+
+
 def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
     train, dev, out = examples(160), examples(40, seed=2), tmp_path / "out"
@@ -373,6 +396,34 @@ def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> No
     assert stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7).reason == "stopped"
     assert stopped.start(train, resume=True).reason == "finished"
     ours, theirs = weights(tmp_path / "stopped"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_adapters_hold_the_layers_after_pooling(tmp_path: Path, encoder: Path) -> None:
+    draw, steps, out = np.random.default_rng(0), [], tmp_path / "stopped"
+    train = [TaughtText(text, draw.normal(size=8).astype(np.float32)) for text in texts(37)]
+    settings = replace(SETTINGS, lora_rank=2, learning_rate=1e-2)
+    whole, stopped = (
+        run_of(folder, encoder, settings, task="alignment", options={"teacher": "8 wide"})
+        for folder in (tmp_path / "whole", out)
+    )
+    whole.start(train)
+    stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7)
+    saved = checkpoints(out / "run")[-1] / "model"
+    model = model_to_train(str(encoder / "dropping"), load(saved).trained.task, settings, lambda line: None)
+    add_adapters(model, 2, 16.0, seed=5)
+    model.mark_trained()
+    expected, path = load(saved).embed(texts(5)), saved / "adapter" / "adapter_model.safetensors"
+    read_adapter(model, path.parent)
+    assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
+    tensors = load_file(path)
+    assert {name for name in tensors if ".projection." in name}
+    save_file({name: value for name, value in tensors.items() if ".projection." not in name}, path)
+    model.network.projection.requires_grad_(False)[0].linear.weight.zero_()
+    read_adapter(model, path.parent)  # as older versions wrote it
+    assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
+    stopped.start(train, resume=True)
+    ours, theirs = weights(out), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 

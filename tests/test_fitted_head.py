@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 from examples_of_tasks import WORDS
 from random_models import our_model, vocabulary_tokens
@@ -33,6 +34,7 @@ from bertkit.tasks import (
     TokenClassification,
     task_kind,
 )
+from bertkit.tasks.linear_fit import minimize
 
 SETTINGS = FinetuningSettings(num_epochs=2, batch_size=8, learning_rate=3e-3, seed=5)
 
@@ -77,6 +79,19 @@ def fitted(encoder: Path, task: Any, examples: list, **settings: Any) -> tuple[M
 
 
 # ---- equal to scikit-learn
+
+
+@pytest.mark.parametrize(("num_classes", "factor"), [(2, 2), (3, 1)])
+def test_penalty_relative_to_that_of_scikit_learn(num_classes: int, factor: int) -> None:
+    draw = np.random.default_rng(0)
+    features, labels = draw.normal(size=(60, 4)), np.arange(60) % num_classes
+    weight, bias = minimize(
+        lambda logits: F.cross_entropy(logits, torch.tensor(labels), reduction="sum"), torch.tensor(features),
+        num_classes, 0.1,
+    )  # fmt: skip
+    theirs = LogisticRegression(C=factor * 0.1, tol=1e-8, max_iter=5_000).fit(features, labels)
+    ours = (torch.tensor(features) @ weight.T + bias).softmax(dim=1).numpy()
+    assert np.allclose(ours, theirs.predict_proba(features), atol=1e-5)
 
 
 def test_probabilities_equal_those_of_logistic_regression(sentence_encoder: Path) -> None:

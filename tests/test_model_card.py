@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from examples_of_tasks import NUM_ROWS, TASKS, call, examples, model_of, write
 from huggingface_hub import ModelCard
@@ -14,6 +15,7 @@ from random_models import vocabulary_tokens
 from bertkit import BertConfig, Model, SequenceClassifier, Tokenizer, gather_evidence, load
 from bertkit.locate import hub_name
 from bertkit.reports.model_card import scores_section
+from bertkit.reports.parts import markdown_table
 from bertkit.tasks import SequenceClassification, TextExample
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -175,6 +177,11 @@ def test_card_of_many_labels_stays_short(tmp_path: Path) -> None:
     assert "there are 6 more." in part and len(re.findall("^. `label", part, re.MULTILINE)) <= 20 + 15
     labels = re.findall("^. `label (..)` . .* 3 . ", part, re.MULTILINE)
     assert labels == [f"{number:02}" for number in range(8)]  # those that stand three times are among the shown
+
+
+def test_rows_without_values_are_left_out() -> None:
+    rows = [("rate", np.float64(0.5)), ("none", None), ("text", ""), ("options", ()), ("zero", 0)]
+    assert markdown_table(("", ""), rows) == "|  |  |\n| --- | --- |\n| rate | 0.5 |\n| zero | 0 |\n"
 
 
 def test_base_models_that_the_hub_knows(tmp_path: Path) -> None:

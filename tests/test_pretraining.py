@@ -132,6 +132,8 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("training.betas=[0.9,1.5]", "two numbers"),
         ("batch_size=3", "section.name=value"),
         ("training.batch_size", "section.name=value"),
+        ("model.size.foo=1", "size is 'fit', which has no settings"),
+        ("samples.x=1", r"samples is \[.* has no settings"),
     ],
 )
 def test_invalid_settings(change: str, message: str) -> None:
@@ -146,6 +148,8 @@ def test_rejects_invalid_recipes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not TOML"):
         read_recipe(tmp_path / "own.toml")
     (tmp_path / "own.toml").write_text("[training]\nnum_steps = 5\nbatch_size = 8\n")
+    with pytest.raises(UsageError, match=r"samples = \{'x': 1\}: expected a list"):
+        read_recipe(tmp_path / "own.toml", ["samples.x=1"])
     assert read_recipe(tmp_path / "own.toml").training.batch_size == 8
 
 

@@ -158,6 +158,22 @@ def test_pairs_that_cannot_be() -> None:
         TokenBlocks(shard_of([]), SPECIAL, 16, seed=0)
 
 
+@pytest.mark.parametrize("kind", [SentencePairs, TokenBlocks])
+def test_threads_may_read_different_epochs(kind: type[SentencePairs | TokenBlocks]) -> None:
+    source = kind(shard_of(random_documents(60, seed=4)), SPECIAL, 20, seed=2)
+
+    class Interrupted(int):
+        """An epoch; while it is compared, another thread asks for the next one."""
+
+        def __ne__(self, other: object) -> bool:
+            differs = int(self) != other
+            source.num_examples(1)
+            return differs
+
+    numbers = [source.num_examples(epoch) for epoch in (1, 0)]
+    assert numbers[0] != numbers[1] == source.num_examples(Interrupted(0))
+
+
 # ---- masks
 
 

@@ -831,6 +831,12 @@ def test_openbookqa(shared_data):
             ("Who?", ("the (C) cat", "a (D)"), 1),
         ),
         (
+            "a.tsv",
+            f"Question Stem\tChoices\tAnswer Key\nWho?\t{' '.join(f'({x}) {x}' for x in 'ABCDEFGHIJ')} or (A)\tJ\n",
+            {},
+            ("Who?", (*"ABCDEFGHI", "J or (A)"), 9),
+        ),
+        (
             "a.jsonl",
             '{"id": "1", "question": {"stem": "Who?", "choices": [{"text": "x", "label": "A"}, '
             '{"text": "y", "label": "B"}]}, "answerKey": "B"}',
@@ -868,6 +874,7 @@ def test_files_of_choices(write, name, content, options, expected):
             r"line 2: the choices the cat do not start with \(A\)",
         ),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B) y\tC\n", r"line 2: the right choice is 2"),
+        ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B) y\tAB\n", r"line 2: the right choice is 'AB'"),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B)\tA\n", r"line 2 has an empty choice"),
         ("a.jsonl", '{"context": "a", "choices": ["x"], "label": 0}', r"line 1 has 1 choices: expected at least 2"),
         ("a.jsonl", '{"context": "a", "choices": ["x", 3], "label": 0}', r"line 1: 'choices' is int"),

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict, replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -250,6 +251,8 @@ def test_label_names_are_in_order() -> None:
     numbers = labeled(["10", "9", "10", "9", "-1", "-1"])
     assert SequenceClassification.of_examples(numbers, {}).label_names == ("-1", "9", "10")
     assert ordered_names({"1.0", "1", "b"}) == ("1", "1.0", "b")
+    for names in permutations(("10", "9", "2", "nan")):
+        assert ordered_names(names) == ("10", "2", "9", "nan")
     balanced = SequenceClassification.of_examples(classes(), {"class_weights": "balanced"})
     assert balanced.class_weights == pytest.approx((7 / 6, 7 / 6, 7 / 9))
     given = SequenceClassification.of_examples(classes(), {"class_weights": {"red": 2, "green": 1, "blue": 3}})

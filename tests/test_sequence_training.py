@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -96,9 +97,36 @@ def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
             assert stopped == {"reason": "stopped"}
             with pytest.raises(UsageError, match="already contains a run"):
                 training.start(train, dev)
-        assert training.start(train, dev, resume=stops_at is not None)["reason"] == "finished"
+            with pytest.raises(UsageError, match=r"other settings \(digests.training\)"):
+                training.start(train[::-1], dev, resume=True)
+        outcome = training.start(train, dev, resume=stops_at is not None)
+        assert outcome["reason"] == "finished"
+        assert outcome.items() >= training.start(train, dev, resume=True).items() >= {"loss": outcome["loss"]}.items()
         weights.append(load_generator(tmp_path / name).checkpoint.network.state_dict())
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_run_of_an_older_version_resumes(tmp_path: Path) -> None:
+    settings = SequenceSettings(num_steps=3, batch_size=16)
+    model, record = small_model(tmp_path / "start"), tmp_path / "out" / "run" / "settings.json"
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), settings, "cpu", lambda line: None)
+    training.start(reversed_digits(20, 1), should_stop=lambda: True)
+    record.write_text(
+        json.dumps({name: part for name, part in json.loads(record.read_text()).items() if name != "digests"})
+    )
+    assert training.start(reversed_digits(20, 1), resume=True)["reason"] == "finished"
+
+
+def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("num_beams", "batch_size", "num_steps", "num_epochs"):
+        with pytest.raises(UsageError, match=f"{name}=0: expected an integer of at least 1"):
+            SequenceSettings(**{name: 0})
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    model = small_model(tmp_path / "start")
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    with pytest.raises(UsageError, match="pip install"):
+        training.start(reversed_digits(20, 1), reversed_digits(4, 2))
+    assert not (tmp_path / "out").exists()
 
 
 def test_losses_of_parts_add_up_and_smoothing_is_as_defined() -> None:

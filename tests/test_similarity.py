@@ -494,9 +494,10 @@ def test_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
 # --- several data sets ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turns", [False, True])
-def test_batches_never_mix_data_sets(turns: bool) -> None:
-    data = [replace(row, dataset=0) for row in rows("pairs", 11)] + [replace(row, dataset=1) for row in rows("scores")]
+@pytest.mark.parametrize(("turns", "numbers"), [(False, (0, 1)), (True, (0, 1)), (True, (2, 5)), (False, (1, 1_000))])
+def test_batches_never_mix_data_sets(turns: bool, numbers: tuple[int, int]) -> None:
+    kinds = (rows("pairs", 11), rows("scores"))
+    data = [replace(row, dataset=number) for kind, number in zip(kinds, numbers, strict=True) for row in kind]
     task = Similarity.of_examples(data, {"turns": turns})
     assert task.objectives == ("in-batch", "cosent") and task.kind == "pairs"
     model = tiny()

@@ -78,7 +78,7 @@ class TextEstimator(BaseEstimator):
 
     def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
         """Set ``model_``; the files of the run are removed."""
-        settings = FinetuningSettings(**{name: getattr(self, name) for name in _SETTINGS})
+        settings = FinetuningSettings(**{name: _plain(getattr(self, name)) for name in _SETTINGS})
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
                 Path(folder) / "model", self.model, task, settings, options,
@@ -89,7 +89,8 @@ class TextEstimator(BaseEstimator):
 
     def _task_options(self) -> dict[str, Any]:
         """Options that were set."""
-        return {name: getattr(self, name) for name, absent in self._options().items() if getattr(self, name) != absent}
+        options = {name: (_plain(getattr(self, name)), absent) for name, absent in self._options().items()}
+        return {name: value for name, (value, absent) in options.items() if value != absent}
 
     def _examples(self, X: Any, y: Any) -> list[Any]:
         items, labels = items_of(X), list_of(y)
@@ -126,7 +127,7 @@ class TextEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         with whole_folder(directory, overwrite=overwrite) as folder:
             self.model_.save(folder)
-            parameters = self.get_params(deep=False)
+            parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
             content = {"parameters": parameters | {"model": str(self.model)}, **self._facts()}
             write_json(folder / _RECORD, {"estimator": type(self).__name__, **content})
 

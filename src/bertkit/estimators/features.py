@@ -75,7 +75,7 @@ class Features(TransformerMixin, BaseEstimator):
             UsageError: an invalid parameter.
         """
         EmbedOptions(**self._options())
-        self._opened: tuple[TextEncoder, str, str] | None = None  # with its precision and device
+        self._opened: tuple[TextEncoder, str | Path, str, str] | None = None  # with its name, precision and device
         self.model_hash_ = content_hash(encoder_path(self.model))
         return self
 
@@ -84,7 +84,7 @@ class Features(TransformerMixin, BaseEstimator):
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            CheckpointError: a text is not cached, and the model's files changed since ``fit``.
+            CheckpointError: a text is not cached, and the model or its files changed since ``fit``.
             UsageError: an item that is not a text, layers that the model lacks, or a cache that is a file.
         """
         check_is_fitted(self, "model_hash_")
@@ -115,12 +115,13 @@ class Features(TransformerMixin, BaseEstimator):
         warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
 
     def _model(self) -> TextEncoder:
-        """The model, loaded at first use and for another precision or device; cached vectors do not need it."""
-        if self._opened is None or self._opened[1:] != (self.precision, self.device):
+        """The model, loaded at first use and for another name, precision or device; cached vectors do not need it."""
+        asked = (self.model, self.precision, self.device)
+        if self._opened is None or self._opened[1:] != asked:
             if content_hash(encoder_path(self.model)) != self.model_hash_:
-                raise CheckpointError(f"the files of the model {self.model} have changed since fit: fit again")
+                raise CheckpointError(f"the model {self.model} or its files have changed since fit: fit again")
             opened = open_encoder(self.model, precision=self.precision, device=self.device)
-            self._opened = opened, self.precision, self.device
+            self._opened = opened, *asked
         return self._opened[0]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
 
     The weights are positive and sum to one: the scalar mix of ELMo (Peters et al. 2018, equation 1), whose factor
     gamma is part of the coefficients here. The objective is that of scikit-learn's logistic regression,
-    ``C * sum of losses + |coef|^2 / 2``, minimized by L-BFGS over coefficients and mix jointly.
+    ``C * sum of losses + |coef|^2 / 2``, minimized by L-BFGS over coefficients and mix jointly. Two classes have two
+    vectors of coefficients too; scikit-learn has one, their difference, and its C is twice this one.
 
     Its input are the concatenated features of several layers:
     ``make_pipeline(Features(model, layers="concat:all"), ScalarMixClassifier(num_layers=12))``.

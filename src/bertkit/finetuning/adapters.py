@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): train a low-rank update of each query and value projection, and the head.
+"""Low-rank adapters (LoRA): train a low-rank update of each query and value projection, and what follows the encoder.
 
 Hu et al. 2021, "LoRA: low-rank adaptation of large language models": ``W + alpha / rank B A``. Files are those of the
 PEFT library, ``adapter_config.json`` and ``adapter_model.safetensors``. Shape letters: N outputs, D inputs.
@@ -15,11 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
-from bertkit.model import Model
+from bertkit.model import Model, load
 
 _ADAPTED = ("query", "value", "query_key_value")  # projections
 _CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
@@ -68,7 +69,7 @@ def without_adapters(model: Model) -> Model:
 
 
 def write_adapter(model: Model, folder: Path, source: str) -> None:
-    """Write the updates, the head and the pooler of a model with adapters into a new folder.
+    """Write the updates, the head, the pooler and the layers after pooling of a model with adapters into a new folder.
 
     Args:
         source: name of the base model.
@@ -105,7 +106,9 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
 
 
 def read_adapter(model: Model, folder: Path) -> None:
-    """Load the updates, the head and the pooler into a model with adapters.
+    """Load what `write_adapter` wrote into a model with adapters.
+
+    An adapter of an older version lacks the layers after pooling: they are those of the merged model around it.
 
     Raises:
         CheckpointError: files that are missing, damaged, or for another model.
@@ -127,7 +130,10 @@ def read_adapter(model: Model, folder: Path) -> None:
             _update_of(module).a.copy_(a)
             _update_of(module).b.copy_(b)
         for name, parameter in _beside(model).items():
-            parameter.copy_(_taken(tensors, _PREFIX + published(name), tuple(parameter.shape), folder))
+            key = _PREFIX + published(name)
+            if name.startswith(PROJECTION) and key not in tensors:
+                tensors[key] = load(folder.parent, device="cpu").network.get_parameter(name)
+            parameter.copy_(_taken(tensors, key, tuple(parameter.shape), folder))
     if tensors:
         raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model lacks")
 
@@ -148,11 +154,11 @@ def _projections(model: Model) -> dict[str, nn.Linear]:
 
 
 def _beside(model: Model) -> dict[str, nn.Parameter]:
-    """The parameters of head and pooler."""
+    """The parameters of the head, the pooler and the layers after pooling."""
     return {
         name: parameter
         for name, parameter in model.network.named_parameters()
-        if name.startswith(("heads.", "encoder.pooler."))
+        if name.startswith(("heads.", "encoder.pooler.", PROJECTION))
     }
 
 

@@ -1,6 +1,5 @@
 """Advice on a run: about its training rows before it, about its results after it."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from bertkit.errors import DataError
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
 from bertkit.finetuning.outcome import Outcome
+from bertkit.reports.recorded_run import logged_lines
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts
 
@@ -88,8 +88,8 @@ def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
     """Advice on a finished run, whose events are in ``log``."""
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
-    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    sentence = still_falling([line["loss"] for line in lines if line["event"] == "step"])
+    events = [event for _, event in logged_lines(log, [])]
+    sentence = still_falling([event["loss"] for event in events if event["event"] == "step"])
     if sentence is not None and outcome.reason == "finished":
         yield sentence
 

@@ -176,8 +176,8 @@ class Finetuning:
         run.log_start(trainer, **self._start_facts(model))
         try:
             reason = trainer.train()
-        except DataError:
-            if not trainer.state.step and self.ranks.is_first:  # the first evaluation rejected the dev examples
+        except (DataError, UsageError):
+            if not trainer.state.step and self.ranks.is_first:  # before the first step: nothing is lost
                 shutil.rmtree(self._run)
             raise
         return Outcome(reason, trainer.state.step, trainer.state.best_step, {})

@@ -71,8 +71,8 @@ class SentencePairs:
         self.tokens, self.sentences, self.documents = shard.tokens, shard.sentences, shard.documents
         self.special = special
         self.rules = _Rules(max_seqlen - 3, short_prob, balanced, seed)
-        self._epoch = -1
-        self._cu_examples, self._balances, self._num_random = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+        # An epoch and its examples, replaced as one: the trainer's thread and the one that prepares batches share them.
+        self._kept = -1, (np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
     def num_examples(self, epoch: int) -> int:
         """Number of pairs in an epoch."""
@@ -80,12 +80,12 @@ class SentencePairs:
 
     def random_share(self, epoch: int) -> float:
         """The share of pairs whose B is random."""
-        self._examples(epoch)
-        return self._num_random / self.num_examples(epoch)
+        cu_examples, _, num_random = self._examples(epoch)
+        return num_random / int(cu_examples[-1])
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
         """The pairs of (B,) int64 ``indices``."""
-        cu_examples, balances = self._examples(epoch)
+        cu_examples, balances, _ = self._examples(epoch)
         pairs = _pairs(self.sentences, self.documents, cu_examples, balances, self.rules, epoch, indices)
         cu_seqlens = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(pairs[:, 1] + pairs[:, 3] + 3, out=cu_seqlens[1:])
@@ -93,12 +93,13 @@ class SentencePairs:
         _fill(self.tokens, pairs, cu_seqlens, self.special, input_ids, token_type_ids)
         return Sequences(input_ids, token_type_ids, cu_seqlens, pairs[:, 4].copy())
 
-    def _examples(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """(D + 1,) int64 number of pairs before each document, and of random minus consecutive pairs."""
-        if epoch != self._epoch:
-            cu_examples, balances, num_random = _count(self.sentences, self.documents, self.rules, epoch)
-            self._epoch, self._cu_examples, self._balances, self._num_random = epoch, cu_examples, balances, num_random
-        return self._cu_examples, self._balances
+    def _examples(self, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """(D + 1,) int64 number of pairs before each document, (D + 1,) of random minus consecutive pairs, and the
+        number of random pairs."""
+        kept = self._kept
+        if epoch != kept[0]:
+            kept = self._kept = epoch, _count(self.sentences, self.documents, self.rules, epoch)
+        return kept[1]
 
 
 @compiled

@@ -30,7 +30,8 @@ class TokenBlocks:
         self.tokens, self.special, self.seed = shard.tokens, special, seed
         self.documents = shard.sentences[shard.documents]  # (D + 1,) bounds of documents among the tokens
         self.room = max_seqlen - 2
-        self._epoch, self._cu_examples = -1, np.zeros(0, np.int64)
+        # An epoch and its examples, replaced as one: the trainer's thread and the one that prepares batches share them.
+        self._kept = -1, np.zeros(0, np.int64)
 
     def num_examples(self, epoch: int) -> int:
         """Number of blocks in an epoch."""
@@ -47,11 +48,10 @@ class TokenBlocks:
 
     def _examples(self, epoch: int) -> np.ndarray:
         """(D + 1,) int64 number of blocks before each document."""
-        if epoch != self._epoch:
-            cu_examples = _count(self.documents, self.room, self.seed, epoch)
-            self._epoch, self._cu_examples = epoch, cu_examples
-            return cu_examples
-        return self._cu_examples
+        kept = self._kept
+        if epoch != kept[0]:
+            kept = self._kept = epoch, _count(self.documents, self.room, self.seed, epoch)
+        return kept[1]
 
 
 @compiled

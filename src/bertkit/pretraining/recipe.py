@@ -126,12 +126,16 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
         name: _settings(kind, content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
     }
     training = _settings(TrainingSettings, content.pop("training", {}), f"{where}, [training]")
-    samples, expected = tuple(content.pop("samples", ())), tuple(content.pop("expected", ()))
+    for name in ("samples", "expected"):
+        value = content.pop(name, ())
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{where}: {name} = {value!r:.60}: expected a list")
+        made[name] = tuple(value)
     if content:
         raise UsageError(
             f"{where}: unknown section {', '.join(content)}; expected training, samples, {', '.join(parts)}"
         )
-    return Recipe(training, **made, samples=samples, expected=expected)
+    return Recipe(training, **made)
 
 
 def with_length(
@@ -188,10 +192,12 @@ def _change(content: dict[str, Any], change: str) -> None:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()  # an unquoted word
-    table = content.setdefault(section, {})
     *outer, last = setting.split(".")
-    for part in outer:
+    table = content
+    for part in (section, *outer):
         table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"setting {change!r}: {part} is {table!r:.60}, which has no settings; expected a section")
     if section == "training" and last in ("num_steps", "minutes"):  # one of them
         table.pop("minutes" if last == "num_steps" else "num_steps", None)
     table[last] = parsed

@@ -88,7 +88,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], digits
     Args:
         digits: significant digits of real numbers.
     """
-    kept = [row for row in rows if any(cell not in (None, "", ()) for cell in row[1:])]
+    kept = [row for row in rows if not all(map(_is_empty, row[1:]))]
     if not kept:
         return ""
     lines = [list(columns), ["---"] * len(columns), *([_markdown_cell(cell, digits) for cell in row] for row in kept)]
@@ -103,6 +103,10 @@ def number(value: float | None) -> str:
 def readable(metric: str) -> str:
     """The name of a metric in words."""
     return _METRICS.get(metric, metric.replace("_", " "))
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str | tuple) and not cell)
 
 
 def _html_cell(cell: Any) -> Any:

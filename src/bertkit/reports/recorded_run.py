@@ -114,7 +114,7 @@ def read_run(folder: Path) -> TrainingRun:
         )
     outcome = (read_json(records / "outcome.json") if is_finetuning else None) or {}
     remarks: list[str] = []
-    lines = _lines(metrics, remarks)
+    lines = logged_lines(metrics, remarks)
     kept = _in_force(lines, metrics, remarks)
     steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
     if not len(steps):
@@ -137,8 +137,13 @@ def read_run(folder: Path) -> TrainingRun:
     )
 
 
-def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]]:
-    """Line numbers and their objects. A line cut off by a kill is the last one, or precedes the next start."""
+def logged_lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]]:
+    """Line numbers and objects of a metrics.jsonl. A line cut off by a kill is the last one, or precedes the next
+    start: it is left out, with a remark.
+
+    Raises:
+        DataError: another line that is not JSON, or not an event.
+    """
     parsed: list[tuple[int, dict[str, Any]]] = []
     cut_off: int | None = None
     with open(metrics, encoding="utf-8", errors="replace") as handle:

@@ -3,7 +3,7 @@
 Takes: pairs of source and target, or texts; a model to start from; settings.
 Gives: a model folder with its metrics; a stopped run resumes.
 May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
-training, model, generation.
+training, model, generation, finetuning.
 """
 
 from bertkit.sequence_training.batches import SequenceBatch, SequenceData

@@ -1,8 +1,22 @@
 """Generated texts compared with references: exact matches, BLEU and chrF."""
 
 from collections.abc import Sequence
+from types import ModuleType
 
 from bertkit.errors import UsageError
+
+
+def require_sacrebleu() -> ModuleType:
+    """The module sacrebleu.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import sacrebleu
+    except ImportError:
+        raise UsageError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
+    return sacrebleu
 
 
 def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -13,10 +27,7 @@ def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dic
     Raises:
         UsageError: sacrebleu is not installed, or different numbers of texts and references.
     """
-    try:
-        import sacrebleu
-    except ImportError:
-        raise UsageError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
+    sacrebleu = require_sacrebleu()
     if len(generated) != len(references) or not references:
         raise UsageError(
             f"{len(generated)} texts and {len(references)} references: expected one for each, at least one"

@@ -14,18 +14,20 @@ from tqdm import tqdm
 
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
-from bertkit.files.json_files import write_json
+from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
+from bertkit.finetuning.outcome import digest_of
 from bertkit.generation import GenerationSettings, Generator, load_generator
 from bertkit.sequence_training.batches import SequenceData
 from bertkit.sequence_training.examples import SequenceExample
 from bertkit.sequence_training.loss import SequenceLoss
-from bertkit.sequence_training.metrics import sequence_metrics
+from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import Ranks, Run, checkpoint_folder, checkpoints, claim_run_folder, evaluate
 
+_OUTCOME = "outcome.json"
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
@@ -54,7 +56,7 @@ class SequenceTraining:
             How the run ended ("finished" or "stopped"), and the metrics on ``dev``.
 
         Raises:
-            UsageError: invalid settings, or a folder of another run.
+            UsageError: invalid settings, a folder of another run, or dev pairs without sacrebleu.
             DataError: an example that is longer than the model's positions.
         """
         if self.task not in SEQUENCE_TASKS:
@@ -64,12 +66,17 @@ class SequenceTraining:
             generator = load_generator(checkpoints(run_folder)[-1] / "model")
         else:
             generator = SEQUENCE_TASKS[self.task].create(self.model, train, self.settings)
+        if _compares_texts(generator, dev):
+            require_sacrebleu()
         data, held_out = (self._encoded(generator, examples) for examples in (train, dev))
         facts = {"task": self.task, "model": self.model, "settings": asdict(self.settings), "examples": len(train)}
-        claim_run_folder(self.out, run_folder / "settings.json", facts, resume=resume)
+        digests = {"digests": {"training": digest_of(train), "dev": digest_of(dev)}}
+        record = run_folder / "settings.json"
+        is_older = "digests" not in (read_json(record) or digests)  # a run of a version that did not record them
+        claim_run_folder(self.out, record, facts if is_older else facts | digests, resume=resume)
         if (self.out / "config.json").is_file():
             self.log_line(f"{self.out} has already finished")
-            return {"reason": "finished"}
+            return {"reason": "finished", **(read_json(run_folder / _OUTCOME) or {})}
         network = generator.network.to(resolve_device(self.device))
         task, settings = SequenceLoss(self.settings.label_smoothing), self.settings.training(len(train))
         parts = held_out.take(np.arange(len(dev))) if dev else None
@@ -124,7 +131,7 @@ class SequenceTraining:
 
     def _metrics(self, generator: Generator, dev: Sequence[SequenceExample]) -> dict[str, float]:
         """Metrics of texts generated for dev sources."""
-        if not dev or not generator.max_lengths[0]:
+        if not _compares_texts(generator, dev):
             return {}
         settings = GenerationSettings(num_beams=self.settings.num_beams)
         made = generator.generate([example.source or "" for example in dev], settings)
@@ -138,4 +145,9 @@ class SequenceTraining:
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(run_folder / name, folder / "run" / name)
-            write_json(folder / "run" / "outcome.json", metrics)
+            write_json(folder / "run" / _OUTCOME, metrics)
+
+
+def _compares_texts(generator: Generator, dev: Sequence[SequenceExample]) -> bool:
+    """Whether texts are generated for dev sources: a language model has none."""
+    return bool(dev and generator.max_lengths[0])

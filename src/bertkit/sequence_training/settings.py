@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from bertkit.errors import UsageError
+from bertkit.generation import GenerationSettings
 from bertkit.training import TrainingSettings
 
 
@@ -27,14 +28,20 @@ class SequenceSettings:
     seed: int = 0  # of initial weights, the order of examples and dropout
 
     def __post_init__(self) -> None:
-        if type(self.num_epochs) is not int or self.num_epochs < 1:
-            raise UsageError(f"num_epochs={self.num_epochs!r}: expected an integer of at least 1")
+        for name in ("num_epochs", "batch_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing={self.label_smoothing!r}: expected a share from 0 to below 1")
+        self.training(num_examples=1)
+        GenerationSettings(num_beams=self.num_beams)
 
     def training(self, num_examples: int) -> TrainingSettings:
         """The settings of the training loop."""
-        num_steps = self.num_steps or self.num_epochs * math.ceil(num_examples / self.batch_size)
+        num_steps = self.num_steps
+        if num_steps is None:
+            num_steps = self.num_epochs * math.ceil(num_examples / self.batch_size)
         return TrainingSettings(
             num_steps=num_steps, batch_size=self.batch_size, learning_rate=self.learning_rate, warmup=self.warmup,
             schedule=self.schedule, weight_decay=self.weight_decay, betas=(0.9, 0.98), eps=1e-9, seed=self.seed,

@@ -97,7 +97,7 @@ class TextSet:
     score: float | None = None
     location: str = ""
     scores: tuple[float, ...] = ()  # of each other text, by a teacher or a judge; (): none
-    dataset: int = 0  # index of its data set
+    dataset: int = 0  # number of its data set
     guide: np.ndarray | None = field(default=None, repr=False, compare=False)  # (texts, G) vectors of a guide model
 
     @property

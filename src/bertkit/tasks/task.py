@@ -178,14 +178,16 @@ class TextTask(ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Check that the task has every option.
+        """Check that the task has every option, and that names of models are str, which runs record.
 
         Raises:
-            UsageError: an unknown option.
+            UsageError: an unknown option, or a path.
         """
-        for name in options:
+        for name, value in options.items():
             if name not in cls.options:
                 raise UsageError(f"{cls.name} has no {name}: expected {' or '.join(cls.options) or 'no options'}")
+            if isinstance(value, Path):
+                raise UsageError(f"{name}={value!r}: expected a str, such as {str(value)!r}")
 
     @classmethod
     @abstractmethod

@@ -1,6 +1,7 @@
 """Base class of tasks whose examples are texts or pairs of texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -130,12 +131,15 @@ def mean_over_windows(encodings: Encodings, logits: np.ndarray) -> np.ndarray:
     return (sums / np.add.reduceat(owned, starts)[:, None]).astype(np.float32)
 
 
-def ordered_names(names: set[str]) -> tuple[str, ...]:
-    """Names in numeric order if all are numbers, else alphabetically."""
+def ordered_names(names: Collection[str]) -> tuple[str, ...]:
+    """Names in numeric order if all are numbers, else alphabetically; "nan" is no number, as it has no order."""
     try:
-        return tuple(sorted(names, key=lambda name: (float(name), name)))
+        numbers = {name: float(name) for name in names}
     except ValueError:
         return tuple(sorted(names))
+    if any(map(math.isnan, numbers.values())):
+        return tuple(sorted(names))
+    return tuple(sorted(names, key=lambda name: (numbers[name], name)))
 
 
 def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.tasks import Loss, Task
 from bertkit.training.ranks import is_sharded
@@ -45,6 +46,9 @@ def compute_gradients(
 
     Returns:
         The loss of each part, without gradient.
+
+    Raises:
+        UsageError: the loss reads none of the parameters.
     """
     device = parameters[0].device
 
@@ -75,6 +79,9 @@ def compute_gradients_of_vectors(
     Args:
         vectors: (n, D) vectors of a part; called from several threads at once.
         loss: (N, D) vectors of all parts -> loss and its (N, D) gradient.
+
+    Raises:
+        UsageError: the vectors depend on none of the parameters.
     """
     device = parameters[0].device
     is_kept = len(parts) <= (torch.get_num_threads() if device.type == "cpu" else 1)
@@ -115,6 +122,8 @@ def _training(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[N
 
 
 def _gradients(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | None = None) -> Sequence[Tensor | None]:
+    if not values.requires_grad:
+        raise UsageError("every weight that the loss reads is frozen: expected some that train, so lower frozen_layers")
     return torch.autograd.grad(values, parameters, slopes, allow_unused=True)
 
 

@@ -96,7 +96,7 @@ def make_optimizer(
         rate_factor: parameter name -> factor of ``learning_rate``.
 
     Raises:
-        UsageError: an unknown name.
+        UsageError: an unknown name, or no trainable parameter.
     """
     if name not in OPTIMIZERS:
         raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
@@ -126,6 +126,8 @@ def make_optimizer(
 def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
     """Named trainable parameters, split into shares of similar size, one per core."""
     trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    if not trainable:
+        raise UsageError("every weight is frozen: expected some that train, so lower frozen_layers")
     on_cores = trainable[0][1].device.type == "cpu" and not is_sharded(network)
     shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cores else 1)]
     for one in sorted(trainable, key=lambda one: -one[1].numel()):

@@ -13,7 +13,7 @@ from bertkit.tasks.examples import ChoiceQuestion
 
 _SWAG = ("sent1", "sent2", "ending0", "ending1")
 _OPEN_BOOK = ("Question Stem", "Choices")
-_LETTERS = "ABCDEFGHIJ"
+_LETTERS = tuple("ABCDEFGHIJ")
 _CHOICE = re.compile(r"(?:^|\s)\(([A-J])\)(?=\s|$)")
 
 
@@ -109,14 +109,14 @@ def _of_packed(values: Mapping[str, Any]) -> _Read:
     stem, wrong = text_of(values, "Question Stem")
     marks = []
     for match in _CHOICE.finditer(text):
-        if match[1] == _LETTERS[len(marks)]:  # another letter is part of a choice
+        if _LETTERS[len(marks) : len(marks) + 1] == (match[1],):  # another letter is part of a choice
             marks.append(match)
     if not problem and (not marks or text[: marks[0].start()].strip()):
         problem = f": the choices {text:.60} do not start with (A)"
     ends = [*(mark.start() for mark in marks), len(text)][1:]
     choices = tuple(text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True))
     letter = str(values.get("Answer Key", "")).strip()
-    label = _LETTERS.index(letter) if letter and letter in _LETTERS else letter
+    label = _LETTERS.index(letter) if letter in _LETTERS else letter
     return ChoiceQuestion(stem, choices), label, problem or wrong
 
 

@@ -168,9 +168,8 @@ def _score(value: Any, name: str) -> tuple[float | None, str]:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row; " + (
-            "for pairs with classes use siamese-classification" if name == "label" else "out"
-        )
+        problem = f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"
+        return None, problem + ("; for pairs with classes use siamese-classification" if name == "label" else "")
     return number, ""
 
 

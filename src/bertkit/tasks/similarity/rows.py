@@ -23,7 +23,7 @@ _NONE = -1  # no further known positive
 
 
 def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-    """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels."""
+    """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels; data sets are numbered from 0."""
     roles = np.concatenate([row.roles for row in rows])
     row_of = encodings.text_index
     text_ids = _text_ids(encodings)
@@ -34,12 +34,12 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     starts = np.cumsum(counts) - counts
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
     scores = np.concatenate([_scores(row) for row in rows])
-    datasets = np.array([row.dataset for row in rows])[row_of]
+    _, datasets = np.unique([row.dataset for row in rows], return_inverse=True)
     guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
     width = np.full(len(roles), guides[0].shape[1])
     labels = np.concatenate(
         [
-            np.stack([row_of, roles, text_ids, scores, datasets, width], axis=1),
+            np.stack([row_of, roles, text_ids, scores, datasets[row_of], width], axis=1),
             np.concatenate(guides),
             known[text_ids[queries][row_of]],
         ],
