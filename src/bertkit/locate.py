@@ -68,7 +68,7 @@ def locate(name: str | Path) -> Path:
     for hub_name in hub_names:
         cached = _from_hub(hub_name, local_files_only=True)
         if cached and all((cached / file).is_file() for file in known.needs) and _has_tokenizer(cached):
-            if _tells_modules(cached):
+            if name in KNOWN_MODELS or _tells_modules(cached):
                 return cached
             part = part or cached
     if known.package and (packaged := _from_package(known.package)):

@@ -224,11 +224,8 @@ class Generator(ABC):
 
 
 class Causal(Generator):
-    """A left-to-right language model: it continues prompts.
-
-    Args:
-        end_ids: ids that end a text; None: the separator of its tokenizer.
-    """
+    """A left-to-right language model: it continues prompts, which end with an id of its generation_config.json, or else
+    with the separator of its tokenizer."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
