@@ -45,8 +45,8 @@ def locate(name: str | Path) -> Path:
 
     Searched in this order, to use the network only when needed: a folder of that name, the hub's cache, an installed
     package with that import name (located without importing it), the hub. Other programs may have cached a part of a
-    model: where the cache does not tell whether it is a sentence encoder, the hub is asked, and if it does not answer
-    the part is opened with a UserWarning.
+    model: if the cache does not record whether it is a sentence encoder, the hub is asked, and if that fails, the part
+    is opened with a UserWarning.
 
     Args:
         name: a path, a hub name ("owner/model"), a short name from KNOWN_MODELS, or a package's import name.
@@ -85,8 +85,8 @@ def locate(name: str | Path) -> Path:
             reason = f"the hub did not return {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
     if part:
         warnings.warn(
-            f"the cache has a copy of {name} without modules.json, and the hub did not tell whether the model has one: "
-            "if it is a sentence encoder, its vectors are not as published; connect to the hub once",
+            f"the cache has a copy of {name} without modules.json, and the hub could not be asked for that file: if the "
+            "model is a sentence encoder, its vectors are not as published; connect to the hub once",
             stacklevel=2,
         )
         return part

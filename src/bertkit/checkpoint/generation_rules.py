@@ -72,14 +72,14 @@ def ending_of(rules: Mapping[str, Any], ends: tuple[int, ...], vocab_size: int) 
     Raises:
         CheckpointError: a rule of the wrong type, or an id that the model lacks.
     """
-    place, content = Path("generation_config.json"), dict(rules)
-    words = [word for word in member(content, "bad_words_ids", list, place, []) if _is_one_id(word)]
+    file, content = Path("generation_config.json"), dict(rules)
+    words = [word for word in member(content, "bad_words_ids", list, file, []) if _is_one_id(word)]
     forbidden = tuple(word[0] for word in words if word[0] not in ends)  # as transformers, an end stays allowed
-    forced = member(content, "forced_eos_token_id", int, place)
+    forced = member(content, "forced_eos_token_id", int, file)
     for one in (*forbidden, *(() if forced is None else (forced,))):
         if not 0 <= one < vocab_size:
-            raise CheckpointError(f"{place} names the id {one}: expected 0 to {vocab_size - 1}, the model's ids")
-    return Ending(ends, forbidden, forced, member(content, "renormalize_logits", bool, place, False))
+            raise CheckpointError(f"{file} names the id {one}: expected 0 to {vocab_size - 1}, the model's ids")
+    return Ending(ends, forbidden, forced, member(content, "renormalize_logits", bool, file, False))
 
 
 def rules_not_applied(rules: Mapping[str, Any]) -> list[str]:

@@ -206,15 +206,15 @@ def write_sentence_settings(
     )
 
 
-def write_modules(directory: Path, kinds: Sequence[str], place: str) -> list[str]:
+def write_modules(directory: Path, kinds: Sequence[str], package: str) -> list[str]:
     """Write ``modules.json`` and the folders of the modules; the path of each.
 
     Args:
-        place: module of sentence-transformers with the classes.
+        package: subpackage of sentence-transformers with the classes.
     """
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
     modules = [
-        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.{place}.{kind}"}
+        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.{package}.{kind}"}
         for index, kind in enumerate(kinds)
     ]
     write_json(directory / "modules.json", modules)
