@@ -104,7 +104,7 @@ def test_hub_completes_a_part_that_does_not_tell_the_modules(hub_cache: Path, mo
     snapshot = put_into_cache(hub_cache, "someone/some-bert", sentence_encoder=False)
     marker = snapshot.parents[1] / ".no_exist" / snapshot.name / "modules.json"
     marker.unlink()
-    with pytest.warns(UserWarning, match=r"a copy of someone/some-bert without modules.json, and the hub did not"):
+    with pytest.warns(UserWarning, match=r"a copy of someone/some-bert without modules.json, and the hub could not"):
         assert locate("someone/some-bert") == snapshot
     asked = []
 

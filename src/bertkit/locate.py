@@ -85,8 +85,8 @@ def locate(name: str | Path) -> Path:
             reason = f"the hub did not return {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
     if part:
         warnings.warn(
-            f"the cache has a copy of {name} without modules.json, and the hub could not be asked for that file: if the "
-            "model is a sentence encoder, its vectors are not as published; connect to the hub once",
+            f"the cache has a copy of {name} without modules.json, and the hub could not be asked for it: if the model "
+            "is a sentence encoder, its vectors are not as published; connect to the hub once",
             stacklevel=2,
         )
         return part
