@@ -458,6 +458,24 @@ def test_closed_streams(arguments, code, message, tiny_model):
     assert (result.returncode, result.stderr) == (code, message)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vocab train {0}.txt --out {0}.txt",
+        "embed --input {0}.jsonl --output {0}.jsonl",
+        "cluster --input {0}.jsonl --output {0}.jsonl",
+        "mine --input {0}.jsonl --output {0}.jsonl",
+        "evaluate --collection {0}.json --report {0}.html",
+        "evaluate --pairs {0}.json --report {0}.html",
+    ],
+)
+def test_inputs_are_not_replaced(complaint, command, tmp_path):
+    for name in ("a.txt", "a.jsonl", "a.json"):
+        (tmp_path / name).write_text("the cat")
+    assert "it is the input" in complaint(*command.format(tmp_path / "a").split())
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"the cat"}
+
+
 def test_existing_folder_is_refused_with_advice_for_the_command_line(complaint, tiny_model, tmp_path):
     (tmp_path / "words.txt").write_text("zebrafish zebrafish\n")
     arguments = ["vocab", "extend", str(tmp_path / "words.txt"), "--model", tiny_model, "--min-frequency", "1"]

@@ -59,6 +59,7 @@ def test_few_texts(method: str) -> None:
         ({"method": "kmeans"}, "requires num_clusters"),
         ({"num_clusters": 3}, "omit num_clusters"),
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
+        ({"method": "kmeans", "num_clusters": 2, "seed": -1}, "seed=-1: expected an integer from 0"),
     ],
 )
 def test_options_that_do_not_fit_raise(options: dict, message: str) -> None:

@@ -71,6 +71,10 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     written = tmp_path / "predictions.jsonl"
     assert call(capsys, "predict", "--model", out, "--input", str(dev), "--output", str(written))[0] == 0
     assert [json.loads(line) for line in written.read_text().splitlines()] == results
+    code, _, error = call(capsys, "predict", "--model", out, "--input", str(written), "--output", str(written))
+    assert code == 2 and "it is the input" in error
+    texts.write_text("the cat\n\n")
+    assert [row["text"] for row in call(capsys, "predict", "--model", out, "--input", str(texts))[1]] == ["the cat", ""]
 
 
 def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:

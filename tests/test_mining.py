@@ -115,6 +115,8 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
     pairs, texts = tmp_path / "pairs.jsonl", tmp_path / "texts.txt"
     pairs.write_text("".join(json.dumps({"query": row.query, "positive": row.positives[0]}) + "\n" for row in ROWS))
     texts.write_text("\n".join(TEXTS[30:]))
+    (tmp_path / "pair.jsonl-kept").mkdir()
+    (tmp_path / "pair.jsonl-kept" / "notes.txt").write_text("of the user")
     for row_format, keys in (
         ("list", {"query", "positives", "negatives"}),
         ("triplet", {"anchor", "positive", "negative"}),
@@ -126,7 +128,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
                      str(texts), "--num-negatives", "2", "--format", row_format]  # fmt: skip
         assert run(arguments) == 0, capsys.readouterr().err
         assert set(json.loads(output.read_text().splitlines()[0])) == keys
-        assert not list(tmp_path.glob("*-kept"))
+        assert [path.name for path in tmp_path.glob("*-kept/**/*")] == ["notes.txt"]
         results = list(bertkit.tasks.read_examples("similarity", output))
         assert results and (row_format == "pair") == (results[0].score is not None)
     assert "negatives for 25 queries, 0 of them without any" in capsys.readouterr().err

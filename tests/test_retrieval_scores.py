@@ -95,6 +95,7 @@ def test_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
     [
         ("0\t99\t1\n", "line 2 judges '99'"),
         ("0\t10\thigh\n", "has the grade 'high': expected an integer"),
+        ("0\t10\t--5\n", "has the grade '--5': expected an integer"),
         ("0\t10\t0\n", "no query with a relevant document"),
     ],
 )

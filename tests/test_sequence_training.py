@@ -1,5 +1,6 @@
 """Training of generative models: results, batches, loss, files, and resumed runs."""
 
+import io
 import json
 import random
 import sys
@@ -171,7 +172,9 @@ def test_causal_model_learns_a_text(tmp_path: Path) -> None:
     assert run(["generate", "the cat", "--model", str(tmp_path / "out"), "--num-candidates", "2"]) == 0
 
 
-def test_command_line_trains_and_generates(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_command_line_trains_and_generates(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = small_model(tmp_path / "start")
     for name, number in (("train", 400), ("dev", 30)):
         rows = [f"{one.source}\t{one.target}" for one in reversed_digits(number, number)]
@@ -191,6 +194,12 @@ def test_command_line_trains_and_generates(tmp_path: Path, capsys: pytest.Captur
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["text"] for row in rows] == ["012", "3"]
     assert rows[0].keys() == {"text", "generated", "score", "tokens", "ended"}
+    (tmp_path / "rows.csv").write_text("source,target\n012,210\n ,1\n")
+    base = ["generate", "--model", str(tmp_path / "out"), "--columns", "text=source", "--input"]
+    assert run([*base, str(tmp_path / "rows.csv")]) == 2
+    assert "rows.csv, line 3: has an empty text" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"012\n")))
+    assert run(["generate", "--model", str(tmp_path / "out"), "--input", "-"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,9 @@ class MiningOptions:
     first_rank
         Skip this number of nearest candidates, which are the most likely unlabeled positives.
     last_rank
-        Consider candidates up to this rank; by default num_negatives more than first_rank, 10 times that number with a
-        margin or a largest score, and the most positives of a query.
+        Consider candidates up to this rank, counted after those that the margins and limits reject; by default
+        num_negatives more than first_rank, 10 times that number with a margin or a largest score, and the most
+        positives of a query.
     absolute_margin
         A negative's score is at least this much below that of the query's farthest positive.
     relative_margin

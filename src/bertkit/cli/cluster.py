@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import check_jsonl, emit, note
 
 
 def command(
@@ -48,11 +48,12 @@ def command(
         The column or key that holds the text.
     """
     from bertkit.clusters import ClusterOptions, find_clusters
-    from bertkit.files import check_writable, whole_file
+    from bertkit.files.whole_files import check_not_input, whole_file
 
     options = ClusterOptions(method, threshold, min_size, num_clusters, seed)
     if output is not None:
-        check_writable(output)
+        check_jsonl(output)
+        check_not_input(output, input)
     texts, vectors = embed_texts(input, column, model, compute)
     clusters = find_clusters(texts, vectors, options)
     if output is not None:

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, note_unknown, open_encoder
 from bertkit.cli.output import note
 from bertkit.corpus.texts import read_texts
+from bertkit.files.whole_files import check_not_input
 from bertkit.tokenizer.layout import OnLong
 
 
@@ -65,6 +66,7 @@ def command(
 
     if output is not None:
         check_vector_file(output)
+        check_not_input(output, input)
     report = EmbedReport()
     embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),

@@ -12,7 +12,7 @@ from bertkit.cli.evaluate_vectors import evaluate_collection, evaluate_pairs
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_writable, whole_file
+from bertkit.files.whole_files import whole_file
 from bertkit.locate import locate
 
 if TYPE_CHECKING:
@@ -132,11 +132,13 @@ def command(
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
+        from bertkit.reports.report_file import checked_report
+
         by_size = _by_size(smaller)
         for other in [*(seeds or ()), *by_size.values()]:
             locate(other)
         if report is not None:
-            check_writable(report)
+            checked_report(report, data)
         opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
         done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
         if card:

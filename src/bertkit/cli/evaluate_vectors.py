@@ -36,7 +36,7 @@ def evaluate_collection(
     if run_file is not None:
         check_writable(run_file)
     if report is not None:
-        checked_report(report)
+        checked_report(report, path)
     collection = read_collection(path)
     rankings = retrieve(open_encoder(model, compute), collection)
     if cross_encoder is not None:
@@ -73,7 +73,7 @@ def evaluate_pairs(
     from bertkit.tasks import ExampleFile, Similarity
 
     if report is not None:
-        checked_report(report)
+        checked_report(report, data)
     rows = list(Similarity.read(ExampleFile(data, columns=columns_of(columns))))
     scores, differences = scores_of_pairs(open_encoder(model, compute), rows), {}
     measured = measured_pairs(rows, scores)

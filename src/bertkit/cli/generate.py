@@ -15,7 +15,8 @@ DEFAULTS = GenerationSettings()
 def command(
     *texts: str,
     model: str,
-    input: Path | None = None,
+    input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     page: Path | None = None,
     device: str = "cpu",
     settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
@@ -29,19 +30,27 @@ def command(
     model
         A causal language model or an encoder-decoder model: a folder or a hub name.
     input
-        A file of texts, one on each line, or a table with a column of texts; - is standard input.
+        A file of texts, one on each line, or a table with a column of texts; "-" is standard input.
+    columns
+        The column of texts, such as text=source, where its name is not recognized.
     page
         Write an HTML page instead: the likeliest tokens of each step, and their attention to the source.
     device
         auto, cpu, cuda, mps.
     """
+    from bertkit.cli.labeled_files import columns_of
     from bertkit.generation import load_generator
     from bertkit.generation.page import write_generation_page
     from bertkit.tasks.reading.texts import read_labeled_texts
 
     if bool(texts) == (input is not None):
         raise UsageError("give texts, or a file of them with --input")
-    sources = list(texts) if input is None else [example.text for example in read_labeled_texts(input, None)]
+    sources = list(texts)
+    if input is not None:
+        for example in read_labeled_texts(input, None, columns=columns_of(columns)):
+            if not example.text.strip():
+                raise example.error("has an empty text: write some, or remove the row")
+            sources.append(example.text)
     generator = load_generator(model, device=device)
     if page is not None:
         write_generation_page(page, generator, sources, settings)

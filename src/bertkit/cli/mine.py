@@ -1,6 +1,7 @@
 """bertkit mine"""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,13 +49,14 @@ def command(
 
     from bertkit.checkpoint.content_hash import content_hash
     from bertkit.corpus.texts import read_texts
-    from bertkit.files.whole_files import whole_file
+    from bertkit.files.whole_files import check_not_input, whole_file
     from bertkit.mining import MiningReport, formatted, mine_negatives
     from bertkit.tasks import ExampleFile, Similarity
 
     check_jsonl(output)
-    folder = output.with_name(f"{output.name}-kept")
+    check_not_input(output, input, corpus)
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
+    kept = output.with_name(f"{output.name}-kept") / f"{models}-{compute.precision}"
     rows, report = list(Similarity.read(ExampleFile(input, labeled=False))), MiningReport()
     mined = mine_negatives(
         open_model(model, compute),
@@ -63,13 +65,15 @@ def command(
         corpus=[] if corpus is None else list(read_texts(corpus)),
         cross_encoder=None if cross_encoder is None else open_model(cross_encoder, compute),
         report=report,
-        kept=folder / f"{models}-{compute.precision}",
+        kept=kept,
     )
     with whole_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for row in mined:
             for content in formatted(row, format, options.num_negatives):
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
-    shutil.rmtree(folder)
+    shutil.rmtree(kept)
+    with suppress(OSError):  # holds other files
+        kept.parent.rmdir()
     note(
         f"{output}: {report.num_negatives} negatives for {report.num_queries} queries, {report.num_without} of them "
         "without any"

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import check_jsonl, emit, note
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import check_not_input, whole_file
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
@@ -55,6 +55,7 @@ def command(
 
     if output is not None:
         check_jsonl(output)
+        check_not_input(output, input)
     opened = open_trained(model, compute, no_answer_threshold)
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
@@ -77,4 +78,6 @@ def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> I
             echoed = {name: getattr(example, name, None) for name in _ECHOED}
             if echoed["question"] is not None:
                 del echoed["context"]
-            yield {name: value for name, value in echoed.items() if value not in (None, "", ())} | asdict(prediction)
+            if not echoed["id"]:
+                del echoed["id"]
+            yield {name: value for name, value in echoed.items() if value not in (None, ())} | asdict(prediction)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertkit.cli.output import emit
+from bertkit.errors import UsageError
 
 
 def command(run: Path, /, *, out: Path) -> None:
@@ -20,6 +21,8 @@ def command(run: Path, /, *, out: Path) -> None:
     from bertkit.reports.training import write_training_report
     from bertkit.reports.training_findings import findings_of
 
+    if out.suffix != ".html":
+        raise UsageError(f"cannot write the report {out}: expected a name that ends in .html")
     check_writable(out)
     read = read_run(run)
     write_training_report(read, out)

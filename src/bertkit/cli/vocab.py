@@ -11,6 +11,7 @@ from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
+from bertkit.files.whole_files import check_not_input
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -47,6 +48,7 @@ def train(
     column
         The column or key that holds the text.
     """
+    check_not_input(out, *files)
     vocabulary = train_vocabulary(
         chain.from_iterable(read_texts(file, column) for file in files),
         vocab_size=vocab_size,

@@ -32,6 +32,8 @@ class ClusterOptions:
             raise UsageError(f"method {self.method} requires num_clusters of at least 1, got {self.num_clusters}")
         if not takes_number and self.num_clusters is not None:
             raise UsageError(f"method {self.method} finds the number of clusters itself: omit num_clusters")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed={self.seed}: expected an integer from 0 to 2**32 - 1")
         if self.threshold is not None and self.method not in ("communities", "duplicates"):
             raise UsageError(f"method {self.method} has no threshold: omit it")
 

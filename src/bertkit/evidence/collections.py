@@ -59,7 +59,7 @@ def _of_folder(folder: Path) -> Collection:
         for row in table.rows:
             query, document, grade = (str(row.values.get(column, "")) for column in columns)
             problem = row.problem
-            if not problem and not grade.lstrip("-").isdecimal():
+            if not problem and not grade.removeprefix("-").isdecimal():
                 problem = f" has the grade {grade!r:.40}: expected an integer"
             for name, known in ((query, queries), (document, documents)):
                 if not problem and name not in known:

@@ -51,6 +51,17 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: it is a folder; expected a file name")
 
 
+def check_not_input(path: Path, *inputs: str | Path | None) -> None:
+    """Check that writing a file replaces none of the files that are read, before any work is done.
+
+    Raises:
+        UsageError: ``path`` is one of them.
+    """
+    for name in inputs:
+        if name is not None and path.exists() and Path(name).exists() and path.samefile(name):
+            raise UsageError(f"cannot write {path}: it is the input {name}; choose another name")
+
+
 def check_folder_writable(path: Path) -> None:
     """Check that a folder can be written or replaced at ``path``, before long work; missing parents can be created.
 
