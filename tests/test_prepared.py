@@ -231,6 +231,21 @@ def test_weight_update_is_detected() -> None:
     np.testing.assert_allclose(model.embed(TEXTS), after, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["fused", "foreach"])
+def test_step_of_any_torch_optimizer_is_detected(kind: str) -> None:
+    model = our_model("encoder", 7)
+    before = model.embed(TEXTS)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    model.encoder(batch).last_hidden_state.pow(3).sum().backward()
+    frozen = model.encoder.embeddings.position.weight
+    frozen.grad, version = None, frozen._version
+    torch.optim.AdamW(model.encoder.parameters(), lr=0.01, **{kind: True}).step()
+    after = model.embed(TEXTS)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_array_equal(Model(model.checkpoint).embed(TEXTS), after)
+    assert frozen._version == version  # without a gradient it was not updated
+
+
 def test_model_made_in_inference_mode() -> None:
     with torch.inference_mode():
         model = our_model("encoder", 7)

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
@@ -175,7 +177,8 @@ def in_row_counts(batch: Batch) -> Batch:
 class WeightsAsTheyAre:
     """Record of an encoder's weights, to detect later changes: modules, addresses and version counters of parameters.
 
-    Written for speed, as it is compared before every inference.
+    Written for speed, as it is compared before every inference. A change inside ``parameter.data``, such as
+    ``parameter.data.mul_(2)``, is not seen, as torch does not count it: change weights in ``torch.no_grad()`` instead.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -203,3 +206,12 @@ class WeightsAsTheyAre:
 
 def _address_and_version(parameter: Tensor | None) -> tuple[int, int]:
     return (0, 0) if parameter is None else (parameter.data_ptr(), parameter._version)
+
+
+def _count_updates(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Count an optimizer's step in the versions of its parameters: fused optimizers write past torch's own count."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    increment_version([parameter for parameter in parameters if parameter.grad is not None])
+
+
+register_optimizer_step_post_hook(_count_updates)
