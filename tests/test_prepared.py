@@ -5,13 +5,20 @@ import threading
 import numpy as np
 import pytest
 import torch
-from random_models import our_model, randomize
+from random_models import our_model, randomize, vocabulary_tokens
 
-from bertkit import Batch, Model, collate, device, load
+from bertkit import Batch, BertConfig, Model, ModernBertConfig, Tokenizer, collate, device, load
 from bertkit.architectures import Network, prepare
 from bertkit.errors import UsageError
 from bertkit.inference import auto_precision
-from bertkit.transformer import NomicBertConfig, PreparedBertEncoder
+from bertkit.transformer import (
+    AlbertConfig,
+    DebertaConfig,
+    Gpt2Config,
+    GteConfig,
+    NomicBertConfig,
+    PreparedBertEncoder,
+)
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.gated import prepared as gated_prepared
 from bertkit.transformer.kernels.device_attention import GPU
@@ -244,6 +251,26 @@ def test_step_of_any_torch_optimizer_is_detected(kind: str) -> None:
     assert np.abs(after - before).max() > 1e-3
     np.testing.assert_array_equal(Model(model.checkpoint).embed(TEXTS), after)
     assert frozen._version == version  # without a gradient it was not updated
+
+
+def model_of(config: type) -> Model:
+    dropout = {"embedding_dropout": 0.3} if config is ModernBertConfig else {}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = Model.create(config(vocab_size=99, **sizes, **dropout), Tokenizer.from_vocab(vocabulary_tokens(99)))
+    randomize(model.network, 5)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("config", [BertConfig, DebertaConfig, Gpt2Config, ModernBertConfig, GteConfig, AlbertConfig])
+def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> None:
+    model = model_of(config)
+    model.network.to(dtype)
+    expected = model.embed(TEXTS)
+    again = Model(model.checkpoint)
+    model.network.train()
+    np.testing.assert_array_equal(model.embed(TEXTS), expected)  # prepared in evaluation mode
+    np.testing.assert_array_equal(again.embed(TEXTS), expected)  # prepared in training mode
 
 
 def test_model_made_in_inference_mode() -> None:

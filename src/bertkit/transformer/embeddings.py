@@ -37,18 +37,18 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
-        embedded = self.look_up(batch)
+        embedded = dropout(self.look_up(batch), self.dropout)
         return embedded if self.project is None else apply_linear(embedded, self.project)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before the projection: (total_tokens, embedding_width)."""
+        """As `forward` before dropout and the projection: (total_tokens, embedding_width)."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
             summed = summed + look_up(self.token_type, self.types(batch))
         if self.position is not None:
             summed = summed + look_up(self.position, batch.position_ids + self.first_position)
-        return dropout(self.norm(summed), self.dropout)
+        return self.norm(summed)
 
     def check(self, batch: Batch) -> None:
         """Check that every id has a row in its table; on a GPU, which checks ids itself, only positions.
@@ -92,11 +92,15 @@ class SummedEmbeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
+        return dropout(self.look_up(batch), self.dropout)
+
+    def look_up(self, batch: Batch) -> Tensor:
+        """As `forward` before dropout."""
         self.check(batch)
         words = look_up(self.word, batch.input_ids) * self.scale
         if self.position is not None:
-            return dropout(words + look_up(self.position, batch.position_ids), self.dropout)
-        return dropout(words + self._positions(words)[batch.position_ids], self.dropout)
+            return words + look_up(self.position, batch.position_ids)
+        return words + self._positions(words)[batch.position_ids]
 
     def _positions(self, words: Tensor) -> Tensor:
         """Sinusoids of all positions, with the dtype and device of ``words``."""

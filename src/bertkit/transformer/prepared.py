@@ -14,12 +14,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
-from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
+from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
+from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_few_rows import FewRows, is_few
@@ -65,17 +66,6 @@ class Projected:
         return self.linear(self.embeddings(batch))
 
 
-class Rounded:
-    """Embeddings without layer normalization, in the dtype of the products."""
-
-    def __init__(self, embeddings: SummedEmbeddings, dtype: torch.dtype) -> None:
-        self.embeddings, self.dtype = embeddings, dtype
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """Returns (T, D)."""
-        return self.embeddings(batch).to(self.dtype)
-
-
 class PreparedBertEncoder:
     """`BertEncoder` prepared for inference.
 
@@ -111,7 +101,7 @@ class PreparedBertEncoder:
                 self.embeddings = (
                     kernels.embeddings(encoder.embeddings, dtype)
                     if isinstance(encoder.embeddings, Embeddings)
-                    else Rounded(encoder.embeddings, dtype)
+                    else PlainEmbeddings(encoder.embeddings, dtype)
                 )
                 if project is not None:
                     linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))

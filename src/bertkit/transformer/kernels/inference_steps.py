@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
@@ -28,7 +28,7 @@ from bertkit.transformer.window import Window
 class PlainEmbeddings:
     """A batch to its first hidden states."""
 
-    def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
+    def __init__(self, embeddings: Embeddings | SummedEmbeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
 
     def __call__(self, batch: Batch) -> Tensor:
