@@ -273,6 +273,16 @@ def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> N
     np.testing.assert_array_equal(again.embed(TEXTS), expected)  # prepared in training mode
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_weights_of_any_layout(precision: str) -> None:
+    model = our_model("encoder", 7)
+    expected = Model(model.checkpoint, precision).embed(TEXTS)
+    for parameter in model.encoder.parameters():
+        parameter.data = torch.stack([parameter.data, torch.zeros_like(parameter)], dim=-1)[..., 0]
+        assert not parameter.is_contiguous()
+    np.testing.assert_array_equal(Model(model.checkpoint, precision).embed(TEXTS), expected)
+
+
 def test_model_made_in_inference_mode() -> None:
     with torch.inference_mode():
         model = our_model("encoder", 7)

@@ -41,11 +41,11 @@ class CompiledEmbeddings:
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        self.tables = [array(embeddings.word.weight)]
+        self.tables = [_rows(embeddings.word)]
         none = np.zeros_like(self.tables[0][:1])
         position, types = embeddings.position, embeddings.token_type
-        self.tables.append(none if position is None else array(position.weight)[embeddings.first_position :])
-        self.tables.append(none if types is None else array(types.weight))
+        self.tables.append(none if position is None else _rows(position)[embeddings.first_position :])
+        self.tables.append(none if types is None else _rows(types))
         self.norm = norm_arrays(embeddings.norm)
 
     def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
@@ -56,6 +56,11 @@ class CompiledEmbeddings:
         ids = (batch.input_ids.numpy(), positions.numpy(), self.embeddings.types(batch).numpy())
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
+
+
+def _rows(table: nn.Embedding) -> np.ndarray:
+    """The rows of a table one after another, as kernels read them; a copy only of another layout."""
+    return array(table.weight.contiguous())
 
 
 def plain_attention(
