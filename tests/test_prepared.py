@@ -1,6 +1,7 @@
 """The prepared encoder equals the encoder: every linear kernel, every activation, any batch, after any update."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,10 +254,9 @@ def test_step_of_any_torch_optimizer_is_detected(kind: str) -> None:
     assert frozen._version == version  # without a gradient it was not updated
 
 
-def model_of(config: type) -> Model:
-    dropout = {"embedding_dropout": 0.3} if config is ModernBertConfig else {}
+def model_of(config: type, **changes: int | float) -> Model:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    model = Model.create(config(vocab_size=99, **sizes, **dropout), Tokenizer.from_vocab(vocabulary_tokens(99)))
+    model = Model.create(config(vocab_size=99, **sizes, **changes), Tokenizer.from_vocab(vocabulary_tokens(99)))
     randomize(model.network, 5)
     return model
 
@@ -264,7 +264,7 @@ def model_of(config: type) -> Model:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("config", [BertConfig, DebertaConfig, Gpt2Config, ModernBertConfig, GteConfig, AlbertConfig])
 def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> None:
-    model = model_of(config)
+    model = model_of(config, **({"embedding_dropout": 0.3} if config is ModernBertConfig else {}))
     model.network.to(dtype)
     expected = model.embed(TEXTS)
     again = Model(model.checkpoint)
@@ -281,6 +281,17 @@ def test_weights_of_any_layout(precision: str) -> None:
         parameter.data = torch.stack([parameter.data, torch.zeros_like(parameter)], dim=-1)[..., 0]
         assert not parameter.is_contiguous()
     np.testing.assert_array_equal(Model(model.checkpoint, precision).embed(TEXTS), expected)
+
+
+@pytest.mark.parametrize("shift", [-1, 600])
+@pytest.mark.parametrize("config", [BertConfig, Gpt2Config, ModernBertConfig, GteConfig])
+def test_positions_outside_the_table_raise(config: type, shift: int) -> None:
+    model = model_of(config, max_position_embeddings=600)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    wrong = replace(batch, position_ids=batch.position_ids + shift)
+    for encoder in (model.encoder, prepare(model.encoder)):
+        with pytest.raises(UsageError, match=r"position_ids from -?\d+ to \d+, the model has 600 of them"):
+            encoder(wrong)
 
 
 def test_model_made_in_inference_mode() -> None:
