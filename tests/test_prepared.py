@@ -1,17 +1,25 @@
 """The prepared encoder equals the encoder: every linear kernel, every activation, any batch, after any update."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from random_models import our_model, randomize
+from random_models import our_model, randomize, vocabulary_tokens
 
-from bertkit import Batch, Model, collate, device, load
+from bertkit import Batch, BertConfig, Model, ModernBertConfig, Tokenizer, collate, device, load
 from bertkit.architectures import Network, prepare
 from bertkit.errors import UsageError
 from bertkit.inference import auto_precision
-from bertkit.transformer import NomicBertConfig, PreparedBertEncoder
+from bertkit.transformer import (
+    AlbertConfig,
+    DebertaConfig,
+    Gpt2Config,
+    GteConfig,
+    NomicBertConfig,
+    PreparedBertEncoder,
+)
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.gated import prepared as gated_prepared
 from bertkit.transformer.kernels.device_attention import GPU
@@ -229,6 +237,61 @@ def test_weight_update_is_detected() -> None:
     reference.load_state_dict(model.network.state_dict())
     model.network.load_state_dict(reference.state_dict())
     np.testing.assert_allclose(model.embed(TEXTS), after, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fused", "foreach"])
+def test_step_of_any_torch_optimizer_is_detected(kind: str) -> None:
+    model = our_model("encoder", 7)
+    before = model.embed(TEXTS)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    model.encoder(batch).last_hidden_state.pow(3).sum().backward()
+    frozen = model.encoder.embeddings.position.weight
+    frozen.grad, version = None, frozen._version
+    torch.optim.AdamW(model.encoder.parameters(), lr=0.01, **{kind: True}).step()
+    after = model.embed(TEXTS)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_array_equal(Model(model.checkpoint).embed(TEXTS), after)
+    assert frozen._version == version  # without a gradient it was not updated
+
+
+def model_of(config: type, **changes: int | float) -> Model:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = Model.create(config(vocab_size=99, **sizes, **changes), Tokenizer.from_vocab(vocabulary_tokens(99)))
+    randomize(model.network, 5)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("config", [BertConfig, DebertaConfig, Gpt2Config, ModernBertConfig, GteConfig, AlbertConfig])
+def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> None:
+    model = model_of(config, **({"embedding_dropout": 0.3} if config is ModernBertConfig else {}))
+    model.network.to(dtype)
+    expected = model.embed(TEXTS)
+    again = Model(model.checkpoint)
+    model.network.train()
+    np.testing.assert_array_equal(model.embed(TEXTS), expected)  # prepared in evaluation mode
+    np.testing.assert_array_equal(again.embed(TEXTS), expected)  # prepared in training mode
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_weights_of_any_layout(precision: str) -> None:
+    model = our_model("encoder", 7)
+    expected = Model(model.checkpoint, precision).embed(TEXTS)
+    for parameter in model.encoder.parameters():
+        parameter.data = torch.stack([parameter.data, torch.zeros_like(parameter)], dim=-1)[..., 0]
+        assert not parameter.is_contiguous()
+    np.testing.assert_array_equal(Model(model.checkpoint, precision).embed(TEXTS), expected)
+
+
+@pytest.mark.parametrize("shift", [-1, 600])
+@pytest.mark.parametrize("config", [BertConfig, Gpt2Config, ModernBertConfig, GteConfig])
+def test_positions_outside_the_table_raise(config: type, shift: int) -> None:
+    model = model_of(config, max_position_embeddings=600)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    wrong = replace(batch, position_ids=batch.position_ids + shift)
+    for encoder in (model.encoder, prepare(model.encoder)):
+        with pytest.raises(UsageError, match=r"position_ids from -?\d+ to \d+, the model has 600 of them"):
+            encoder(wrong)
 
 
 def test_model_made_in_inference_mode() -> None:

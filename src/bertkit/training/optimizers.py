@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
 
 from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
@@ -73,8 +72,6 @@ class CombinedOptimizer:
     def step(self) -> None:
         for _ in map_on_cores(lambda optimizer: optimizer.step(), self.optimizers, self._device):
             pass
-        # Fused optimizers write past torch's count of changes, by which a prepared encoder detects changes.
-        increment_version([parameter for group in self.param_groups for parameter in group["params"]])
 
 
 def make_optimizer(

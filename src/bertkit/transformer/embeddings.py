@@ -37,18 +37,18 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
-        embedded = self.look_up(batch)
+        embedded = dropout(self.look_up(batch), self.dropout)
         return embedded if self.project is None else apply_linear(embedded, self.project)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before the projection: (total_tokens, embedding_width)."""
+        """As `forward` before dropout and the projection: (total_tokens, embedding_width)."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
             summed = summed + look_up(self.token_type, self.types(batch))
         if self.position is not None:
             summed = summed + look_up(self.position, batch.position_ids + self.first_position)
-        return dropout(self.norm(summed), self.dropout)
+        return self.norm(summed)
 
     def check(self, batch: Batch) -> None:
         """Check that every id has a row in its table; on a GPU, which checks ids itself, only positions.
@@ -92,11 +92,15 @@ class SummedEmbeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
+        return dropout(self.look_up(batch), self.dropout)
+
+    def look_up(self, batch: Batch) -> Tensor:
+        """As `forward` before dropout."""
         self.check(batch)
         words = look_up(self.word, batch.input_ids) * self.scale
         if self.position is not None:
-            return dropout(words + look_up(self.position, batch.position_ids), self.dropout)
-        return dropout(words + self._positions(words)[batch.position_ids], self.dropout)
+            return words + look_up(self.position, batch.position_ids)
+        return words + self._positions(words)[batch.position_ids]
 
     def _positions(self, words: Tensor) -> Tensor:
         """Sinusoids of all positions, with the dtype and device of ``words``."""
@@ -134,16 +138,17 @@ def sinusoids(position_ids: Tensor, width: int) -> Tensor:
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:
-    """Check that no sequence is longer than the position table.
+    """Check that every position is one of the model's; on a GPU only that no sequence is too long.
 
     Raises:
-        UsageError: a sequence is too long.
+        UsageError: a sequence is too long, or a position is outside the table.
     """
     if batch.num_positions > max_positions:
         raise UsageError(
             f"the batch uses {batch.num_positions} positions, the model has {max_positions} "
             "(max_position_embeddings): cut or window the texts when encoding them"
         )
+    _check_range("position_ids", batch.position_ids, max_positions, "count the tokens of each sequence from 0")
 
 
 def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
@@ -152,14 +157,15 @@ def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
     Raises:
         UsageError: an id is outside the table.
     """
+    _check_range(name, ids, rows.num_embeddings, "encode the texts with the model's own tokenizer")
+
+
+def _check_range(name: str, ids: Tensor, number: int, advice: str) -> None:
     if ids.device.type != "cpu" or torch.compiler.is_compiling():
         return
     lowest, highest = (int(bound) for bound in torch.aminmax(ids))
-    if lowest < 0 or highest >= rows.num_embeddings:
-        raise UsageError(
-            f"the batch holds {name} from {lowest} to {highest}, the model has {rows.num_embeddings} of them: encode "
-            "the texts with the model's own tokenizer"
-        )
+    if lowest < 0 or highest >= number:
+        raise UsageError(f"the batch holds {name} from {lowest} to {highest}, the model has {number} of them: {advice}")
 
 
 def table(num_rows: int, width: int) -> nn.Embedding:

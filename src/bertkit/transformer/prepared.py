@@ -9,15 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
-from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
+from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
+from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_few_rows import FewRows, is_few
@@ -63,17 +66,6 @@ class Projected:
         return self.linear(self.embeddings(batch))
 
 
-class Rounded:
-    """Embeddings without layer normalization, in the dtype of the products."""
-
-    def __init__(self, embeddings: SummedEmbeddings, dtype: torch.dtype) -> None:
-        self.embeddings, self.dtype = embeddings, dtype
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """Returns (T, D)."""
-        return self.embeddings(batch).to(self.dtype)
-
-
 class PreparedBertEncoder:
     """`BertEncoder` prepared for inference.
 
@@ -109,7 +101,7 @@ class PreparedBertEncoder:
                 self.embeddings = (
                     kernels.embeddings(encoder.embeddings, dtype)
                     if isinstance(encoder.embeddings, Embeddings)
-                    else Rounded(encoder.embeddings, dtype)
+                    else PlainEmbeddings(encoder.embeddings, dtype)
                 )
                 if project is not None:
                     linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))
@@ -175,7 +167,8 @@ def in_row_counts(batch: Batch) -> Batch:
 class WeightsAsTheyAre:
     """Record of an encoder's weights, to detect later changes: modules, addresses and version counters of parameters.
 
-    Written for speed, as it is compared before every inference.
+    Written for speed, as it is compared before every inference. A change inside ``parameter.data``, such as
+    ``parameter.data.mul_(2)``, is not seen, as torch does not count it: change weights in ``torch.no_grad()`` instead.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -203,3 +196,12 @@ class WeightsAsTheyAre:
 
 def _address_and_version(parameter: Tensor | None) -> tuple[int, int]:
     return (0, 0) if parameter is None else (parameter.data_ptr(), parameter._version)
+
+
+def _count_updates(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Count an optimizer's step in the versions of its parameters: fused optimizers write past torch's own count."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    increment_version([parameter for parameter in parameters if parameter.grad is not None])
+
+
+register_optimizer_step_post_hook(_count_updates)

@@ -158,7 +158,7 @@ class PreparedDecoder:
         """Hidden states (T, D) of a batch on the device of the weights, in the dtype of the products."""
         num_tokens = len(batch.input_ids)
         rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
-        hidden = self.embeddings(rows).to(self.dtype)
+        hidden = self.embeddings.look_up(rows).to(self.dtype)
         for number, layer in enumerate(self.layers):
             hidden = layer(hidden, cache, number)
         if self.final_norm is not None:

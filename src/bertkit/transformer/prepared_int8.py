@@ -49,7 +49,7 @@ class Int8Embeddings:
     def __init__(self, embeddings: Embeddings | SummedEmbeddings) -> None:
         project = embeddings.project
         self.fused = CompiledEmbeddings(embeddings, torch.float32) if isinstance(embeddings, Embeddings) else None
-        self.embed = self.fused or embeddings
+        self.embed = self.fused or embeddings.look_up
         self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
     def __call__(self, batch: Batch) -> HiddenStates:

@@ -42,12 +42,12 @@ class DisentangledAttention(SelfAttention):
     ) -> Tensor:
         """(T, D) to (T, D)."""
         assert bias is not None  # `DebertaEncoder` always has positions
-        return super().forward(hidden_states, batch, record, self.for_layer(bias))
+        rows = dropout(bias.rows, self.position_dropout)
+        return super().forward(hidden_states, batch, record, self.for_layer(bias._replace(rows=rows)))
 
     def for_layer(self, bias: RelativePositions) -> PositionRows:
         """As `SelfAttention.for_layer`: keys and queries of relative positions."""
-        rows = dropout(bias.rows, self.position_dropout)
-        keys, queries = apply_linear(rows, self.key, self.query).chunk(2, dim=-1)
+        keys, queries = apply_linear(bias.rows, self.key, self.query).chunk(2, dim=-1)
         return PositionRows(keys, queries, bias.row_of_distance, self.scale)
 
 

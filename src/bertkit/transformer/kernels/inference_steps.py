@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
@@ -28,7 +28,7 @@ from bertkit.transformer.window import Window
 class PlainEmbeddings:
     """A batch to its first hidden states."""
 
-    def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
+    def __init__(self, embeddings: Embeddings | SummedEmbeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -41,11 +41,11 @@ class CompiledEmbeddings:
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        self.tables = [array(embeddings.word.weight)]
+        self.tables = [_rows(embeddings.word)]
         none = np.zeros_like(self.tables[0][:1])
         position, types = embeddings.position, embeddings.token_type
-        self.tables.append(none if position is None else array(position.weight)[embeddings.first_position :])
-        self.tables.append(none if types is None else array(types.weight))
+        self.tables.append(none if position is None else _rows(position)[embeddings.first_position :])
+        self.tables.append(none if types is None else _rows(types))
         self.norm = norm_arrays(embeddings.norm)
 
     def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
@@ -56,6 +56,11 @@ class CompiledEmbeddings:
         ids = (batch.input_ids.numpy(), positions.numpy(), self.embeddings.types(batch).numpy())
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
+
+
+def _rows(table: nn.Embedding) -> np.ndarray:
+    """The rows of a table one after another, as kernels read them; a copy only of another layout."""
+    return array(table.weight.contiguous())
 
 
 def plain_attention(

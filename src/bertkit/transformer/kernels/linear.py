@@ -76,7 +76,8 @@ class PlainLinear(RowInvariant):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape, weight.dtype, bias is not None)
-        self.weight, self.bias = self.pack(weight), bias
+        self.weight = self.pack(weight)
+        self.bias = None if bias is None else bias.contiguous()  # oneDNN reads it without regard to strides
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N), in the dtype of the weight."""

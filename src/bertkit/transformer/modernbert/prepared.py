@@ -65,7 +65,7 @@ class PreparedModernBertEncoder:
     ) -> EncoderOutput:
         """As `ModernBertEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
-        hidden = self.encoder.embeddings(filled)
+        hidden = self.encoder.embeddings.look_up(filled)
         normed = hidden.to(self.dtype)
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
         hidden_states = [hidden[:num_tokens]] if with_hidden_states else []
