@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -306,6 +307,22 @@ def test_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> N
     small = Tokenizer.from_vocab(TOKENS).encode_batch(texts)
     large = TOKENIZER.encode_batch(texts)
     assert np.array_equal(small.input_ids, large.input_ids) and np.array_equal(small.offsets, large.offsets)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked_child_does_not_wait_for_threads_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.tokenizer.workspaces.num_processors", lambda: 1)
+    workspaces = Workspaces(100)
+    with workspaces.lend():  # as in a thread of the parent
+        child = os.fork()
+        if not child:
+            signal.alarm(10)  # ends it if it waits
+            try:
+                with workspaces.lend():
+                    os._exit(0)
+            finally:
+                os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_tokenizer_can_be_pickled() -> None:
