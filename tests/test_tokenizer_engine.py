@@ -26,6 +26,7 @@ from bertkit.tokenizer.encoding import Encodings
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, join_pieces
 from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces
+from bertkit.vocabulary_extension import extend_vocabulary, find_domain_words
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
@@ -120,6 +121,27 @@ def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
     engine = library(without_special)
     engine.encode_special_tokens = True
     assert rows(ours.encode_batch(texts)) == library_rows(engine, texts)
+
+
+def test_added_tokens_that_the_vocabulary_lacks_are_no_pieces(tmp_path: Path) -> None:
+    engine = library(Tokenizer.from_vocab((*SPECIAL, "co", "##vid", "##s", "ur", "##l", "the")))
+    engine.add_tokens([tokenizers.AddedToken("covid", single_word=True)])
+    engine.add_special_tokens([tokenizers.AddedToken("url", normalized=False)])
+    engine.save(str(tmp_path / "tokenizer.json"))
+    texts = ["covid covids", "the url", "URL urls the covid"]
+    expected, as_text = library_rows(engine, texts), ["[CLS]", "the", "ur", "##l", "[SEP]"]
+    for _ in range(2):  # as published, and as saved
+        ours = Tokenizer.load(tmp_path)
+        assert rows(ours.encode_batch(texts, special_tokens_in_text=True)) == expected
+        assert ours.tokens(ours.encode("the url")) == as_text
+        assert library_rows(tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")), texts) == expected
+        ours.save(tmp_path)
+    assert [word.word for word in find_domain_words(ours, ["the url covids"] * 5)] == ["covids"]
+    extended = extend_vocabulary(ours, ["covids"])
+    extended.save(tmp_path)
+    assert Tokenizer.load(tmp_path) == extended
+    engine = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert rows(extended.encode_batch(texts, special_tokens_in_text=True)) == library_rows(engine, texts)
 
 
 def test_special_token_does_not_span_two_texts() -> None:
