@@ -174,6 +174,14 @@ def test_tokenizer_json_is_what_the_library_writes(lowercase: bool) -> None:
     assert json.loads(library(ours).to_str()) == written
 
 
+@pytest.mark.parametrize("entry", ["\0", "\0a", "##\0", "a\0"])
+def test_entry_with_nul_is_never_matched(entry: str) -> None:
+    """No text contains NUL after cleaning, and the trie has no letter 0."""
+    with_nul = Tokenizer.from_vocab((*TOKENS, entry))
+    texts = [chr(code) for code in range(33, 0x3000)]
+    assert np.array_equal(with_nul.encode_batch(texts).input_ids, TOKENIZER.encode_batch(texts).input_ids)
+
+
 def test_decoding_joins_pieces_as_the_library_does() -> None:
     engine = library(TOKENIZER)
     rng = random.Random(3)
