@@ -144,6 +144,15 @@ def test_added_tokens_that_the_vocabulary_lacks_are_no_pieces(tmp_path: Path) ->
     assert rows(extended.encode_batch(texts, special_tokens_in_text=True)) == library_rows(engine, texts)
 
 
+def test_first_of_added_tokens_with_one_normalized_spelling_is_found() -> None:
+    added = (AddedToken("CATS"), AddedToken("Cats"))
+    ours = Tokenizer(WordPiece(Vocabulary((*TOKENS, "CATS", "Cats")), added_tokens=added))
+    texts = ["cats", "the Cats CATS"]
+    expected = library_rows(library(ours), texts)
+    assert expected[0][1][0] == len(TOKENS)
+    assert rows(ours.encode_batch(texts)) == expected
+
+
 def test_special_token_does_not_span_two_texts() -> None:
     encodings = TOKENIZER.encode_batch(["a [MA", "SK] b", "[MASK]"], special_tokens_in_text=True)
     assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
