@@ -314,6 +314,17 @@ def test_inapplicable_options_raise(vectors):
         StaticEncoder.of_words(["a"], np.empty((2, 3)))
 
 
+@pytest.mark.parametrize("rows", [[0, 2], [0, 5_000], [0.0, 1.0], [[0], [1]], [True, False]])
+def test_rows_outside_the_vectors_raise(rows):
+    with pytest.raises(UsageError, match=r"rows .*: expected 2 integers below 2, the number of vectors"):
+        StaticEncoder.of_words(["cat", "dog"], np.ones((2, 3)), np.array(rows))
+
+
+def test_words_with_a_negative_row_have_no_vector():
+    encoder = StaticEncoder.of_words(["cat", "dog", "cow"], np.ones((2, 3)), np.array([1, -1, 1 - 2**32]))
+    assert encoder.words == ["cat"] and not encoder.embed("dog cow", report=EmbedReport()).any()
+
+
 def test_vectors_in_lists_tables_and_nan(vectors):
     encoder = StaticEncoder.of_words(WORDS, vectors.tolist())
     np.testing.assert_array_equal(encoder.vectors, vectors)

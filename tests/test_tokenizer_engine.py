@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from bertkit.tokenizer.encoding import Encodings
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, join_pieces
 from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces
+from bertkit.vocabulary_extension import extend_vocabulary, find_domain_words
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
@@ -121,6 +123,36 @@ def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
     assert rows(ours.encode_batch(texts)) == library_rows(engine, texts)
 
 
+def test_added_tokens_that_the_vocabulary_lacks_are_no_pieces(tmp_path: Path) -> None:
+    engine = library(Tokenizer.from_vocab((*SPECIAL, "co", "##vid", "##s", "ur", "##l", "the")))
+    engine.add_tokens([tokenizers.AddedToken("covid", single_word=True)])
+    engine.add_special_tokens([tokenizers.AddedToken("url", normalized=False)])
+    engine.save(str(tmp_path / "tokenizer.json"))
+    texts = ["covid covids", "the url", "URL urls the covid"]
+    expected, as_text = library_rows(engine, texts), ["[CLS]", "the", "ur", "##l", "[SEP]"]
+    for _ in range(2):  # as published, and as saved
+        ours = Tokenizer.load(tmp_path)
+        assert rows(ours.encode_batch(texts, special_tokens_in_text=True)) == expected
+        assert ours.tokens(ours.encode("the url")) == as_text
+        assert library_rows(tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")), texts) == expected
+        ours.save(tmp_path)
+    assert [word.word for word in find_domain_words(ours, ["the url covids"] * 5)] == ["covids"]
+    extended = extend_vocabulary(ours, ["covids"])
+    extended.save(tmp_path)
+    assert Tokenizer.load(tmp_path) == extended
+    engine = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert rows(extended.encode_batch(texts, special_tokens_in_text=True)) == library_rows(engine, texts)
+
+
+def test_first_of_added_tokens_with_one_normalized_spelling_is_found() -> None:
+    added = (AddedToken("CATS"), AddedToken("Cats"))
+    ours = Tokenizer(WordPiece(Vocabulary((*TOKENS, "CATS", "Cats")), added_tokens=added))
+    texts = ["cats", "the Cats CATS"]
+    expected = library_rows(library(ours), texts)
+    assert expected[0][1][0] == len(TOKENS)
+    assert rows(ours.encode_batch(texts)) == expected
+
+
 def test_special_token_does_not_span_two_texts() -> None:
     encodings = TOKENIZER.encode_batch(["a [MA", "SK] b", "[MASK]"], special_tokens_in_text=True)
     assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
@@ -149,6 +181,14 @@ def test_tokenizer_json_is_what_the_library_writes(lowercase: bool) -> None:
     )
     written = tokenizer_json(ours.engine)
     assert json.loads(library(ours).to_str()) == written
+
+
+@pytest.mark.parametrize("entry", ["\0", "\0a", "##\0", "a\0"])
+def test_entry_with_nul_is_never_matched(entry: str) -> None:
+    """No text contains NUL after cleaning, and the trie has no letter 0."""
+    with_nul = Tokenizer.from_vocab((*TOKENS, entry))
+    texts = [chr(code) for code in range(33, 0x3000)]
+    assert np.array_equal(with_nul.encode_batch(texts).input_ids, TOKENIZER.encode_batch(texts).input_ids)
 
 
 def test_decoding_joins_pieces_as_the_library_does() -> None:
@@ -306,6 +346,22 @@ def test_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> N
     small = Tokenizer.from_vocab(TOKENS).encode_batch(texts)
     large = TOKENIZER.encode_batch(texts)
     assert np.array_equal(small.input_ids, large.input_ids) and np.array_equal(small.offsets, large.offsets)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked_child_does_not_wait_for_threads_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.tokenizer.workspaces.num_processors", lambda: 1)
+    workspaces = Workspaces(100)
+    with workspaces.lend():  # as in a thread of the parent
+        child = os.fork()
+        if not child:
+            signal.alarm(10)  # ends it if it waits
+            try:
+                with workspaces.lend():
+                    os._exit(0)
+            finally:
+                os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_tokenizer_can_be_pickled() -> None:

@@ -122,6 +122,7 @@ def vocabulary_sha256(tokenizer: Tokenizer) -> str:
         [normalization.lowercase, strip_accents, normalization.split_cjk],
         [asdict(token) for token in engine.added_tokens if not token.special],
         engine.max_characters_per_word,
+        *([engine.num_added] if engine.num_added else ()),  # the hash without one is that of existing shards
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

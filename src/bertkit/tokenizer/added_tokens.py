@@ -37,10 +37,10 @@ class Finder:
     """Finds added tokens: leftmost first, longest of those with the same start."""
 
     def __init__(self, tokens: Sequence[AddedToken], ids: Sequence[int], spell: Callable[[str], str] = str) -> None:
-        """``spell`` maps a token's content to its form in the texts to search."""
-        spelled = {
-            spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)
-        }
+        """``spell`` maps a token's content to its form in the texts to search; of equal forms the first is found."""
+        spelled: dict[bytes, tuple[AddedToken, int]] = {}
+        for token, token_id in zip(tokens, ids, strict=True):
+            spelled.setdefault(spell(token.content).encode(), (token, token_id))
         self._tokens = {content: token for content, token in spelled.items() if content}
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None

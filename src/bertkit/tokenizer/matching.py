@@ -24,10 +24,12 @@ _HASH = -7046029254386353131  # 2 ** 64 / golden ratio, made odd, as a signed nu
 def build_trie(tokens: Sequence[str]) -> np.ndarray:
     """The trie of all ``tokens``, whose ids are their indices: (a power of 2, 2) int64 edges, as above.
 
-    An entry that can never match is harmless: no path leads to it.
+    An entry that can never match is harmless: no path leads to it. One with NUL, which no text contains after cleaning,
+    is left out: 0 is no letter.
     """
     starts = np.array([_CONTINUATION if continues(token) else _START for token in tokens], np.int64)
     spelled = [token[len(CONTINUATION) :] if continues(token) else token for token in tokens]
+    spelled = ["" if "\0" in entry else entry for entry in spelled]
     bounds = np.zeros(len(tokens) + 1, np.int64)
     np.cumsum([len(token) for token in spelled], out=bounds[1:])
     letters = np.frombuffer("".join(spelled).encode("utf-32-le", "surrogatepass"), np.uint32)

@@ -98,6 +98,7 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
         engine,
         vocabulary=Vocabulary(engine.vocabulary.tokens + added, replace(names, **spelled)),
         added_tokens=tuple(replace(token, special=False) for token in declared),
+        num_added=engine.num_added + len(added),
     )
 
 
@@ -176,6 +177,7 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
         added_tokens=tuple(token for token, _ in added if not _is_plain(token, special)),
         max_characters_per_word=longest_word,
         template=template,
+        num_added=len(ids) - 1 - max((ids[token] for token in vocab), default=-1),
     )
 
 
@@ -304,6 +306,6 @@ def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
             "unk_token": names.unk,
             "continuing_subword_prefix": CONTINUATION,
             "max_input_chars_per_word": engine.max_characters_per_word,
-            "vocab": {token: token_id for token_id, token in enumerate(vocabulary.tokens)},
+            "vocab": {token: token_id for token_id, token in enumerate(engine.pieces)},
         },
     }

@@ -57,7 +57,8 @@ class _Part(NamedTuple):
 class WordPiece:
     """WordPiece tokenizing engine of one vocabulary; threads may share it.
 
-    ``added_tokens`` are matched as whole words before anything else.
+    ``added_tokens`` are matched as whole words before anything else. The last ``num_added`` entries of the vocabulary
+    are only added tokens: words are never split into them.
     """
 
     vocabulary: Vocabulary
@@ -65,6 +66,12 @@ class WordPiece:
     added_tokens: tuple[AddedToken, ...] = ()
     max_characters_per_word: int = MAX_CHARACTERS_PER_WORD
     template: PairTemplate = BERT_PAIRS
+    num_added: int = 0
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The entries that words are split into, by id."""
+        return self.vocabulary.tokens[: len(self.vocabulary) - self.num_added]
 
     def tokenize(
         self,
@@ -224,7 +231,7 @@ class WordPiece:
 
     @cached_property
     def _trie(self) -> np.ndarray:
-        return build_trie(self.vocabulary.tokens)
+        return build_trie(self.pieces)
 
     @cached_property
     def _special_ids(self) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import numpy as np
 
@@ -40,11 +41,16 @@ class Workspaces:
 
     def __init__(self, longest_word: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._longest_word = longest_word
-        number = num_processors()
-        rows = min(cache_bytes // number, _LARGEST_CACHE_BYTES) // _ROW_BYTES
+        self._number = num_processors()
+        rows = min(cache_bytes // self._number, _LARGEST_CACHE_BYTES) // _ROW_BYTES
         self._num_rows = 1 << max(4, rows.bit_length() - 1)
-        self._unused = threading.Semaphore(number)
         self._made: list[Workspace] = []  # free ones; the last used is taken first, as it is in the processor's caches
+        self.free_all()
+        _of_this_process.add(self)
+
+    def free_all(self) -> None:
+        """Count every workspace as unused."""
+        self._unused = threading.Semaphore(self._number)
 
     @contextmanager
     def lend(self) -> Iterator[Workspace]:
@@ -66,3 +72,16 @@ class Workspaces:
 def num_processors() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_of_this_process: WeakSet[Workspaces] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Free all workspaces in a forked child, which lacks the threads that would return those lent at the fork."""
+    for workspaces in _of_this_process:
+        workspaces.free_all()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -59,7 +59,7 @@ def find_domain_words(
         if num_occurrences >= min_frequency and word.isalpha() and len(word) <= engine.max_characters_per_word:
             pieces = tokenizer.encode(word).input_ids[1:-1].tolist()
             words.append(DomainWord(word, num_occurrences, len(word) if unk_id in pieces else len(pieces)))
-    words = [word for word in words if word.num_pieces > 1]
+    words = [word for word in words if word.num_pieces > 1 and word.word not in engine.vocabulary]
     return sorted(words, key=lambda word: (-word.num_pieces_saved, word.word))[:num_words]
 
 
@@ -67,7 +67,8 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """The tokenizer with ``words`` as new entries at the end; other ids are unchanged.
 
     The longest entry is matched first, so a new word is matched everywhere, and also at the start of longer
-    words that are not entries: with "cardio" added, "cardiology" may become "cardio ##logy".
+    words that are not entries: with "cardio" added, "cardiology" may become "cardio ##logy". Added tokens that were not
+    pieces of words become pieces, as a ``tokenizer.json`` has the pieces before all other entries.
 
     Raises:
         UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
@@ -78,7 +79,7 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         if word in engine.vocabulary:
             raise UsageError(f"the vocabulary has {word!r} already, as id {engine.vocabulary.id(word)}")
     vocabulary = Vocabulary((*engine.vocabulary.tokens, *words), engine.vocabulary.special)
-    extended = replace(tokenizer, engine=replace(engine, vocabulary=vocabulary))
+    extended = replace(tokenizer, engine=replace(engine, vocabulary=vocabulary, num_added=0))
     for token_id, (word, encoding) in enumerate(zip(words, extended.encode_batch(words), strict=True), start=size):
         if encoding.input_ids[1:-1].tolist() != [token_id]:
             raise UsageError(

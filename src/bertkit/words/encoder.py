@@ -77,8 +77,12 @@ class StaticEncoder:
     def of_words(cls, words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> "StaticEncoder":
         """Create an encoder from words and (num_words, D) vectors; with (num_words,) ``rows`` words may share vectors.
 
+        Args:
+            rows: index of the vector of each word, negative without one; None: the vectors are those of the words.
+
         Raises:
-            UsageError: no words, a repeated word, different numbers of words and vectors, or NaN or infinity.
+            UsageError: no words, a repeated word, different numbers of words and vectors, NaN or infinity, or a row
+                that is not the index of a vector.
         """
         from bertkit.words.opening import of_words
 

@@ -63,16 +63,18 @@ def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None 
     vectors = np.asarray(vectors)
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
-    if (
-        vectors.ndim != 2
-        or (rows is None and len(vectors) != len(words))
-        or (rows is not None and len(rows) != len(words))
-    ):
+    if vectors.ndim != 2 or (rows is None and len(vectors) != len(words)):
         raise UsageError(f"{len(words)} words and vectors of shape {vectors.shape}: expected a vector for each word")
+    rows = np.arange(len(words)) if rows is None else np.asarray(rows)
+    if rows.shape != (len(words),) or rows.dtype.kind not in "iu" or (rows >= len(vectors)).any():
+        raise UsageError(
+            f"rows {rows.tolist()!r:.60} of type {rows.dtype}: expected {len(words)} integers below {len(vectors)}, "
+            "the number of vectors; a negative one for a word without a vector"
+        )
     tokens = whole_words(words)
     num_tokens = len(tokens.vocabulary)
     all_rows = np.full(num_tokens, -1, np.int32)
-    all_rows[: len(words)] = np.arange(len(words)) if rows is None else rows
+    all_rows[: len(words)] = np.maximum(rows.astype(np.int64), -1)
     matrix = np.ascontiguousarray(vectors, np.float32)
     return StaticEncoder(tokens, matrix, all_rows, np.ones(num_tokens, np.float32))
 
