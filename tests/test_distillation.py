@@ -119,6 +119,24 @@ def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert student.config.num_hidden_layers == 2
 
 
+def test_out_may_be_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier().save(tmp_path / "teacher")
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"{text},a\n{text},b\n" for text in texts(6)))
+    given = ["--train", str(tmp_path / "train.csv"), "--out", ".", "--num-epochs", "1"]
+    for name, *arguments in (
+        ("distilled", "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2"),
+        ("tuned", "finetune", "sequence-classification", "--model", str(tmp_path / "teacher")),
+    ):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        code, _, printed = call(capsys, *arguments, *given)
+        assert code == 0, printed
+        assert bertkit.load(tmp_path / name).predict(["the cat"])
+    assert (tmp_path / "distilled-student").is_dir()
+
+
 def sentence_encoder(path: Path, **changes: int) -> Model:
     model = our_model("encoder", 3, **(SHAPE | changes))
     model.checkpoint.sentence = SentenceSettings()

@@ -70,7 +70,7 @@ def command(
     from bertkit.training import stop_signals
 
     model = load(teacher, device="cpu")
-    student = out.with_name(f"{out.name}-student")
+    student = out.absolute().with_name(f"{out.absolute().name}-student")
     if not (resume and student.is_dir()):
         student_of(model, layers).save(student)
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
