@@ -194,6 +194,17 @@ def test_training_on_the_command_line(tmp_path, capfd):
         read_corpus(["a few words"], 5)
 
 
+def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
+    (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
+    (tmp_path / "file").touch()
+    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["distill", "--model", "missing"]):
+        assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
+        assert "file is not a folder; choose another path" in capfd.readouterr().err
+    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    assert run(["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "new" / "vectors")]) == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["vectors"]
+
+
 def test_pairs_without_a_positive_raise(tmp_path, capfd):
     (tmp_path / "rows.txt").write_text("the cat\na dog\n")
     assert run(["words", "train-pairs", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "model")]) == 2
