@@ -161,6 +161,7 @@ def train(
     corpus = read_corpus(sentences, settings.min_count)
     encoder, report = train_words(corpus, settings, state)
     encoder.save(out)
+    state.unlink(missing_ok=True)
     emit([{"out": str(out), **report._asdict()}])
 
 
