@@ -119,6 +119,50 @@ def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert student.config.num_hidden_layers == 2
 
 
+def test_out_may_be_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier().save(tmp_path / "teacher")
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"{text},a\n{text},b\n" for text in texts(6)))
+    given = ["--train", str(tmp_path / "train.csv"), "--out", ".", "--num-epochs", "1"]
+    for name, *arguments in (
+        ("distilled", "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2"),
+        ("tuned", "finetune", "sequence-classification", "--model", str(tmp_path / "teacher")),
+    ):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        code, _, printed = call(capsys, *arguments, *given)
+        assert code == 0, printed
+        assert bertkit.load(tmp_path / name).predict(["the cat"])
+    assert (tmp_path / "distilled-student").is_dir()
+
+
+def test_student_is_of_the_layers_and_the_teacher_given(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    teacher, rows = tmp_path / "teacher", tmp_path / "train.csv"
+    classifier().save(teacher)
+    rows.write_text("text,label\n" + "".join(f"{text},a\n{text},b\n" for text in texts(6)))
+
+    def distill(layers: int, train: Path, *more: str) -> tuple[int, str]:
+        code, _, printed = call(
+            capsys, "distill", "--teacher", str(teacher), "--layers", str(layers), "--train", str(train), "--out",
+            str(tmp_path / "out"), "--num-epochs", "1", *more,
+        )  # fmt: skip
+        return code, printed
+
+    assert distill(1, tmp_path / "missing.csv")[0] == 2 and not (tmp_path / "out-student").exists()
+    assert distill(1, rows, "--best-by", "unknown")[0] == 2 and (tmp_path / "out-student").is_dir()
+    assert distill(3, rows)[0] == 0
+    assert bertkit.load(tmp_path / "out").config.num_hidden_layers == 3
+    code, printed = distill(2, rows, "--resume")
+    assert code == 2 and "was not started with 2 layers of" in printed
+    assert distill(3, rows, "--resume")[0] == 0
+    code, printed = distill(3, rows)
+    assert code == 2 and "pass --resume" in printed
+    student_of(classifier(), 3).save(teacher, overwrite=True)
+    code, printed = distill(3, rows, "--resume")
+    assert code == 2 and "was not started with 3 layers of" in printed
+
+
 def sentence_encoder(path: Path, **changes: int) -> Model:
     model = our_model("encoder", 3, **(SHAPE | changes))
     model.checkpoint.sentence = SentenceSettings()

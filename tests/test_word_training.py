@@ -139,7 +139,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     with pytest.raises(UsageError, match="is from a run with other texts or settings"):
         train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
     resumed, _ = train_words(corpus, settings, state)
-    assert len(stopped) < 2 * 200 + 64 and not state.exists()
+    assert len(stopped) < 2 * 200 + 64
     np.testing.assert_array_equal(resumed.vectors, whole)
 
 
@@ -192,6 +192,34 @@ def test_training_on_the_command_line(tmp_path, capfd):
         assert message in line
     with pytest.raises(DataError, match="no word occurs 5 times"):
         read_corpus(["a few words"], 5)
+
+
+def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
+    (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
+    (tmp_path / "file").touch()
+    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["distill", "--model", "missing"]):
+        assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
+        assert "file is not a folder; choose another path" in capfd.readouterr().err
+    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    assert run(["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "new" / "vectors")]) == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["vectors"]
+
+
+def test_state_is_kept_until_the_vectors_are_saved(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
+    state, arguments = tmp_path / "model.training", ["words", "train", str(tmp_path / "texts.txt")]
+    arguments += ["--out", str(tmp_path / "model"), "--resume"]
+    with monkeypatch.context() as patch:
+        patch.setattr(StaticEncoder, "save", lambda *given: (_ for _ in ()).throw(DataError("the disk is full")))
+        assert run(arguments) == 2 and state.is_file()
+    assert run(arguments) == 0 and not state.exists()
+    (tmp_path / "model").rename(tmp_path / "other")
+    state.touch()
+    capfd.readouterr()
+    assert run(arguments) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "model.training cannot be read as the state of a run" in line and "remove the file" in line
 
 
 def test_pairs_without_a_positive_raise(tmp_path, capfd):

@@ -131,8 +131,18 @@ def test_bad_benchmarks_raise(tmp_path, encoder):
     with pytest.raises(DataError, match="has the columns one, two: expected word1"):
         score_benchmark(encoder, tmp_path / "a.csv")
     (tmp_path / "b.csv").write_text("word1,word2,similarity\nw1,w2,high\n")
-    with pytest.raises(DataError, match="line 2: similarity is 'high', expected a number"):
-        score_benchmark(encoder, tmp_path / "b.csv")
+    for rating in ("high", "nan", "inf"):
+        (tmp_path / "b.csv").write_text(f"word1,word2,similarity\nw1,w2,{rating}\n")
+        with pytest.raises(DataError, match=f"line 2: similarity is '{rating}', expected a finite number"):
+            score_benchmark(encoder, tmp_path / "b.csv")
+    for content, message in (
+        (b"word1,word2,similarity\nw1,w2,3\ncoffee,,3\n", "line 3 has no word2: add it, or remove the row"),
+        (b"word1,word2,word3,target\nw1,w2,w3,\n", "line 2 has no target: add it, or remove the row"),
+        (b"word1,word2,similarity\nw1,w2,3\ncaf\xe9,w2,3\n", "line 3: byte 3 is not UTF-8; convert the file"),
+    ):
+        (tmp_path / "c.csv").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            score_benchmark(encoder, tmp_path / "c.csv")
 
 
 def test_commands_print_json_lines(tmp_path, capfd):

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files import read_json, whole_folder, write_json
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.training.distillation import DistillationSettings
 
@@ -64,33 +65,29 @@ def command(
     from bertkit.cli.labeled_files import columns_of
     from bertkit.finetuning import PAPER, Finetuning
     from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
-    from bertkit.finetuning.student import student_of
     from bertkit.model import load
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.training import stop_signals
 
     model = load(teacher, device="cpu")
-    student = out.with_name(f"{out.name}-student")
-    if not (resume and student.is_dir()):
-        student_of(model, layers).save(student)
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
+        student = _initial_student(model, teacher, layers, out)
         _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
         return
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
-    if is_of_task:
-        task = task_to_distill(model)
-        run: Finetuning = Distillation(
-            out, student, task.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
-            log_line=note,
-        )  # fmt: skip
-        kind: type[TextTask] = type(task)
-    else:
-        run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, device=device, log_line=note)
-        kind = Alignment
+    kind: type[TextTask] = type(task_to_distill(model)) if is_of_task else Alignment
     files = [*map(Path, train), *([] if dev is None else [dev])]
     parts = [list(kind.read(ExampleFile(path, not unlabeled, columns_of(columns)))) for path in files]
+    student = _initial_student(model, teacher, layers, out)
+    if is_of_task:
+        run: Finetuning = Distillation(
+            out, student, kind.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
+            log_line=note,
+        )  # fmt: skip
+    else:
+        run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, device=device, log_line=note)
     if unlabeled and is_of_task:
         parts = [labeled_by(model, part) for part in parts]
     held_out = [] if dev is None else parts.pop()
@@ -100,6 +97,32 @@ def command(
     if outcome.reason == "stopped":
         note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
     emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
+
+
+def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Path:
+    """The folder OUT-student with the student before training, written unless OUT has a run, which began with it.
+
+    Raises:
+        UsageError: the run in OUT began with other layers or another teacher, or an invalid number of layers.
+    """
+    from bertkit.checkpoint.content_hash import content_hash
+    from bertkit.finetuning.student import student_of
+    from bertkit.locate import locate
+
+    out = out.absolute()
+    folder = out.with_name(f"{out.name}-student")
+    record, made_of = folder / "student.json", {"teacher": content_hash(locate(teacher)), "layers": layers}
+    if out.is_dir() and any(out.iterdir()):
+        if read_json(record) != made_of:
+            raise UsageError(
+                f"{out} exists and was not started with {layers} layers of {teacher} as it is now: resume with the "
+                "layers and the teacher of its run, or choose another folder"
+            )
+        return folder
+    with whole_folder(folder, overwrite=record.is_file()) as temporary:
+        student_of(model, layers).save(temporary)
+        write_json(temporary / record.name, made_of)
+    return folder
 
 
 def _distill_masked_lm(

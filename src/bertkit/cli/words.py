@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_folder_writable
 from bertkit.words.settings import PairTraining, WordTraining
 
 if TYPE_CHECKING:
@@ -151,15 +152,16 @@ def train(
 
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
-    if out.exists():
-        raise UsageError(f"{out} exists: choose another folder")
+    _check_out(out)
     state = out.with_name(out.name + ".training")
     if state.exists() and not resume:
         raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
+    state.parent.mkdir(parents=True, exist_ok=True)
     sentences = (one.text for one in read_sentences(list(files), Reading(column=column), deque(maxlen=0)))
     corpus = read_corpus(sentences, settings.min_count)
     encoder, report = train_words(corpus, settings, state)
     encoder.save(out)
+    state.unlink(missing_ok=True)
     emit([{"out": str(out), **report._asdict()}])
 
 
@@ -187,8 +189,7 @@ def train_pairs(
 
     if not files:
         raise UsageError("train-pairs requires at least one file of text pairs")
-    if out.exists():
-        raise UsageError(f"{out} exists: choose another folder")
+    _check_out(out)
     rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file))]
     encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
     encoder.save(out)
@@ -211,8 +212,7 @@ def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -
     from bertkit.cli.models import EXACT, open_model
     from bertkit.words.distilling import distill
 
-    if out.exists():
-        raise UsageError(f"{out} exists: choose another folder")
+    _check_out(out)
     encoder = distill(open_model(model, EXACT), dimensions)
     encoder.save(out)
     emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
@@ -243,6 +243,17 @@ def senses(
 
     rows = list(read_texts(texts, column))
     emit(one._asdict() for one in find_senses(open_model(model, EXACT), word, rows, num_senses).senses)
+
+
+def _check_out(out: Path) -> None:
+    """Check, before long work, that a new folder can be written.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    if out.exists():
+        raise UsageError(f"{out} exists: choose another folder")
+    check_folder_writable(out)
 
 
 def _open(model: str) -> "StaticEncoder":

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import LabeledEncodings
@@ -69,6 +68,9 @@ class Finetuning:
     frozen_only: bool = False  # fit the head, and do not train the encoder
     clock_minutes: float | None = None  # training time, instead of the epochs of the settings
     kept: dict[str, Any] | None = None  # cache of the fitted head, shared by runs with equal examples and HEAD_SETTINGS
+
+    def __post_init__(self) -> None:
+        self.out = self.out.absolute()  # "." has no name, and is another folder once this one is replaced
 
     def start(
         self,
@@ -290,14 +292,10 @@ class Finetuning:
         if saved:
             read_adapter(model, saved[-1] / "model" / "adapter")
 
-    def _write(self, model: Model, folder: Path, parameters: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model directory; with adapters, the merged model, and the adapters in a subfolder.
-
-        Args:
-            parameters: values from the training loop, instead of the network's own.
-        """
+    def _write(self, model: Model, folder: Path) -> None:
+        """Write the model directory; with adapters, the merged model, and the adapters in a subfolder."""
         if self.settings.lora_rank is None or self.frozen_only:
-            save_checkpoint(model.checkpoint, folder, parameters=parameters)
+            save_checkpoint(model.checkpoint, folder)
         else:
             without_adapters(model).save(folder)
             write_adapter(model, folder / "adapter", str(self.model))

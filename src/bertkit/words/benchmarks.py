@@ -4,7 +4,7 @@ Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN
 word2, word3 and target: word1 is to word2 as word3 to target (Google, MSR). A first column without a name is ignored.
 """
 
-import csv
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import DataError
+from bertkit.files.lines import location, open_lines
+from bertkit.files.tables import header_of, named_rows, quoted_fields
 from bertkit.tasks.metrics import spearman
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.queries import best_rows, unit
@@ -39,7 +41,7 @@ def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
     Words are looked up as given, then lowercased; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
 
     Raises:
-        DataError: a file with other columns, or a row without its words or with a rating that is not a number.
+        DataError: a file with other columns or not in UTF-8, or a row without its words or a finite rating.
     """
     rows = list(_rows(path))
     columns = set(rows[0][1]) if rows else set()
@@ -54,14 +56,19 @@ def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            values = {name: (value or "").strip() for name, value in row.items() if name}
-            if any(values.values()):  # some files end with an empty row
-                yield reader.line_num, values
+    with open_lines(path) as lines:
+        fields = quoted_fields(lines)
+        header = header_of(path, fields)
+        for row in named_rows(fields, header.fields, ",", quoted=True):
+            values = {name: value.strip() for name, value in row.values.items() if name}
+            if problem := row.problem or row.invalid:
+                raise DataError(location(path, row.line) + problem)
+            if not any(values.values()):  # some files end with an empty row
+                continue
+            for name in ("word1", "word2", "word3", "target"):
+                if not values.get(name, name):
+                    raise DataError(f"{location(path, row.line)} has no {name}: add it, or remove the row")
+            yield row.line, values
 
 
 def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[str, str]]]) -> BenchmarkScore:
@@ -70,7 +77,9 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
         try:
             rating = float(row["similarity"])
         except ValueError:
-            raise DataError(f"{path}, line {line}: similarity is {row['similarity']!r}, expected a number") from None
+            rating = math.nan
+        if not math.isfinite(rating):
+            raise DataError(f"{location(path, line)}: similarity is {row['similarity']!r}, expected a finite number")
         words = [_PART_OF_SPEECH.sub("", row[name]) for name in ("word1", "word2")]
         indices = [_row(encoder, word) for word in words]
         if min(indices) >= 0:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tqdm import tqdm
 
@@ -110,11 +110,11 @@ def train_words(
     the same matrices without locks: the bits differ between runs, the quality does not.
 
     Args:
-        state: a file written once a minute, from which a stopped run resumes; removed at the end.
+        state: a file written once a minute, from which a stopped run resumes; remove it once the encoder is saved.
         progress: show a bar; None: on a terminal.
 
     Raises:
-        UsageError: the file is from another run.
+        UsageError: the file is from another run, or cannot be read.
     """
     units = units_of(corpus.words, settings.ngrams)
     inputs, outputs, done, spent = _start(corpus, settings, state)
@@ -150,8 +150,6 @@ def train_words(
                 _save(state, corpus, settings, inputs, outputs, done, spent + time.monotonic() - start)
                 saved = time.monotonic()
     seconds = spent + time.monotonic() - start
-    if state is not None:
-        state.unlink(missing_ok=True)
     report = TrainingReport(
         len(corpus.words), int(corpus.starts[-1]), total / max(seconds, 1e-9), seconds, torch.get_num_threads()
     )
@@ -193,11 +191,19 @@ def _start(corpus: WordCorpus, settings: WordTraining, state: Path | None) -> tu
     """Both matrices, the number of completed parts and their seconds: from the state file, or initial."""
     num_words, dim = len(corpus.words), settings.dimensions
     if state is not None and state.is_file():
-        with safe_open(state, "numpy") as stored:
-            about = stored.metadata() or {}
-            if about.get("fingerprint") != _fingerprint(corpus, settings):
-                raise UsageError(f"{state} is from a run with other texts or settings: finish it, or remove the file")
-            inputs, outputs = stored.get_tensor("inputs"), stored.get_tensor("outputs")
+        try:
+            with safe_open(state, "numpy") as stored:
+                about, inputs, outputs = (
+                    stored.metadata() or {},
+                    stored.get_tensor("inputs"),
+                    stored.get_tensor("outputs"),
+                )
+        except SafetensorError as error:
+            raise UsageError(
+                f"{state} cannot be read as the state of a run ({error}): remove the file, and start again"
+            ) from None
+        if about.get("fingerprint") != _fingerprint(corpus, settings):
+            raise UsageError(f"{state} is from a run with other texts or settings: finish it, or remove the file")
         return inputs, outputs, int(about["done"]), float(about["seconds"])
     random = np.random.default_rng(settings.seed)
     num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
