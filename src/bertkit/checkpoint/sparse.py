@@ -20,10 +20,8 @@ class SparseSettings:
     pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
     log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
     max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
-    query_weights: np.ndarray | None = field(
-        default=None, compare=False
-    )  # (V,) float32 of the tokens of queries, which
-    # then take no network; None: queries are encoded as documents
+    # (V,) float32 weights of query tokens, which then need no network; None: queries are encoded as documents
+    query_weights: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def are_usual(self) -> bool:

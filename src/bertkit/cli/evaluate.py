@@ -97,6 +97,8 @@ def command(
         Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder or
         the scores of a cross-encoder; for scores of 0 and 1, average precision and the best threshold.
     """
+    from bertkit.reports.report_file import checked_report
+
     if collection is not None or pairs is not None:
         others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold)
         if (
@@ -132,8 +134,6 @@ def command(
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
-        from bertkit.reports.report_file import checked_report
-
         by_size = _by_size(smaller)
         for other in [*(seeds or ()), *by_size.values()]:
             locate(other)

@@ -344,7 +344,7 @@ def _equal(key: str, value: Scalar) -> Any:
 
 
 def _path(key: str) -> str:
-    """The place of a metadata value.
+    """The path of a metadata value in the payload.
 
     Raises:
         UsageError: Qdrant has no way to write this key.
