@@ -145,12 +145,11 @@ def test_added_tokens_that_the_vocabulary_lacks_are_no_pieces(tmp_path: Path) ->
 
 
 def test_first_of_added_tokens_with_one_normalized_spelling_is_found() -> None:
+    """The library finds either, by chance: each time it reads a tokenizer, its hash map has another order."""
     added = (AddedToken("CATS"), AddedToken("Cats"))
     ours = Tokenizer(WordPiece(Vocabulary((*TOKENS, "CATS", "Cats")), added_tokens=added))
-    texts = ["cats", "the Cats CATS"]
-    expected = library_rows(library(ours), texts)
-    assert expected[0][1][0] == len(TOKENS)
-    assert rows(ours.encode_batch(texts)) == expected
+    encodings = ours.encode_batch(["cats", "the Cats CATS"])
+    assert [ours.tokens(one)[1:-1] for one in encodings] == [["CATS"], ["the", "CATS", "CATS"]]
 
 
 def test_special_token_does_not_span_two_texts() -> None:
