@@ -1,5 +1,7 @@
 """Training of word vectors: equal to a plain implementation, bit-identical on one thread, also after resuming."""
 
+import json
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -138,8 +140,12 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     assert state.is_file()
     with pytest.raises(UsageError, match="is from a run with other texts or settings"):
         train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
-    resumed, _ = train_words(corpus, settings, state)
-    assert len(stopped) < 2 * 200 + 64
+    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 60)
+    calls = iter([False, True])
+    _, report = train_words(corpus, settings, state, should_stop=lambda: next(calls))
+    assert report.reason == "stopped"
+    resumed, report = train_words(corpus, settings, state)
+    assert report.reason == "finished" and len(stopped) < 2 * 200 + 64
     np.testing.assert_array_equal(resumed.vectors, whole)
 
 
@@ -220,6 +226,29 @@ def test_state_is_kept_until_the_vectors_are_saved(tmp_path, capfd, monkeypatch)
     assert run(arguments) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "model.training cannot be read as the state of a run" in line and "remove the file" in line
+
+
+def test_stopped_run_is_resumed(tmp_path, capfd, monkeypatch):
+    (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
+    arguments = ["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "model")]
+
+    @contextmanager
+    def stopped(log_line):
+        yield lambda: True
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bertkit.training.stop_signals", stopped)
+        assert run(arguments) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["reason"] == "stopped" and "resume with: bertkit words train" in printed.err
+    assert [path.name for path in tmp_path.glob("model*")] == ["model.training"]
+    assert run(arguments) == 2 and "continue it with --resume" in capfd.readouterr().err
+    assert run([*arguments, "--resume"]) == 0
+    assert json.loads(capfd.readouterr().out)["reason"] == "finished"
+    assert [path.name for path in tmp_path.glob("model*")] == ["model"]
+    (tmp_path / "model").rename(tmp_path / "other")
+    assert run([*arguments, "--resume"]) == 0
+    assert "there is no unfinished run at" in capfd.readouterr().err
 
 
 def test_pairs_without_a_positive_raise(tmp_path, capfd):

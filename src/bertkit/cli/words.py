@@ -148,6 +148,7 @@ def train(
         Resume an unfinished run; with one thread the result is bit-identical.
     """
     from bertkit.corpus.documents import Reading, read_sentences
+    from bertkit.training import stop_signals
     from bertkit.words.training import read_corpus, train_words
 
     if not files:
@@ -156,12 +157,18 @@ def train(
     state = out.with_name(out.name + ".training")
     if state.exists() and not resume:
         raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
+    if resume and not state.exists():
+        note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
     state.parent.mkdir(parents=True, exist_ok=True)
     sentences = (one.text for one in read_sentences(list(files), Reading(column=column), deque(maxlen=0)))
     corpus = read_corpus(sentences, settings.min_count)
-    encoder, report = train_words(corpus, settings, state)
-    encoder.save(out)
-    state.unlink(missing_ok=True)
+    with stop_signals(note) as should_stop:
+        encoder, report = train_words(corpus, settings, state, should_stop=should_stop)
+    if report.reason == "stopped":
+        note(f"stopped and saved; resume with: bertkit words train ... --out {out} --resume")
+    else:
+        encoder.save(out)
+        state.unlink(missing_ok=True)
     emit([{"out": str(out), **report._asdict()}])
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from bertkit.words.window_step import WIDTH, scratch
 
 _SENTENCES_AT_A_TIME = 20_000
 _WORDS_OF_A_PART = 20_000
+_PARTS_AT_A_TIME = 64  # the state is saved between them
 _LONGEST_SENTENCE = 10_000
 _LAST_RATE = 0.004  # final learning rate as a share of the first
 _SAVE_SECONDS = 60.0
@@ -48,9 +49,10 @@ class WordCorpus(NamedTuple):
 class TrainingReport(NamedTuple):
     """Result of training."""
 
+    reason: str  # "finished", or "stopped": asked to stop before the end
     num_words: int  # of the vocabulary
     num_tokens: int  # of the corpus, of words in the vocabulary
-    words_per_second: float  # tokens of the corpus times epochs, divided by the training time
+    words_per_second: float  # trained tokens of the corpus, each epoch counted, divided by the training time
     seconds: float
     num_threads: int
 
@@ -102,16 +104,22 @@ def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
 
 
 def train_words(
-    corpus: WordCorpus, settings: WordTraining, state: Path | None = None, progress: bool | None = None
+    corpus: WordCorpus,
+    settings: WordTraining,
+    state: Path | None = None,
+    progress: bool | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[StaticEncoder, TrainingReport]:
-    """Train word vectors on every core.
+    """Train word vectors on every core, to the end or until ``should_stop``.
 
     With one thread the vectors are bit-identical in every run, also after a stop and resume. Several threads write to
     the same matrices without locks: the bits differ between runs, the quality does not.
 
     Args:
-        state: a file written once a minute, from which a stopped run resumes; remove it once the encoder is saved.
+        state: a file written once a minute and at a stop, from which an interrupted run resumes; remove it once the
+            encoder is saved.
         progress: show a bar; None: on a terminal.
+        should_stop: called every million words. After a stop the encoder is that of the words so far.
 
     Raises:
         UsageError: the file is from another run, or cannot be read.
@@ -140,9 +148,10 @@ def train_words(
         return int(corpus.starts[edges[part + 1]] - corpus.starts[edges[part]])
 
     hidden = None if progress is None else not progress
+    last = settings.epochs * num_parts
     with tqdm(total=total, desc="training", unit=" words", unit_scale=True, delay=2, disable=hidden) as bar:
-        while done < settings.epochs * num_parts:
-            block = range(done, min(done + 64, settings.epochs * num_parts))
+        while not should_stop() and done < last:
+            block = range(done, min(done + _PARTS_AT_A_TIME, last))
             for number in map_on_cores(work, block):
                 bar.update(number)
             done = block.stop
@@ -150,8 +159,15 @@ def train_words(
                 _save(state, corpus, settings, inputs, outputs, done, spent + time.monotonic() - start)
                 saved = time.monotonic()
     seconds = spent + time.monotonic() - start
+    if state is not None and done < last:
+        _save(state, corpus, settings, inputs, outputs, done, seconds)
     report = TrainingReport(
-        len(corpus.words), int(corpus.starts[-1]), total / max(seconds, 1e-9), seconds, torch.get_num_threads()
+        "finished" if done == last else "stopped",
+        len(corpus.words),
+        int(corpus.starts[-1]),
+        total * done / last / max(seconds, 1e-9),
+        seconds,
+        torch.get_num_threads(),
     )
     return _encoder(corpus.words, inputs[:, : settings.dimensions], units, settings), report
 
