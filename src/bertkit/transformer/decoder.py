@@ -48,8 +48,8 @@ class Decoder(nn.Module):
         if len(source_seqlens) != len(batch):
             raise UsageError(f"{len(batch)} targets and {len(source_seqlens)} sources: each target needs its source")
         hidden = self.embeddings(batch)
-        for layer in self.in_order():
-            record = None if recorder is None else recorder.next_layer()
+        for number, layer in enumerate(self.in_order(), 1):
+            record = None if recorder is None else recorder.layer(number)
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
                 hidden = recomputed(layer, hidden, batch, source, source_seqlens)
             else:

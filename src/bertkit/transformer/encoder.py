@@ -52,8 +52,8 @@ class BertEncoder(Encoder):
         """Run a Batch through all layers. Hidden states are kept on request; other results go to ``recorder``."""
         hidden, bias = self.embeddings(batch), self.distance_bias(batch.max_seqlen)
         hidden_states = [hidden] if with_hidden_states else []
-        for layer in self.in_order():
-            record = None if recorder is None else recorder.next_layer()
+        for number, layer in enumerate(self.in_order(), 1):
+            record = None if recorder is None else recorder.layer(number)
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
                 hidden = recomputed(layer, hidden, batch, None, bias)
             else:

@@ -38,12 +38,12 @@ class Recorder:
     def __init__(self, chosen: Collection[int] | None = None) -> None:
         self.layers: list[LayerRecord] = []  # recorded in the last call, in order
         self._chosen = chosen
-        self._num_seen = 0
 
-    def next_layer(self) -> LayerRecord | None:
-        """The empty record of the next layer; None if it is not to be recorded."""
-        self._num_seen += 1
-        if self._chosen is not None and self._num_seen not in self._chosen:
+    def layer(self, number: int) -> LayerRecord | None:
+        """The empty record of a layer, counted from 1; None if it is not to be recorded. Layer 1 begins a new call."""
+        if number == 1:
+            self.layers = []
+        if self._chosen is not None and number not in self._chosen:
             return None
         self.layers.append(LayerRecord())
         return self.layers[-1]

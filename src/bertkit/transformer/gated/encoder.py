@@ -125,8 +125,8 @@ class GatedEncoder(Encoder):
         """Run a Batch through all layers; as `BertEncoder.forward`, but nothing is pooled."""
         hidden, rotary = self.embeddings(batch), self.rotary(batch.position_ids)
         hidden_states = [hidden] if with_hidden_states else []
-        for layer in self.layers:
-            record = None if recorder is None else recorder.next_layer()
+        for number, layer in enumerate(self.layers, 1):
+            record = None if recorder is None else recorder.layer(number)
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
                 hidden = recomputed(layer, hidden, batch, rotary)
             else:

@@ -70,9 +70,9 @@ class ModernBertEncoder(Encoder):
         normed = hidden
         rotary = self.rotary(batch.position_ids)
         hidden_states = [hidden] if with_hidden_states else []
-        for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
+        for number, (layer, next_norm) in enumerate(zip(self.in_order(), self.norms_after(), strict=True), 1):
             others = (normed, next_norm, batch, rotary[layer.attention.theta])
-            record = None if recorder is None else recorder.next_layer()
+            record = None if recorder is None else recorder.layer(number)
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
                 hidden, normed = recomputed(layer, hidden, *others)
             else:
