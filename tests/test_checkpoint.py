@@ -291,6 +291,15 @@ def test_copy_that_differs_is_an_untied_decoder(like_bert_base: Path, copy: str)
     bertkit.load(like_bert_base, heads=["next_sentence"])  # which does not use it
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(like_bert_base: Path, value: float) -> None:
+    """Attention and 8-bit products can turn them into ordinary numbers."""
+    name = "bert.encoder.layer.1.attention.self.query.weight"
+    edit_tensors(like_bert_base, lambda tensors: tensors[name].ravel()[3:5].fill_(value))
+    with pytest.raises(CheckpointError, match=f"model.safetensors: 2 of the [0-9,]* numbers of {name} are NaN or inf"):
+        bertkit.load(like_bert_base)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_weights_stored_in_another_precision(tmp_path: Path, dtype: torch.dtype) -> None:
     network = published_model("next_sentence", 2).to(dtype)

@@ -67,7 +67,11 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
 
 
 def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[str, torch.Tensor]:
-    """Load stored tensors, by their stored names and with their stored dtypes."""
+    """Load stored tensors, by their stored names and with their stored dtypes.
+
+    Raises:
+        CheckpointError: a file that cannot be read, or numbers that are NaN or infinite.
+    """
     by_file: dict[Path, list[StoredTensor]] = {}
     for tensor in tensors:
         by_file.setdefault(tensor.file, []).append(tensor)
@@ -75,10 +79,22 @@ def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[s
     for file, wanted in by_file.items():
         try:
             with safe_open(file, framework="pt") as opened:
-                values.update((tensor.name, opened.get_tensor(tensor.name)) for tensor in wanted)
+                read = {tensor.name: opened.get_tensor(tensor.name) for tensor in wanted}
         except SafetensorError as error:
             raise CheckpointError(f"{file} cannot be read ({error}): fetch or save it again") from None
+        _check_finite(file, read)
+        values |= read
     return values
+
+
+def _check_finite(file: Path, values: dict[str, torch.Tensor]) -> None:
+    for name, value in values.items():
+        if value.is_floating_point() and not value.sum(dtype=torch.float32).isfinite():  # also if only the sum is not
+            if num_wrong := int((~value.isfinite()).sum()):
+                raise CheckpointError(
+                    f"{file}: {num_wrong:,} of the {value.numel():,} numbers of {name} are NaN or infinite: its "
+                    "training diverged or the file is damaged; take an earlier checkpoint"
+                )
 
 
 def _read_header(file: Path) -> list[StoredTensor]:
