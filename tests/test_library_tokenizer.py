@@ -468,6 +468,19 @@ def test_merges_are_not_dropped_at_random(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist() == expected
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_special_tokens_that_merges_make_are_text(as_text: bool, tmp_path: Path) -> None:
+    library = byte_level()
+    library.add_special_tokens(["talk"])
+    assert library.encode("talking", add_special_tokens=False).tokens[0] == "talk"
+    spelled = (lambda merges: [" ".join(merge) for merge in merges]) if as_text else list
+    save(library, tmp_path, lambda content: content["model"].update(merges=spelled(content["model"]["merges"])))
+    tokenizer = Tokenizer.load(tmp_path)
+    encoding = tokenizer.encode("talking dogs talk")
+    assert "talk" not in tokenizer.tokens(encoding) and tokenizer.decode(encoding.input_ids) == "talking dogs talk"
+    assert "talk" in tokenizer.tokens(tokenizer.encode("dogs talk", special_tokens_in_text=True))
+
+
 def test_vocabulary_without_unk(tmp_path: Path) -> None:
     save(unigram(), tmp_path, lambda content: content["model"].update(unk_id=None))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(KINDS["unigram"][1]))

@@ -236,6 +236,10 @@ def test_static_embedding_equals_sentence_transformers(tmp_path, kind):
             StaticEncoder.open(tmp_path / f"saved{number}").embed(TEXTS, report=report),
             ours.embed(TEXTS, report=report),
         )
+        with pytest.raises(UsageError, match="expected str"):
+            ours.embed(["the cat", ("the", "dog")])
+        with pytest.raises(DataError, match="text 1 is not valid Unicode"):
+            ours.embed(["the cat", "\ud800"])
 
 
 def test_saved_word_vectors_have_the_same_cosines_in_sentence_transformers(tmp_path, vectors):

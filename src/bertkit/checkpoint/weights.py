@@ -89,12 +89,13 @@ def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[s
 
 def _check_finite(file: Path, values: dict[str, torch.Tensor]) -> None:
     for name, value in values.items():
-        if value.is_floating_point() and not value.sum(dtype=torch.float32).isfinite():  # also if only the sum is not
-            if num_wrong := int((~value.isfinite()).sum()):
-                raise CheckpointError(
-                    f"{file}: {num_wrong:,} of the {value.numel():,} numbers of {name} are NaN or infinite: its "
-                    "training diverged or the file is damaged; take an earlier checkpoint"
-                )
+        if not value.is_floating_point() or value.sum(dtype=torch.float32).isfinite():
+            continue
+        if num_wrong := int((~value.isfinite()).sum()):  # not only their sum
+            raise CheckpointError(
+                f"{file}: {num_wrong:,} of the {value.numel():,} numbers of {name} are NaN or infinite: its "
+                "training diverged or the file is damaged; take an earlier checkpoint"
+            )
 
 
 def _read_header(file: Path) -> list[StoredTensor]:

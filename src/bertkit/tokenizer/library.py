@@ -44,13 +44,9 @@ class LibraryTokenizer:
     ) -> Pieces:
         """As `WordPiece.tokenize`; ``num_threads`` is ignored: the library uses threads
         by its own settings, TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS."""
-        texts = list(texts)
         library = self._with_special_tokens if special_tokens_in_text else self._library
-        parts = []
-        for start, stop in _parts(texts, first_index):
-            encodings = _encode(library, texts[start:stop], first_index + start, with_spans)
-            parts.append(self._pieces(encodings, with_spans))
-        return joined(parts)
+        parts = encode_in_parts(library, texts, first_index, with_spans)
+        return joined([self._pieces(encodings, with_spans) for encodings in parts])
 
     def normalize(self, text: str) -> str:
         """The text after normalization, before splitting."""
@@ -94,6 +90,23 @@ class LibraryTokenizer:
 
 Engine = WordPiece | LibraryTokenizer
 """Tokenizing engines, with the same methods."""
+
+
+def encode_in_parts(
+    library: tokenizers.Tokenizer, texts: Sequence[str], first_index: int, with_spans: bool
+) -> Iterator[list[tokenizers.Encoding]]:
+    """Encodings of consecutive texts, without special tokens, a few million characters at a time.
+
+    Args:
+        first_index: the index of the first text in errors.
+        with_spans: whether offsets are needed.
+
+    Raises:
+        DataError: a text that is not a str, is not valid Unicode, or that the library refuses.
+    """
+    texts = list(texts)
+    for start, stop in _parts(texts, first_index):
+        yield _encode(library, texts[start:stop], first_index + start, with_spans)
 
 
 def _parts(texts: list[str], first_index: int) -> Iterator[tuple[int, int]]:
@@ -191,9 +204,18 @@ def _without_special_tokens(definition: str) -> str:
         model["vocab"] = {hidden(token): token_id for token, token_id in model["vocab"].items()}
     else:  # Unigram
         model["vocab"] = [[hidden(token), score] for token, score in model["vocab"]]
+    if "merges" in model:  # BPE: without those that would make a special token, or use one
+        prefix = model.get("continuing_subword_prefix") or ""
+        model["merges"] = [merge for merge in model["merges"] if special.isdisjoint(_parts_and_result(merge, prefix))]
     if model.get("unk_token"):
         model["unk_token"] = hidden(model["unk_token"])
     return json.dumps(content)
+
+
+def _parts_and_result(merge: str | list[str], prefix: str) -> tuple[str, str, str]:
+    """Of a merge of BPE, which older files write as "a b"; ``prefix`` begins the parts that continue a word."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second, first + second.removeprefix(prefix)
 
 
 def _template(library: tokenizers.Tokenizer, path: Path, settings: dict[str, Any]) -> tuple[str, str, PairTemplate]:

@@ -11,7 +11,7 @@ import tokenizers
 import torch
 
 from bertkit.tokenizer import Vocabulary
-from bertkit.tokenizer.library import Engine, LibraryTokenizer
+from bertkit.tokenizer.library import Engine, LibraryTokenizer, encode_in_parts
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
@@ -109,7 +109,7 @@ class LibraryTokens:
         return []
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
-        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        encodings = list(chain.from_iterable(encode_in_parts(self.library, texts, first_index, with_spans=False)))
         cu_seqlens = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, int(cu_seqlens[-1]))
         return TokenIds(ids, cu_seqlens, 0)
