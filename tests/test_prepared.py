@@ -22,6 +22,7 @@ from bertkit.transformer import (
 )
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.gated import prepared as gated_prepared
+from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.device_attention import GPU
 from bertkit.transformer.kernels.dispatch import (
     kernels_for,
@@ -266,11 +267,23 @@ def model_of(config: type, **changes: int | float) -> Model:
 def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> None:
     model = model_of(config, **({"embedding_dropout": 0.3} if config is ModernBertConfig else {}))
     model.network.to(dtype)
-    expected = model.embed(TEXTS)
+    kinds = ("last", "second-to-last")
+    expected = [model.embed(TEXTS, layers=layers) for layers in kinds]
     again = Model(model.checkpoint)
     model.network.train()
-    np.testing.assert_array_equal(model.embed(TEXTS), expected)  # prepared in evaluation mode
-    np.testing.assert_array_equal(again.embed(TEXTS), expected)  # prepared in training mode
+    for one in (model, again):  # prepared in evaluation mode, and in training mode
+        np.testing.assert_array_equal([one.embed(TEXTS, layers=layers) for layers in kinds], expected)
+
+
+def test_dropout_has_no_part_in_heads() -> None:
+    model = our_model("sequence_classification", 3, hidden_dropout_prob=0.5)
+    batch = collate([model.tokenizer.encode(text) for text in TEXTS])
+    with torch.inference_mode(), inference_kernels():
+        (expected,) = model.network(batch).logits.values()
+        (logits,) = model.network.train()(batch).logits.values()
+        assert logits.equal(expected)
+    (logits,) = model.network(batch).logits.values()
+    assert not logits.equal(expected)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

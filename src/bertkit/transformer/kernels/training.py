@@ -155,10 +155,12 @@ def gate(x: Tensor, name: str) -> Tensor:
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
-    """Dropout, if the module is in training mode."""
+    """Dropout, if the module is in training mode, and not in inference."""
     active = _active()
-    if active is None or not module.training or not module.p:
-        return module(x)
+    if active is None:
+        return x if is_inference() else module(x)
+    if not module.training or not module.p:
+        return x
     return _Dropout.apply(x, active.dropout(module.p))
 
 
@@ -166,7 +168,7 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout
     """``norm(dropout(x) + residual)``."""
     active = _active()
     if active is None:
-        return norm(module(x) + residual)
+        return norm(dropout(x, module) + residual)
     mask = active.dropout(module.p if module.training else 0.0)
     return _AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
@@ -177,7 +179,7 @@ def add_then_norm(
     """``residual + dropout(x)``, and the same after a norm without bias, in the dtype of the products."""
     active = _active()
     if active is None:
-        summed = residual + (x if module is None else module(x))
+        summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
     return _AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
@@ -199,6 +201,7 @@ def self_attention(
         rotary, window, bias: as for `batch_attention`.
         record: receives scores and probabilities, which are then computed in elementary operations.
     """
+    dropout_prob = 0.0 if is_inference() else dropout_prob
     arguments = (num_heads, dropout_prob, rotary, window, bias)
     if record is not None:
         return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
@@ -224,6 +227,7 @@ def cross_attention(
     dropout_prob: float,
 ) -> Tensor:
     """The context (T, D) of queries (T, D) and of the keys and values (S, 2 D) of another packed row."""
+    dropout_prob = 0.0 if is_inference() else dropout_prob
     active = _active()
     if active is None:
         return packed_cross_attention(query, key_value, seqlens, key_seqlens, num_heads, dropout_prob)
