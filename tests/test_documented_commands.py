@@ -12,7 +12,6 @@ from examples_of_tasks import TASKS, model_of
 from random_models import our_model
 from test_generation import gpt2, marian
 
-import bertkit
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import app, run
 from bertkit.tasks import QuestionAnswering, SequenceClassification
@@ -25,6 +24,7 @@ SHORTER = {  # commands that take minutes, or need trained models
     "--num-epochs 20": "--num-epochs 1",
     "bertkit plan": "bertkit plan --seconds 1",
     "--max-loss 0.01": "--max-loss 2",  # the models are random
+    "--minutes 5": "--minutes 0.2",
     "--minutes 20": "--set training.num_steps=2 model.size=tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
     "similarity --train": "similarity --model bert-base-uncased --train",
@@ -135,7 +135,7 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_python(block: str, folder: Path) -> None:
     for name in re.findall(r"\.save\(\"([\w-]+)\"\)", block):
         shutil.rmtree(name, ignore_errors=True)
-    exec(compile(block, "a document", "exec"), {"bertkit": bertkit, "texts": TEXTS, "labels": LABELS})
+    exec(compile(block, "a document", "exec"), {})
 
 
 def test_every_task_is_documented() -> None:
