@@ -15,7 +15,7 @@ from bertkit import Model
 from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import SentenceSettings, saving
 from bertkit.checkpoint.checkpoint import Provenance
-from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, MissingHeadError, TruncationWarning, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,7 +58,10 @@ SPELLINGS = {  # ours -> the old layout's and the new layout's
 }
 
 
-CHAIN = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+CHAIN = [
+    {"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
 
 
 def sentence_transformer(folder: Path):
@@ -158,6 +161,19 @@ def test_sentence_transformers_opens_what_we_save(tmp_path: Path, pooling: str) 
     assert bertkit.load(tmp_path / "saved").sentence_settings == ours.sentence_settings
 
 
+def test_length_of_the_calls_of_the_tokenizer_is_applied(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    published(tmp_path / "encoder", "encoder")
+    calls = {"text": {"max_length": 6, "truncation": True}}
+    modules = [Transformer(str(tmp_path / "encoder"), processing_kwargs=calls)]
+    modules.append(Pooling(modules[0].get_embedding_dimension(), "mean"))
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "saved"))
+    assert_same_vectors(bertkit.load(tmp_path / "saved"), sentence_transformer(tmp_path / "saved"))
+
+
 def test_unsupported_pooling_is_not_saved(tmp_path: Path) -> None:
     ours = our_model("encoder", 7)
     ours.checkpoint.sentence = SentenceSettings(pooling="pooler")
@@ -174,8 +190,11 @@ def test_unsupported_pooling_is_not_saved(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_other": 1}, "pools by cls, pooling"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "pools by nothing"),
         ("1_Pooling/config.json", None, "lacks 1_Pooling/config.json"),
-        ("modules.json", [{"path": "", "type": "Transformer"}, {"path": "1", "type": "Normalize"}], "mer, Normalize"),
-        ("modules.json", [*CHAIN, {"path": "2", "type": "a.LSTM"}], "Pooling, LSTM; supported"),
+        ("modules.json", [CHAIN[0], {"path": "1", "type": "sentence_transformers.models.Normalize"}], "mer, Normalize"),
+        ("modules.json", [*CHAIN, {"path": "2", "type": "sentence_transformers.LSTM"}], "Pooling, LSTM; supported"),
+        ("modules.json", [CHAIN[0], {"path": "2", "type": "my_code.Pooling"}], "type 'my_code.Pooling', which is code"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "supported for"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"truncation": False}}}, "supported for texts"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),
         ("modules.json", {"path": ""}, "expected a list"),
     ],
@@ -331,6 +350,13 @@ def test_regression_stays_regression(tmp_path: Path) -> None:
     assert (config.num_labels, config.problem_type) == (1, "regression")
 
 
+def test_several_numbers_are_no_task(tmp_path: Path) -> None:
+    published(tmp_path, "sequence_classification", num_labels=3)
+    edit_json(tmp_path / "config.json", problem_type="regression")
+    with pytest.raises(MissingHeadError, match="with several numbers for each text, which no task has"):
+        bertkit.load(tmp_path).predict(["the cat"])
+
+
 def test_classifier_without_architecture_requires_heads(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", architectures=None)
@@ -372,6 +398,49 @@ def test_new_head_raises_until_trained(tmp_path: Path) -> None:
     model.save(tmp_path / "trained")
     (filled,) = bertkit.load(tmp_path / "trained").fill_mask("the [MASK]", top_k=3)
     assert len(filled.candidates) == 3
+
+
+def test_head_trained_by_others_predicts(tmp_path: Path) -> None:
+    published(tmp_path, "encoder")
+    model = bertkit.load(tmp_path, new=["sequence_classification", "pooler"], label_names=["no", "yes"])
+    model.save(tmp_path / "saved")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if name.startswith(("classifier", "bert.pooler")):
+                parameter.add_(0.1)
+    theirs.save_pretrained(tmp_path / "saved")
+    (prediction,) = bertkit.load(tmp_path / "saved").predict(["the cat"])
+    assert prediction.label in ("no", "yes")
+
+
+@pytest.mark.parametrize("label_names", ["xy", [0, 1], ["x", "x"]])
+def test_label_names_are_different_strings(tmp_path: Path, label_names: object) -> None:
+    published(tmp_path, "encoder")
+    with pytest.raises(UsageError, match=r"label_names=.*: expected a"):
+        bertkit.load(tmp_path, new=["sequence_classification", "pooler"], label_names=label_names)
+    source = our_model("encoder", 2)
+    with pytest.raises(UsageError, match=r"label_names=.*: expected a"):
+        Model.create(source.config, source.tokenizer, ["sequence_classification"], label_names=label_names)
+
+
+def test_untied_embeddings_matter_to_a_masked_lm_only(tmp_path: Path) -> None:
+    published(tmp_path, "masked_lm")
+    edit_json(tmp_path / "config.json", tie_word_embeddings=False, _num_labels=3, emb_size=24)
+    with pytest.raises(CheckpointError, match="tie_word_embeddings=False: a masked_lm head with a matrix of its own"):
+        bertkit.load(tmp_path)
+    assert bertkit.load(tmp_path, heads=[]).embed("the cat").std() > 0
+    assert list(bertkit.load(tmp_path, ignore_config_keys=["tie_word_embeddings"]).network.heads) == ["masked_lm"]
+
+
+def test_length_of_the_tokenizer_holds_for_predictions(tmp_path: Path) -> None:
+    published(tmp_path, "sequence_classification", 3)
+    edit_json(tmp_path / "tokenizer_config.json", model_max_length=8)
+    reference = transformers.pipeline("text-classification", str(tmp_path), device="cpu", top_k=None)
+    expected = {one["label"]: one["score"] for (row,) in [reference([LONG], truncation=True)] for one in row}
+    with pytest.warns(TruncationWarning):
+        (prediction,) = bertkit.load(tmp_path).predict([LONG])
+    assert prediction.probabilities == pytest.approx(expected, abs=1e-5)
 
 
 def test_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_path: Path) -> None:

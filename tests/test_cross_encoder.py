@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from examples_of_tasks import WORDS, call
-from random_models import edit_json
+from random_models import edit_json, published_model, save_published
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import losses as theirs
 from torch import Tensor
@@ -141,6 +141,19 @@ def test_saved_cross_encoder_equals_sentence_transformers(
     assert code == 0 and again[metric] == pytest.approx(result[metric]) and result[metric] > 0.6
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and len(predictions[0]["scores"]) == len(rows(kind, 1, 2)[0].texts) - 1
+
+
+@pytest.mark.parametrize("settings", [{"max_seq_length": 6}, {"processing_kwargs": {"text": {"max_length": 6}}}])
+def test_length_of_a_published_cross_encoder(tmp_path: Path, settings: dict[str, Any]) -> None:
+    save_published(published_model("sequence_classification", 1, num_labels=1), tmp_path / "bert")
+    CrossEncoder(str(tmp_path / "bert"), device="cpu").save_pretrained(str(tmp_path / "model"))
+    edit_json(tmp_path / "model" / "sentence_bert_config.json", **settings)
+    query, text = "the cat sat on", "the mat and the dog ran able"
+    expected = CrossEncoder(str(tmp_path / "model"), device="cpu").predict([(query, text)])
+    np.testing.assert_allclose(bertkit.load(tmp_path / "model").score_pairs(query, [text]), expected, atol=1e-6)
+    bertkit.load(tmp_path / "model").save(tmp_path / "saved")
+    again = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict([(query, text)])
+    np.testing.assert_allclose(again, expected, atol=1e-6)
 
 
 def test_default_prompt_is_not_ignored(encoder: Path, tmp_path: Path) -> None:

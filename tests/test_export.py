@@ -196,6 +196,15 @@ def test_refuses_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureF
     assert (out / "mine.txt").read_text() == "kept"
 
 
+def test_vectors_of_zeros_are_equal(tmp_path: Path) -> None:
+    layers = (DenseLayer(21, 3, activation="ReLU"),)
+    model = model_with("bert", num_hidden_layers=1)
+    model.network.projection = Projection(layers, 21).eval()
+    torch.nn.init.constant_(model.network.projection[0].linear.bias, -100.0)
+    model.checkpoint.sentence = SentenceSettings("mean", layers=layers)
+    assert export_model(model, tmp_path / "out").largest_difference == 0
+
+
 def test_refuses_different_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertkit.export.network._LOWEST", -1.0)  # padding is then attended to
     with pytest.raises(UsageError, match=r"differ from the model's by .* nothing was written"):

@@ -27,20 +27,18 @@ def texts(number: int, seed: int = 3) -> list[str]:
     return [" ".join(draw.choice([*WORDS, "a", "b."], int(draw.integers(1, 12)))) for _ in range(number)]
 
 
-def published(folder: Path, expansion: dict[str, Any] | None, markers: tuple[str, str], skipped: list[str]) -> Path:
-    """A random model that sentence-transformers has saved."""
+def published(
+    folder: Path, expansion: dict[str, Any] | None, markers: tuple[str, str], skipped: list[str],
+    after: tuple[torch.nn.Module, ...] = (Normalize(module_input_name="token_embeddings"),), **options: Any,
+) -> Path:  # fmt: skip
+    """A random model that sentence-transformers has saved; ``after`` are its last modules."""
     our_model("encoder", 4, **SHAPE).save(folder / "encoder")
     torch.manual_seed(1)
     transformer = Transformer(str(folder / "encoder"), query_expansion=expansion, document_length=9)
     dense = Dense(20, 7, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
-    modules = [
-        transformer,
-        dense,
-        MultiVectorMask(skiplist_words=skipped),
-        Normalize(module_input_name="token_embeddings"),
-    ]
+    modules = [transformer, dense, MultiVectorMask(skiplist_words=skipped), *after]
     prompts = {"query": markers[0], "document": markers[1]}
-    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu").save(str(folder / "late"))
+    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu", **options).save(str(folder / "late"))
     return folder / "late"
 
 
@@ -79,6 +77,32 @@ def test_scores_equal_those_of_the_multi_vector_encoder(
     np.testing.assert_allclose(model.score_pairs(queries, documents), expected_pairs, atol=1e-5)
     with pytest.raises(UsageError, match="late interaction truncates texts"):
         model.score_pairs("the cat", ["a dog"], on_long="error")
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "limits"),
+    [
+        ([], {}, {}),
+        (["unit", "dense"], {}, {}),
+        (["unit"], {"similarity_fn_name": "meanmaxsim"}, {}),
+        (["unit"], {}, {"max_seq_length": 5, "document_length": None}),
+        (["unit"], {}, {"processing_kwargs": {"text": {"max_length": 4}}, "document_length": None}),
+    ],
+)
+def test_settings_of_the_multi_vector_encoder(
+    tmp_path: Path, after: list[str], options: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    name = "token_embeddings"
+    made = {"unit": lambda: Normalize(module_input_name=name),
+            "dense": lambda: Dense(7, 5, activation_function=torch.nn.Identity(), module_input_name=name)}  # fmt: skip
+    folder = published(tmp_path, None, ("", ""), ["the"], tuple(made[kind]() for kind in after), **options)
+    edit_json(folder / "sentence_bert_config.json", **limits)
+    model, reference = bertkit.load(folder), MultiVectorEncoder(str(folder), device="cpu")
+    query, documents = "the cat sat walk talk one", texts(9, seed=4)
+    encoded = reference.encode_query([query], convert_to_numpy=True), reference.encode_document(documents)
+    expected = np.asarray(reference.similarity(*encoded))[0]
+    with warnings.catch_warnings(action="ignore", category=TruncationWarning):
+        np.testing.assert_allclose(model.score_pairs(query, documents), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_cut_texts_are_counted(tmp_path: Path) -> None:

@@ -226,10 +226,14 @@ def test_unknown_module_raises(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "dense")
     file = tmp_path / "published" / "modules.json"
     modules = json.loads(file.read_text())
-    modules[2]["type"] = "house.layers.Adapter"
-    file.write_text(json.dumps(modules))
-    with pytest.raises(CheckpointError, match=r"lists the modules Transformer, Pooling, .*Adapter.*supported: "):
-        bertkit.load(tmp_path / "published")
+    for kind, message in (
+        ("sentence_transformers.models.Adapter", r"lists the modules Transformer, Pooling, .*Adapter.*supported: "),
+        ("house.layers.Dense", r"the type 'house.layers.Dense', which is code of its publisher"),
+    ):
+        modules[2]["type"] = kind
+        file.write_text(json.dumps(modules))
+        with pytest.raises(CheckpointError, match=message):
+            bertkit.load(tmp_path / "published")
 
 
 def test_dense_layer_with_pickled_weights_raises(tmp_path: Path) -> None:

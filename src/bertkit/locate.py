@@ -106,6 +106,7 @@ def hub_name(name: str | Path) -> str | None:
 
 
 _QUERY_TABLE, _MODULES = "SparseStaticEmbedding", "modules.json"
+_PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known by the names of their classes
 
 
 def transformer_folder(directory: Path) -> Path:
@@ -158,7 +159,12 @@ def _kind(name: Any) -> str:
 def _module(module: Any, path: Path) -> dict[str, str]:
     match module:
         case {"type": str(kind), "path": str(folder)} if folder in ("", ".") or re.fullmatch(r"\w[\w.-]{,59}", folder):
-            return {"kind": kind.rpartition(".")[2], "path": folder.removeprefix(".")}
+            if not kind.startswith(_PACKAGES):
+                raise CheckpointError(
+                    f"{path} has a module of the type {kind!r:.200}, which is code of its publisher: supported are the "
+                    "modules of sentence_transformers and pylate"
+                )
+            return {"kind": _kind(kind), "path": folder.removeprefix(".")}
     raise CheckpointError(
         f"{path} has the module {module!r:.200}: expected a type, and a path that names a folder in the same folder, "
         "of at most 60 characters"

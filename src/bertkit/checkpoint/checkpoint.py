@@ -104,14 +104,28 @@ class Checkpoint:
         return trained
 
 
+def check_label_names(label_names: Sequence[str]) -> None:
+    """Check that labels have names of their own, as predictions name them.
+
+    Raises:
+        UsageError: not a sequence of different str.
+    """
+    if isinstance(label_names, str) or not all(isinstance(name, str) for name in label_names):
+        raise UsageError(f"label_names={label_names!r:.80}: expected a list of str")
+    if len(set(label_names)) < len(label_names):
+        raise UsageError(f"label_names={label_names!r:.80}: expected a different name for each label")
+
+
 def new_checkpoint(
     config: EncoderConfig, tokenizer: Tokenizer, heads: Sequence[str], label_names: Sequence[str] | None, seed: int
 ) -> Checkpoint:
     """A checkpoint with initial weights.
 
     Raises:
-        UsageError: the vocabulary has more entries than the word embedding has rows, or a head is unknown.
+        UsageError: the vocabulary has more entries than the word embedding has rows, a head is unknown, or
+            ``label_names`` is not a list of different str.
     """
+    check_label_names(label_names or ())
     if len(tokenizer.vocabulary) > config.vocab_size:
         raise UsageError(
             f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries; expected at "

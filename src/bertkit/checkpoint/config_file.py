@@ -16,7 +16,6 @@ _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
-    "tie_word_embeddings": (True,),
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "chunk_size_feed_forward": (0,),
@@ -34,11 +33,14 @@ _IGNORED_KEYS = frozenset(  # keys that do not affect the encoder's outputs
     diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
     encoder_no_repeat_ngram_size bad_words_ids num_return_sequences return_dict_in_generate output_scores
     forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens sentence_transformers sbert_ce_default_activation_function model_type
+    begin_suppress_tokens sentence_transformers sbert_ce_default_activation_function model_type _num_labels emb_size
+    cell structure pre_trained training transformers.js_config
     """.split()
 )
 
 _LABEL_KEYS = {"id2label", "label2id", "num_labels", "problem_type", "classifier_dropout"}
+
+_TIED = "tie_word_embeddings"  # affects the outputs of a masked LM head only
 
 _MANDATORY = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
@@ -53,13 +55,14 @@ class PublishedConfig:
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
     score_activation: str | None = None  # for cross-encoders, the name of a torch class
+    is_tied: bool = True  # the masked LM head shares the matrix of the word embedding
 
 
 def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
     """Read ``config.json``.
 
     Args:
-        ignore_keys: unknown keys to ignore.
+        ignore_keys: keys to ignore, whatever their values.
 
     Raises:
         CheckpointError: the file is missing, belongs to another kind of model, or has an unknown key.
@@ -82,10 +85,10 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     if record.causal_class in member(content, "architectures", list, path, []):
         required["is_decoder"] = (True, False)
     for key, allowed in required.items():
-        if key in content and content[key] not in allowed:
+        if key in content and content[key] not in allowed and key not in ignore_keys:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
     keys = _keys(record)
-    known = {*keys.values(), *required, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS}
+    known = {*keys.values(), *required, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS, _TIED}
     refuse_unknown_keys(content, known | set(ignore_keys), path)
     transformer = transformer_config(record.config, content, keys, path)
     supported = list(record.published_classes())
@@ -97,6 +100,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=member(content, "classifier_dropout", float, path),
         score_activation=_score_activation(content, path),
+        is_tied=_TIED in ignore_keys or member(content, _TIED, bool, path, True),
     )
 
 
@@ -109,7 +113,7 @@ def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: P
     if unknown := content.keys() - set(known) - _IGNORED_KEYS:
         raise CheckpointError(
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: check "
-            "them, and if they do not, pass ignore_config_keys=[...]"
+            "them, and if they do not, pass ignore_config_keys=[...] to bertkit.load, or remove them in a copy"
         )
 
 

@@ -3,6 +3,8 @@
 import hashlib
 from pathlib import Path
 
+from torch import Tensor
+
 from bertkit.errors import CheckpointError
 
 _READ = {".json", ".txt", ".model", ".spm", ".metadata", ".safetensors"}  # extensions of all files that are read
@@ -36,3 +38,8 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a file: 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def values_sha256(values: Tensor) -> str:
+    """SHA-256 of numbers in float32: 64 hexadecimal digits."""
+    return hashlib.sha256(values.detach().cpu().float().contiguous().numpy().data).hexdigest()

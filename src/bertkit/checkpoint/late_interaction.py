@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoint.limits import limits_of
 from bertkit.checkpoint.sentence import COLBERT_LAYER, projection_layers
 from bertkit.checkpoint.weights import stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json
-from bertkit.heads import DenseLayer, ProjectionLayer
+from bertkit.heads import DenseLayer, ProjectionLayer, UnitLength
 from bertkit.locate import sentence_modules
 
 _USUAL_EXPANSION = 32  # tokens of a query (Khattab & Zaharia 2020, section 3.2)
@@ -22,7 +23,7 @@ _USUAL_EXPANSION = 32  # tokens of a query (Khattab & Zaharia 2020, section 3.2)
 class LateInteraction:
     """How a late interaction model computes token vectors of queries and documents."""
 
-    layers: tuple[ProjectionLayer, ...] = ()  # over hidden states; the vectors are then scaled to length 1
+    layers: tuple[ProjectionLayer, ...] = ()  # over hidden states
     query_marker: str = ""  # prefix of queries: a token of the vocabulary, or a prompt
     document_marker: str = ""
     query_length: int | None = None  # maximum tokens of a query; None: the model's maximum
@@ -32,6 +33,7 @@ class LateInteraction:
     attends: bool = False  # tokens attend to the padding
     cuts_at_expansion: bool = True  # longer queries are cut there
     skipped: tuple[str, ...] = ()  # tokens of documents without a vector
+    is_mean: bool = False  # scores are divided by the number of vectors of the query
 
 
 def read_late_interaction(directory: Path) -> LateInteraction | None:
@@ -53,8 +55,8 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
         )
     path = directory / "config_sentence_transformers.json"
     content = read_json(path) or {}
-    transformer = directory / modules[0]["path"]
-    limits = content | (read_json(transformer / "sentence_bert_config.json") or {})
+    own, own_path = limits_of(directory / modules[0]["path"])
+    limits = content | own
     is_pylate = member(content, "model_type", str, path) == "ColBERT"
     mask: dict[str, Any] = (
         {"skiplist_words": content.get("skiplist_words", list(string.punctuation))} if is_pylate else {}
@@ -68,11 +70,13 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
         )
     prompts = member(content, "prompts", dict, path, {})
     return LateInteraction(
-        layers=projection_layers(directory, [module for module in modules if module["kind"] == "Dense"]),
+        layers=projection_layers(directory, [one for one in modules if one["kind"] in ("Dense", "Normalize")])
+        + (UnitLength(),) * is_pylate,
         query_marker=member(content, "query_prefix", str, path) or member(prompts, "query", str, path, ""),
         document_marker=member(content, "document_prefix", str, path) or member(prompts, "document", str, path, ""),
-        query_length=member(limits, "query_length", int, path),
-        document_length=member(limits, "document_length", int, path),
+        query_length=member(limits, "query_length", int, own_path) or own.get("max_seq_length"),
+        document_length=member(limits, "document_length", int, own_path) or own.get("max_seq_length"),
+        is_mean=str(content.get("similarity_fn_name")).lower() == "meanmaxsim",
         skipped=tuple(member(mask, "skiplist_words", list, path, [])),
         **_expansion(limits, path, is_pylate=is_pylate),
     )
@@ -88,7 +92,7 @@ def _of_colbert(directory: Path) -> LateInteraction:
     width, hidden_size = weight.shape
     skips = member(content, "mask_punctuation", bool, path, True)
     return LateInteraction(
-        layers=(DenseLayer(hidden_size, width, bias=False, activation="Identity"),),
+        layers=(DenseLayer(hidden_size, width, bias=False, activation="Identity"), UnitLength()),
         query_marker=member(content, "query_token_id", str, path, "[unused0]"),
         document_marker=member(content, "doc_token_id", str, path, "[unused1]"),
         document_length=member(content, "doc_maxlen", int, path),

@@ -1,6 +1,7 @@
 """Open a model folder: every tensor is accounted for, and initial weights are used only on request."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import torch
 
 from bertkit.architectures import Architecture, Network, architecture_of, initialize
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
-from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
+from bertkit.checkpoint.checkpoint import Checkpoint, Provenance, check_label_names
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.content_hash import values_sha256
 from bertkit.checkpoint.generation_rules import read_generation_rules
 from bertkit.checkpoint.late_interaction import read_late_interaction
+from bertkit.checkpoint.limits import limits_of
 from bertkit.checkpoint.sentence import (
     COLBERT_LAYER,
     SentenceSettings,
@@ -27,7 +30,7 @@ from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.files.json_files import member, read_json
 from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings_of
 from bertkit.heads.projection import output_width
-from bertkit.locate import transformer_folder
+from bertkit.locate import sentence_modules, transformer_folder
 from bertkit.tokenizer import Tokenizer
 
 
@@ -86,6 +89,11 @@ def open_checkpoint(
             )
     if sum(head in names.classifier_heads for head in heads) > 1:
         raise UsageError(f"heads={heads}: a published model has one classifier; name the one you want in heads=[...]")
+    if "masked_lm" in heads and not config.is_tied:
+        raise CheckpointError(
+            f"{folder / 'config.json'} has tie_word_embeddings=False: a masked_lm head with a matrix of its own is not "
+            "supported; name other heads in heads=[...], [] for none"
+        )
     has_pooler = names.signature_tensors.get("pooler") in stored or "pooler" in new
     if not has_pooler and any(record.reads_pooler(head, config.transformer) for head in heads):
         raise MissingHeadError(
@@ -97,6 +105,8 @@ def open_checkpoint(
         label_names = _label_names(stored, stored_heads, names, config, folder)
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
+    else:
+        check_label_names(label_names)
     num_layers = record.num_stored_layers(config.transformer)
     if num_layers > len(stored):  # before building layers that are not stored
         raise CheckpointError(
@@ -136,7 +146,11 @@ def open_checkpoint(
         )
     if settings is None and late is None and "sequence_classification" in stored_heads:
         refuse_prompts(directory)  # of a cross-encoder
+        limits, _ = limits_of(folder) if sentence_modules(directory) else ({}, folder)
+        if limit := limits.get("max_seq_length"):
+            tokenizer = replace(tokenizer, model_max_length=limit)
     network.eval()
+    longest = config.transformer.max_position_embeddings
     return Checkpoint(
         network=network.to(dtype),
         tokenizer=tokenizer,
@@ -151,10 +165,10 @@ def open_checkpoint(
             [head for head in heads if head not in new],
             label_names,
             config.problem_type,
-            config.transformer.max_position_embeddings,
+            min(tokenizer.model_max_length or longest, longest),
         ),
         generation=read_generation_rules(folder),
-        provenance=_with_history(provenance, folder),
+        provenance=_with_history(provenance, network, folder),
     )
 
 
@@ -343,14 +357,17 @@ def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
     return name
 
 
-def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
+def _with_history(provenance: dict[str, Provenance], network: Network, folder: Path) -> dict[str, Provenance]:
     """Keep stored tensors that were never trained "initialized", so that their heads still refuse to predict."""
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})
     history = {name: member(record, name, dict, path, {}) for name in provenance}
+    published = network.architecture.names.published
+    values = {published(name): value for name, value in network.named_parameters()}
     return {
         name: Provenance("initialized", str(history[name].get("source", "")))
         if history[name].get("origin") in ("initialized", "initialised")  # older versions wrote the British spelling
+        and history[name].get("sha256") in (None, values_sha256(values[name]))  # others may have trained it since
         else origin
         for name, origin in provenance.items()
     }

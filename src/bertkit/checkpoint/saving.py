@@ -11,6 +11,7 @@ from torch import Tensor
 from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
+from bertkit.checkpoint.content_hash import values_sha256
 from bertkit.checkpoint.sentence import write_sentence_settings
 from bertkit.checkpoint.sparse import write_sparse_settings
 from bertkit.checkpoint.trained_task import task_json
@@ -81,8 +82,7 @@ def save_checkpoint(
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
             if "masked_lm" in heads and not checkpoint.sparse.are_usual:
                 write_sparse_settings(folder, checkpoint.sparse)
-            provenance = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
-            content = {"provenance": provenance}
+            content = {"provenance": _provenance_json(checkpoint)}
             if checkpoint.trained is not None:
                 content["task"] = task_json(checkpoint.trained)
                 if checkpoint.trained.card:
@@ -92,3 +92,13 @@ def save_checkpoint(
         raise OSError(
             f"{directory} cannot be written ({error}): make room on its disk, or choose another folder"
         ) from error
+
+
+def _provenance_json(checkpoint: Checkpoint) -> dict[str, dict[str, str]]:
+    """The origin of each tensor; of initial values also their hash."""
+    published = checkpoint.network.architecture.names.published
+    values = {published(name): value for name, value in checkpoint.network.named_parameters()}
+    return {
+        name: asdict(origin) | ({"sha256": values_sha256(values[name])} if origin.origin == "initialized" else {})
+        for name, origin in sorted(checkpoint.provenance.items())
+    }

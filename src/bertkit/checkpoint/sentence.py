@@ -8,12 +8,12 @@ from typing import Any, Literal
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertkit.checkpoint.limits import limits_of, write_limits
 from bertkit.checkpoint.weights import StoredTensor, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
-from bertkit.locate import sentence_modules, transformer_folder
-from bertkit.tokenizer import Tokenizer
+from bertkit.locate import sentence_modules
 
 _POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
     "cls": "cls",
@@ -32,8 +32,6 @@ _FLAGS = {  # in versions 2 to 5, "pooling_mode_" + this -> name in version 6
     "lasttoken": "lasttoken",
 }
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-_LIMITS = tuple(f"sentence_{kind}_config.json" for kind in _KINDS)
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
 _VECTOR = "sentence_embedding"  # input and output of every module after Pooling
 _TOKENS = "token_embeddings"  # the same in late interaction models
@@ -129,18 +127,13 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     pooling = read_json(pooling_path / "config.json")
     if pooling is None:
         raise CheckpointError(f"{directory} lacks {modules[1]['path']}/config.json, which modules.json names")
-    limits, limits_path = limits_of(transformer)
-    if limits.get("do_lower_case") and Tokenizer.load(transformer_folder(directory)).normalize("A") != "a":
-        raise CheckpointError(
-            f"{limits_path} has do_lower_case=true, but the tokenizer keeps capital letters: set lowercase in the "
-            "normalizer of tokenizer.json"
-        )
+    limits, _ = limits_of(transformer)
     normalize = kinds[-1] == "Normalize"
     layers = [_layer(module["kind"], directory / module["path"]) for module in modules[2 : len(modules) - normalize]]
     return SentenceSettings(
         pooling=_pooling(pooling, directory),
         normalize=normalize,
-        max_seq_length=max_seq_length_of(limits, transformer),
+        max_seq_length=limits.get("max_seq_length"),
         prompts=_prompts(content, directory),
         default_prompt_name=member(content, "default_prompt_name", str, directory),
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
@@ -221,19 +214,6 @@ def write_modules(directory: Path, kinds: Sequence[str], package: str) -> list[s
     for path in paths[1:]:
         (directory / path).mkdir()
     return paths
-
-
-def limits_of(transformer: Path) -> tuple[dict[str, Any], Path]:
-    """The file with ``max_seq_length`` next to a Transformer module, and its path; ({}, the folder) without one."""
-    for name in _LIMITS:
-        if (limits := read_json(transformer / name)) is not None:
-            return limits, transformer / name
-    return {}, transformer
-
-
-def write_limits(directory: Path, max_seq_length: int | None) -> None:
-    """Write the file that `limits_of` reads."""
-    write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_seq_length, "do_lower_case": False})
 
 
 def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
@@ -324,20 +304,6 @@ def _integer(content: dict[str, Any], key: str, file: Path) -> int:
     if value is None:
         raise CheckpointError(f"{file} lacks {key}")
     return value
-
-
-def max_seq_length_of(limits: dict[str, Any], directory: Path) -> int | None:
-    """The limit in the content of `limits_of`, special tokens included.
-
-    Raises:
-        CheckpointError: less than one token.
-    """
-    limit = member(limits, "max_seq_length", int, directory)
-    if limit is not None and limit < 3:
-        raise CheckpointError(
-            f"{directory}: max_seq_length is {limit}: expected at least 3, for [CLS], [SEP] and one token"
-        )
-    return limit
 
 
 def _prompts(content: dict[str, Any], directory: Path) -> dict[str, str]:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertkit.checkpoint.sentence import limits_of, max_seq_length_of, refuse_prompts, write_limits, write_modules
+from bertkit.checkpoint.limits import limits_of, write_limits
+from bertkit.checkpoint.sentence import refuse_prompts, write_modules
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
@@ -57,9 +58,8 @@ def read_sparse_settings(directory: Path) -> SparseSettings:
     refuse_prompts(directory, "query", "document")
     if (most := (read_json(path) or {}).get("max_active_dims")) is not None:
         raise CheckpointError(f"{path} has max_active_dims={most!r:.40}: not supported; remove it for all weights")
-    limits, limits_path = limits_of(directory / modules[0]["path"])
-    longest = max_seq_length_of(limits, limits_path)
-    return SparseSettings(pooling, activation == "log1p_relu", longest, _query_weights(directory))
+    limits, _ = limits_of(directory / modules[0]["path"])
+    return SparseSettings(pooling, activation == "log1p_relu", limits.get("max_seq_length"), _query_weights(directory))
 
 
 def write_sparse_settings(directory: Path, settings: SparseSettings) -> None:

@@ -31,7 +31,7 @@ _DOCUMENTS_PER_PART = 64
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """Token vectors of length 1 of N texts, concatenated."""
+    """Token vectors of N texts, concatenated."""
 
     starts: np.ndarray  # (N + 1,) int64: first token of each text
     vectors: np.ndarray  # (T, E) float32
@@ -128,7 +128,7 @@ def score_tokens(
     *,
     on_long: OnLong = "truncate",
 ) -> np.ndarray:
-    """(N,) float32 MaxSim of each query with its text; as `Model.score_pairs`.
+    """(N,) float32 MaxSim of each query with its text, or its mean over the query's vectors; as `Model.score_pairs`.
 
     Raises:
         UsageError: different numbers of queries and texts, or another policy than "truncate".
@@ -142,7 +142,8 @@ def score_tokens(
     query_of, scores = np.array([numbers[query] for query in queries], np.int64), np.empty(len(texts), np.float32)
     for number in range(len(numbers)):
         (own,) = np.nonzero(query_of == number)
-        scores[own] = max_sim(of_queries.take(np.array([number])), of_texts.take(own))[0]
+        of_query = of_queries.take(np.array([number]))
+        scores[own] = max_sim(of_query, of_texts.take(own))[0] / (len(of_query.vectors) if late.is_mean else 1)
     return scores
 
 
@@ -186,8 +187,8 @@ def _with_tokens(encodings: Encodings, token: int, position: int | None, counts:
 
 
 def _projected(runner: Runner, states: Tensor) -> Tensor:
-    """(T, D) to (T, E) of length 1."""
-    return F.normalize(runner.network.projection(states.float()), dim=-1).cpu()
+    """(T, D) to (T, E)."""
+    return runner.network.projection(states.float()).cpu()
 
 
 def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:

@@ -113,6 +113,8 @@ class Model:
         """
         if self.checkpoint.trained is None:
             has = ", ".join(self.network.heads) or "none"
+            if self.checkpoint.problem_type == "regression" and len(self.checkpoint.label_names or ()) > 1:
+                has += ", with several numbers for each text, which no task has"
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
 

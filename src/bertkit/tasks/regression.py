@@ -102,9 +102,9 @@ class Regression(_OneNumber):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """See `TextTask.of_published`: by its problem type, or one label without a problem type."""
-        is_one = problem_type is None and len(label_names or ()) == 1
-        return cls(label_names) if label_names is not None and (problem_type == cls.problem_type or is_one) else None
+        """See `TextTask.of_published`: one label with this problem type or none; several numbers are no task."""
+        is_one = len(label_names or ()) == 1 and problem_type in (None, cls.problem_type)
+        return cls(label_names) if label_names is not None and is_one else None
 
     @property
     def known_labels(self) -> None:
