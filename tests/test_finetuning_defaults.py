@@ -186,10 +186,11 @@ def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> N
 @pytest.mark.parametrize(
     ("metric", "value", "others", "end"),
     [
-        ("f1", 0.5, {"a": 0.25, "b": 0.375}, "a 0.250, b 0.375: fine-tuning is better by 0.125"),
-        ("f1", 0.25, {"a": 0.125, "b": 0.375}, "a 0.125, b 0.375: fine-tuning is worse by 0.125"),
-        ("loss", 0.5, {"a": 0.75, "b": 1.0}, "a 0.750, b 1.000: fine-tuning is better by 0.250"),
-        ("mean_absolute_error", 0.5, {"a": 0.25, "b": 1.0}, "a 0.250, b 1.000: fine-tuning is worse by 0.250"),
+        ("f1", 0.5, {"a": 0.25, "b": 0.375}, "a 0.250, b 0.375: the saved model is better by 0.125"),
+        ("f1", 0.25, {"a": 0.125, "b": 0.375}, "a 0.125, b 0.375: the saved model is worse by 0.125"),
+        ("f1", 0.25, {"a": 0.125, "b": 0.25}, "a 0.125, b 0.250: the saved model is no better"),
+        ("loss", 0.5, {"a": 0.75, "b": 1.0}, "a 0.750, b 1.000: the saved model is better by 0.250"),
+        ("mean_absolute_error", 0.5, {"a": 0.25, "b": 1.0}, "a 0.250, b 1.000: the saved model is worse by 0.250"),
     ],
 )
 def test_comparison_says_which_is_better(metric: str, value: float, others: dict[str, float], end: str) -> None:
@@ -225,7 +226,7 @@ def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path
         tmp_path / "out", encoder, "token-classification", FinetuningSettings(num_epochs=1), log_line=lines.append
     )
     outcome = sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged)
-    assert [line for line in lines if "fine-tuning is" in line] == [
+    assert [line for line in lines if "the saved model is" in line] == [
         comparison("f1", outcome.metrics, outcome.baselines)
     ]
     assert outcome.baselines["most frequent label"] == 0.0

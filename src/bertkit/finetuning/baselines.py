@@ -77,15 +77,15 @@ def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str
     """One line that compares fine-tuning with the baselines.
 
     >>> comparison("accuracy", {"accuracy": 0.821}, {"most frequent label": 0.013, "frozen features": 0.863})
-    'accuracy on dev 0.821; most frequent label 0.013, frozen features 0.863: fine-tuning is worse by 0.042'
+    'accuracy on dev 0.821; most frequent label 0.013, frozen features 0.863: the saved model is worse by 0.042'
     """
     if not metrics:
         return "without dev examples the quality of the model is unknown: evaluate it with bertkit evaluate"
     sign = 1 if higher_is_better(metric) else -1
     gain = sign * metrics[metric] - max(sign * value for value in baselines.values())
     others = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())
-    verdict = f"{'better' if gain >= 0 else 'worse'} by {abs(gain):.3f}"
-    return f"{metric} on dev {metrics[metric]:.3f}; {others}: fine-tuning is {verdict}"
+    verdict = f"{'better' if gain > 0 else 'worse'} by {abs(gain):.3f}" if gain else "no better"
+    return f"{metric} on dev {metrics[metric]:.3f}; {others}: the saved model is {verdict}"
 
 
 def _score_of_logits(

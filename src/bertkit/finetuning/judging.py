@@ -79,13 +79,12 @@ def gain_sentence(metric: str, gain: Measured, num_dev: int) -> str:
     'over frozen features, fine-tuning gained 0.021 accuracy (95 % interval 0.004 to 0.039, 500 dev examples)'
     """
     interval = f"95 % interval {gain.low:.3f} to {gain.high:.3f}, {num_dev} dev examples"
+    sentence = f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval})"
     if gain.low > 0:
-        return f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval})"
-    verdict = "fine-tuning is worse" if gain.high < 0 else "no significant gain on these examples"
-    return (
-        f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval}): {verdict}; the frozen "
-        "model is preferable"
-    )
+        return sentence
+    if gain.high < 0:
+        return f"{sentence}: it is worse, so use frozen features"
+    return f"{sentence}, which may be chance: frozen features may serve as well, in less time"
 
 
 def shown(metric: str, metrics: Mapping[str, float]) -> str:

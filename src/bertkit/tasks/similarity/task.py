@@ -34,6 +34,13 @@ _SCORED = ("cosent", "cosine", "contrastive")
 _TAUGHT = ("margin", "divergence")  # objectives with a score for each text
 _MARGINS = {"triplet": 1.0}
 _TEMPERATURES = {"divergence": 1.0}
+_OF_OBJECTIVES = {  # options that only some objectives have
+    "temperature": ("in-batch", "cosent", "divergence"),
+    "margin": ("triplet", "contrastive"),
+    "directions": ("in-batch",),
+    "guide": ("in-batch",),
+    "teacher": _TAUGHT,
+}
 _USUAL_MARGIN, _USUAL_TEMPERATURE = 0.5, 0.05
 
 
@@ -141,15 +148,31 @@ class Similarity(OfTextSets):
         if asked and len(asked) != len(numbers):
             raise UsageError(f"{len(asked)} objectives for {len(numbers)} files: give one for each, in their order")
         if len(numbers) < 2:
-            return cls._of_dataset(
-                examples, dict(options) | ({"objectives": (), "objective": asked[0]} if asked else {})
-            )
+            own = {"objectives": (), "objective": asked[0]} if asked else {}
+            return cls._of_dataset(examples, dict(options) | own)._checked(options)
         tasks = []
         for position, number in enumerate(numbers):
             rows = [row for row in examples if row.dataset == number]
             own = {"objectives": ()} | ({"objective": asked[position]} if asked else {})
             tasks.append(cls._of_dataset(rows, dict(options) | own))
-        return replace(tasks[0], objectives=tuple(task.objective for task in tasks))
+        return replace(tasks[0], objectives=tuple(task.objective for task in tasks))._checked(options)
+
+    def _checked(self, options: Mapping[str, Any]) -> Self:
+        """Check that every option has an effect.
+
+        Raises:
+            UsageError: an option of another objective, or of several data sets.
+        """
+        for name, objectives in _OF_OBJECTIVES.items():
+            is_given = options.get(name) not in (None, getattr(type(self), name))
+            if is_given and set(objectives).isdisjoint(self._all_objectives):
+                raise UsageError(
+                    f"{name} has no effect on objective={', '.join(self._all_objectives)}, only on "
+                    f"{', '.join(objectives)}: omit it, or choose another objective"
+                )
+        if options.get("turns") and not self.objectives:
+            raise UsageError("turns has no effect on one data set: omit it, or give several files")
+        return self
 
     @classmethod
     def _of_dataset(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
