@@ -203,3 +203,33 @@ def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: 
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), option, value]
     assert run(arguments) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+RUSSIAN = "кошка спит на ковре .\nсобака бежит домой .\n\n" * 9
+NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it slept for hours on the floor\nof it.\n" * 9
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (RUSSIAN, [], "a to z and spaces, of which the corpus has 1: expected at least 96; give no writers"),
+        (RUSSIAN, ["--size", "huge"], "size 'huge': expected one of tiny"),
+        (RUSSIAN, ["--seeds", "0", "1", "0"], "seeds 0, 1, 0: expected each once"),
+        (NOVEL, ["--writers"], "corpus.txt: expected two or more documents"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_first(
+    text: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "corpus.txt").write_text(text)
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out")]
+    assert run([*arguments, "--steps", "1", *options]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "corpus.txt").write_text(RUSSIAN)
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]
+    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 0
+    assert [json.loads(line)["model"] for line in capsys.readouterr().out.splitlines()] == ["static"]
+    assert (tmp_path / "out" / "comparison.html").is_file()

@@ -39,7 +39,8 @@ def command(
     Parameters
     ----------
     corpus
-        Text files or folders.
+        Text files or folders with two or more documents: files, rows of a table, or parts of a txt file with a sentence
+        on each line, separated by empty lines.
     out
         The folder of the comparison.
     size
@@ -54,7 +55,8 @@ def command(
     models
         Any of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
     writers
-        Any of gru, gru-attention, transformer, which learn to write pieces of the corpus backwards; by default all.
+        Any of gru, gru-attention, transformer, which learn to write pieces of the corpus backwards, in the letters a to
+        z; by default all, without a name none.
     suite
         Grammatical minimal pairs, a file or a folder, as for bertkit evaluate.
     limit

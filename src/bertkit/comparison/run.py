@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from bertkit.comparison.features import Probes, measure_features
 from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import Predictor, hidden_log_probs, rows_of, text_scores
 from bertkit.comparison.writers import LENGTHS, WRITERS, letters_of, measure_writer
+from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.corpus.shards import TokenShard
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
@@ -99,16 +101,19 @@ class Comparison:
             A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown model, no seed, no training time, a cloze without exactly one [MASK], or another
-                comparison's folder.
-            DataError: a corpus that cannot be read.
+            UsageError: an unknown size or model, no seed or one twice, no training time, a cloze without exactly one
+                [MASK], or another comparison's folder.
+            DataError: a corpus that cannot be read or split, or has too few letters for the writers.
         """
+        BertConfig.of_size(self.size)  # which refuses an unknown one, before the folder is claimed
         if unknown := set(self.models) - MODELS.keys():
             raise UsageError(f"models {', '.join(sorted(unknown))}: expected one or more of {', '.join(MODELS)}")
         if unknown := set(self.writers) - WRITERS.keys():
             raise UsageError(f"writers {', '.join(sorted(unknown))}: expected any of {', '.join(WRITERS)}")
         if not self.seeds or not self.models:
             raise UsageError("a comparison needs at least one model and one seed")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise UsageError(f"seeds {', '.join(map(str, self.seeds))}: expected each once")
         if self.num_steps is not None and self.num_steps < 1:
             raise UsageError(f"num_steps={self.num_steps}: expected at least 1")
         if self.num_steps is None and not (self.minutes is not None and self.minutes > 0):
@@ -117,6 +122,8 @@ class Comparison:
             raise UsageError(f"the cloze {cloze[0]!r:.60} has {cloze[0].count('[MASK]')} [MASK]: expected one")
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
         check_texts(self.corpus, (), data, self.column)
+        _check_documents(self.corpus, Reading(data.layout, self.column))
+        letters = self._letters() if self.writers else None
         settings = asdict(self) | {"corpus": [str(path) for path in self.corpus]}
         kept = {
             name: value
@@ -144,7 +151,8 @@ class Comparison:
                 result |= measure_features(network, tokenizer, probes, self.max_seqlen, seed)
                 write_json(folder / "result.json", result)
                 self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
-        self._write_backwards(should_stop)
+        if letters is not None:
+            self._write_backwards(letters, should_stop)
         rows = self._rows(cloze is not None)
         write_comparison_page(self.out / "comparison.html", rows, LENGTHS, self._training(), cloze)
         return rows
@@ -155,28 +163,35 @@ class Comparison:
         seeds = ", ".join(map(str, self.seeds))
         return f"Each model: size {self.size}, the same corpus and vocabulary, {budget} for each seed ({seeds})."
 
-    def _write_backwards(self, should_stop: Callable[[], bool]) -> None:
-        """Train and measure the writers without results; a stopped one starts again."""
-        missing = [
-            (name, seed, self.out / f"{name}-{seed}.json")
-            for seed in self.seeds
-            for name in self.writers
-            if not (self.out / f"{name}-{seed}.json").is_file()
-        ]
-        if not missing:
-            return
+    def _letters(self) -> tuple[np.ndarray, np.ndarray]:
+        """The letters of the corpus for training the writers and for testing them.
+
+        Raises:
+            DataError: too few of them.
+        """
         letters = letters_of([text for path in self.corpus for text in islice(read_texts(path, self.column), _TEXTS)])
         held_out = max(len(letters) // 20, 2 * LENGTHS[-1])
         if len(letters) < 2 * held_out:
-            raise DataError(f"the corpus has {len(letters)} letters: expected at least {4 * LENGTHS[-1]}")
+            raise DataError(
+                f"the writers learn the letters a to z and spaces, of which the corpus has {len(letters)}: expected at "
+                f"least {4 * LENGTHS[-1]}; give no writers (--writers without a name) to compare the models alone"
+            )
+        return letters[:-held_out], letters[-held_out:]
+
+    def _write_backwards(self, letters: tuple[np.ndarray, np.ndarray], should_stop: Callable[[], bool]) -> None:
+        """Train and measure the writers without results; a stopped one starts again."""
         budget = None if self.num_steps is not None or self.minutes is None else 60 * self.minutes
-        for name, seed, path in missing:
-            parts = letters[:-held_out], letters[-held_out:]
-            result = measure_writer(name, parts, seed, budget, self.num_steps, should_stop)
-            if result is None:
-                return
-            write_json(path, result)
-            self.log_line(f"{name}, seed {seed}: exact by length " + ", ".join(f"{one:.2f}" for one in result["exact"]))
+        for seed in self.seeds:
+            for name in self.writers:
+                path = self.out / f"{name}-{seed}.json"
+                if path.is_file():
+                    continue
+                result = measure_writer(name, letters, seed, budget, self.num_steps, should_stop)
+                if result is None:
+                    return
+                write_json(path, result)
+                exact = ", ".join(f"{one:.2f}" for one in result["exact"])
+                self.log_line(f"{name}, seed {seed}: exact by length {exact}")
 
     def _rows(self, with_cloze: bool) -> list[dict[str, Any]]:
         """The table so far: a row for each model with results."""
@@ -296,6 +311,21 @@ class Comparison:
             own = hidden_log_probs(network, tokenizer.mask_id, [row], np.array([hidden]))
             metrics["word_prob"] = float(own[0, _word_id(tokenizer, cloze[1])].exp())
         return metrics
+
+
+def _check_documents(corpus: Sequence[Path], reading: Reading) -> None:
+    """Check that a part of the corpus can be held out.
+
+    Raises:
+        DataError: it is one document.
+    """
+    sentences = read_sentences(corpus, reading, set_aside=deque(maxlen=0))
+    documents = islice((sentence for sentence in sentences if sentence.starts_document), 2)
+    if len(list(documents)) < 2:
+        raise DataError(
+            f"{', '.join(map(str, corpus))}: expected two or more documents, to train on some and test on the others; a "
+            "txt file is one document unless each line is a sentence and empty lines separate documents: give two files"
+        )
 
 
 def _word_id(tokenizer: Tokenizer, word: str) -> int:
