@@ -206,7 +206,7 @@ def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: 
 
 
 RUSSIAN = "кошка спит на ковре .\nсобака бежит домой .\n\n" * 9
-NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it slept for hours on the floor\nof it.\n" * 9
+NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it slept for hours on the floor\nof it." * 9
 
 
 @pytest.mark.parametrize(

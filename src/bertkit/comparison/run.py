@@ -323,8 +323,8 @@ def _check_documents(corpus: Sequence[Path], reading: Reading) -> None:
     documents = islice((sentence for sentence in sentences if sentence.starts_document), 2)
     if len(list(documents)) < 2:
         raise DataError(
-            f"{', '.join(map(str, corpus))}: expected two or more documents, to train on some and test on the others; a "
-            "txt file is one document unless each line is a sentence and empty lines separate documents: give two files"
+            f"{', '.join(map(str, corpus))}: expected two or more documents, to train on some and test on the others; "
+            "a txt file is one unless each line is a sentence and empty lines separate documents: give two files"
         )
 
 
