@@ -84,6 +84,15 @@ def test_mined_negatives_equal_plain_loop(model: tuple[Model, Path], options: Mi
     assert report.num_negatives == sum(len(row.negatives) for row in mined)
 
 
+def test_a_query_among_the_texts_takes_no_place_of_a_candidate(model: tuple[Model, Path]) -> None:
+    options = MiningOptions(num_negatives=3, last_rank=3)
+    for row in mine_negatives(model[0], ROWS[:25], options, corpus=TEXTS):
+        own = [row.query, *row.positives]
+        corpus = [text for text in TEXTS if text != row.query]
+        assert not set(row.negatives) & set(own)
+        assert list(row.negatives) == expected_negatives(model[0], row.query, list(row.positives), corpus, options)
+
+
 def test_cross_encoder_rescores_mined_candidates(model: tuple[Model, Path]) -> None:
     judge = our_model("sequence_classification", 4, 1)
     options = MiningOptions(num_negatives=2, max_score=0.5)
@@ -108,7 +117,7 @@ def test_a_stopped_run_goes_on(model: tuple[Model, Path], tmp_path: Path, with_j
     )
     monkeypatch.setattr(Model, "score_pairs", lambda *args, **named: computed.append(2) or score_pairs(*args, **named))
     assert list(mine_negatives(model[0], ROWS, options, **given, kept=tmp_path / "kept")) == expected
-    assert computed == ([2, 2] if with_judge else [])  # of the four parts of 25 queries two were there
+    assert computed == ([2, 2, 2] if with_judge else [])  # the check, and two of the four parts of 25 queries
 
 
 def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
@@ -135,7 +144,38 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
     assert run([*arguments[:-4], "--num-negatives", "0"]) == 2 and "num_negatives=0" in capsys.readouterr().err
 
 
+def test_queries_left_out_of_a_format_are_counted(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
+    pairs, output = tmp_path / "pairs.jsonl", tmp_path / "rows.jsonl"
+    texts = {"a": "cat", "b": "dog", "c": "red", "d": "blue"}
+    pairs.write_text("".join(json.dumps({"query": query, "positive": text}) + "\n" for query, text in texts.items()))
+    arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--output", str(output), "--format", "tuple"]
+    with pairs.open("a") as file:
+        file.write('{"query": "a", "positive": "dog"}\n')  # so that two texts are left
+    assert run([*arguments, "--num-negatives", "3"]) == 0
+    assert len(output.read_text().splitlines()) == 3
+    error = capsys.readouterr().err
+    assert "9 negatives for 3 queries, 0 of them without any" in error
+    assert "1 queries with fewer than 3 negatives are left out of tuple" in error
+    output.unlink()
+    assert run([*arguments, "--num-negatives", "4"]) == 2 and not output.exists()
+    assert "no query has enough negatives for --format tuple (at least 4)" in capsys.readouterr().err
+    assert run([*arguments[:-1], "triplet", "--max-score", "-1"]) == 2 and not output.exists()
+    assert "--format triplet (at least 1)" in capsys.readouterr().err
+
+
+def test_scored_pairs_are_refused(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("sentence1,sentence2,score\ncat,dog,0\nred,blue,1\n")
+    assert run(["mine", "--model", str(model[1]), "-i", str(pairs), "-o", str(tmp_path / "rows.jsonl")]) == 2
+    assert "pairs.csv, line 2: has a score, but mining takes pairs without" in capsys.readouterr().err
+
+
 def test_bad_input(model: tuple[Model, Path]) -> None:
+    judge = our_model("sequence_classification", 4, 3)
+    with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
+        next(mine_negatives(model[0], ROWS, MiningOptions(), cross_encoder=judge))
+    with pytest.raises(UsageError, match="relative_margin=nan: expected a number"):
+        MiningOptions(relative_margin=float("nan"))
     with pytest.raises(DataError, match="has no second text"):
         list(mine_negatives(model[0], [TextSet("a")], MiningOptions()))
     with pytest.raises(DataError, match="no rows to mine"):

@@ -5,6 +5,7 @@ Gives: the rows with negatives, and counts of the candidates that were left out.
 May import: errors, tasks, inference, neighbors, model.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -66,6 +67,10 @@ class MiningOptions:
                 f"last_rank={self.last_rank}: expected at least first_rank + num_negatives, "
                 f"{self.first_rank + self.num_negatives}"
             )
+        for name in ("absolute_margin", "relative_margin", "max_score", "min_score"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"{name}={value}: expected a number")
 
     def candidates(self, most_positives: int, *, is_scored_again: bool) -> int:
         """Number of candidates to consider for a query, in addition to its positives."""
@@ -98,7 +103,8 @@ def mine_negatives(
 ) -> Iterator[TextSet]:
     """Mine hard negatives: each query once, in the order of the rows, with all its positives.
 
-    Scores are exact cosines of every query with every text, computed for about a thousand queries at a time.
+    Scores are exact cosines of every query with every text, computed for about a thousand queries at a time. A query
+    that is among the texts is not a candidate for itself.
 
     Args:
         rows: queries with positives; negatives in them are left out.
@@ -111,12 +117,16 @@ def mine_negatives(
         One row per query, even if it has no negatives.
 
     Raises:
-        DataError: no rows, or a query without positives.
-        UsageError: fewer than two texts to search.
+        DataError: no rows, a query without positives, or a pair with a score, which may be 0.
+        UsageError: fewer than two texts to search, or a cross-encoder with several labels.
     """
+    if cross_encoder is not None:
+        cross_encoder.rank("", [])  # which refuses several labels, before long work
     report = MiningReport() if report is None else report
     positives: dict[str, dict[str, None]] = {}
     for row in rows:
+        if row.score is not None:
+            raise row.error("has a score, but mining takes pairs without: keep the positive ones, and drop the column")
         positives.setdefault(row.query, {}).update(dict.fromkeys(row.with_positive().positives))
     if not positives:
         raise DataError("there are no rows to mine negatives for")
@@ -130,11 +140,12 @@ def mine_negatives(
     vectors = _vectors(model, texts, prompt, kept and kept / "texts")
     most_positives = max(map(len, positives.values()))
     num_candidates = options.candidates(most_positives, is_scored_again=cross_encoder is not None)
+    depth = num_candidates + most_positives
     queries, searched = list(positives), Corpus(vectors, model.device)
     asked = _vectors(model, queries, prompts.get("query", ""), kept and kept / "queries")
     for start in tqdm(range(0, len(queries), _QUERIES_AT_ONCE), desc="mining", delay=2, leave=False, disable=None):
         part = queries[start : start + _QUERIES_AT_ONCE]
-        scores, ids = searched.top_k(asked[start : start + len(part)], num_candidates + most_positives)
+        scores, ids = searched.top_k(asked[start : start + len(part)], depth + 1)
         owned = [[numbers[text] for text in positives[query]] for query in part]
         of_owned = [vectors[own] @ asked[start + number] for number, own in enumerate(owned)]
         if cross_encoder is not None:
@@ -145,9 +156,9 @@ def mine_negatives(
             of_queries = [again[first:end] for first, end in pairwise(ends)]
             scores, of_owned = zip(*(np.split(row, [ids.shape[1]]) for row in of_queries), strict=True)
         for query, own, of_positives, of_query, near in zip(part, owned, of_owned, scores, ids, strict=True):
-            near, of_query = near.copy(), np.array(of_query, np.float32)
-            is_own = np.isin(near, [*own, numbers.get(query, -1)])
-            of_query[is_own] = -np.inf
+            others = np.flatnonzero(near != numbers.get(query, -1))[:depth]  # not the query itself
+            near, of_query = near[others], np.array(of_query, np.float32)[others]
+            of_query[np.isin(near, own)] = -np.inf
             _leave_out(of_query, float(of_positives.min()), options, report)
             order = np.argsort(-of_query, kind="stable")[:num_candidates][options.first_rank :]
             chosen = [index for index in order[: options.num_negatives] if np.isfinite(of_query[index])]

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import check_jsonl, note
+from bertkit.errors import DataError
 from bertkit.locate import locate
 from bertkit.mining import MiningOptions
 
@@ -31,7 +32,7 @@ def command(
     Parameters
     ----------
     input
-        Queries with positives, as for bertkit finetune similarity: csv, tsv, jsonl or parquet.
+        Queries with positives, as for bertkit finetune similarity, without scores: csv, tsv, jsonl or parquet.
     output
         A jsonl file for bertkit finetune similarity, written atomically. Vectors and scores are cached in
         OUTPUT-kept until then, so that the same command resumes after a stop.
@@ -43,7 +44,7 @@ def command(
         A cross-encoder that rescores candidates and positives before margins and limits apply.
     format
         list: a row with lists of positives and negatives; triplet; tuple: negative_1, negative_2, ...; pair: scores of
-        1 and 0.
+        1 and 0. Queries without negatives are left out of triplet, and those with fewer than --num-negatives of tuple.
     """
     import shutil
 
@@ -57,7 +58,7 @@ def command(
     check_not_input(output, input, corpus)
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
     kept = output.with_name(f"{output.name}-kept") / f"{models}-{compute.precision}"
-    rows, report = list(Similarity.read(ExampleFile(input, labeled=False))), MiningReport()
+    rows, report = list(Similarity.read(ExampleFile(input))), MiningReport()
     mined = mine_negatives(
         open_model(model, compute),
         rows,
@@ -67,16 +68,24 @@ def command(
         report=report,
         kept=kept,
     )
+    written: list[int] = []  # numbers of negatives
     with whole_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for row in mined:
-            for content in formatted(row, format, options.num_negatives):
-                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+            contents = list(formatted(row, format, options.num_negatives))
+            file.writelines(json.dumps(content, ensure_ascii=False) + "\n" for content in contents)
+            if contents:
+                written.append(len(row.negatives))
+        needed = options.num_negatives if format == "tuple" else 1
+        if not written:
+            raise DataError(
+                f"no query has enough negatives for --format {format} (at least {needed}): search more texts "
+                "(--corpus), or change the margins and limits"
+            )
     shutil.rmtree(kept)
     with suppress(OSError):  # holds other files
         kept.parent.rmdir()
-    note(
-        f"{output}: {report.num_negatives} negatives for {report.num_queries} queries, {report.num_without} of them "
-        "without any"
-    )
+    note(f"{output}: {sum(written)} negatives for {len(written)} queries, {written.count(0)} of them without any")
+    if len(written) < report.num_queries:
+        note(f"{report.num_queries - len(written)} queries with fewer than {needed} negatives are left out of {format}")
     for name, number in report.left_out.items():
         note(f"{name} removed {number} candidates")
