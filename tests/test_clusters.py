@@ -10,6 +10,7 @@ import pytest
 from bertkit import find_clusters
 from bertkit.cli import run
 from bertkit.clusters import METHODS, ClusterOptions
+from bertkit.clusters.names import class_words
 from bertkit.errors import UsageError
 
 WORDS = {"money": ("bank", "loan", "credit"), "weather": ("rain", "snow", "cloud"), "music": ("piano", "song", "choir")}
@@ -30,6 +31,19 @@ def topics() -> tuple[list[str], np.ndarray, np.ndarray]:
     vectors = np.array(vectors, np.float32)[order]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return [texts[row] for row in order], vectors, np.array(labels)[order]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Cafe\u0301 cafe\u0301", ["café"]),
+        ("हिन्दी में की", ["की", "में", "हिन्दी"]),
+        ("❤️great t-shirt 1️⃣ m² don't_ab", ["ab", "don't", "great", "shirt"]),
+        ("rock-’n’-roll x-ray's 4x4", ["ray's", "rock", "roll"]),
+    ],
+)
+def test_words_of_names_in_every_script(text: str, words: list[str]) -> None:
+    assert sorted(class_words([[text], ["other words"]], 9)[0]) == sorted(words)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -2,10 +2,24 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-_WORD = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_][^\s'’-]+(?:['’-][^\W\d_][^\s'’-]*)*")
+
+
+class _Letters(dict[int, str]):
+    """Translation of a text to letters, their marks, and the signs inside words; others become spaces."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_kept = unicodedata.category(character) in ("Mn", "Mc") or character.isalpha() or character in "'’-"
+        self[code] = character if is_kept else " "
+        return self[code]
+
+
+_LETTERS = _Letters()
 
 
 def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[str]]:
@@ -19,7 +33,7 @@ def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[s
     >>> class_words([["the red car", "the old car"], ["the cat", "the old cat"]], 1)
     [['car'], ['cat']]
     """
-    counts = [Counter(word for text in texts for word in _WORD.findall(text.lower())) for texts in classes]
+    counts = [Counter(word for text in texts for word in _words(text)) for texts in classes]
     everywhere: Counter[str] = sum(counts, Counter())
     mean = everywhere.total() / max(1, len(counts))
 
@@ -30,3 +44,7 @@ def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[s
         }
         names.append(sorted(weights, key=lambda word, weights=weights: (-weights[word], word))[:num_words])
     return names
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(unicodedata.normalize("NFC", text).lower().translate(_LETTERS))
