@@ -58,7 +58,7 @@ def nearest(
     device_scan: DeviceScan | None = None,
 ) -> list[Nearest]:
     """The ``k`` rows with the largest similarity for every query: ids and order as in exact arithmetic, unless the scan
-    is "1-bit".
+    is "1-bit"; but cosines that are equal there, of rows of different length, may be ordered by rounding.
 
     Args:
         queries: (num_queries, dimensions) float32, finite; for "cosine" not zero.
