@@ -889,3 +889,14 @@ def test_bad_choices_are_named(write, name, content, message):
     with pytest.raises(DataError):
         list(read_choices(write(name, content), bad_rows=bad))
     assert bool(bad.rows) == ("no known column name" not in message and "columns" not in message)
+
+
+def test_an_unclosed_quote_costs_one_row(tmp_path):
+    path, bad = tmp_path / "a.csv", BadRows(skip=True)
+    path.write_text('text,label\nfine,a\n"open\n1,a\n"x" y,b\n"two\nlines",b\nopen again,"a\nlast,b\n')
+    rows = list(read_labeled_texts(path, "class", bad_rows=bad))
+    assert [row.text for row in rows] == ["fine", "two\nlines", "last"]
+    assert [row.location.rpartition(" ")[2] for row in rows] == ["2", "6", "9"]
+    (first, second) = bad.rows
+    assert first.line == 3 and first.why.endswith("the quoted text takes the lines to 5")
+    assert second.line == 8 and second.why.endswith("is a quote not closed?")

@@ -39,29 +39,39 @@ class Fields(NamedTuple):
 
 
 def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
-    """Rows of a csv file, with fields in quotes where needed (RFC 4180)."""
+    """Rows of a csv file, with fields in quotes where needed (RFC 4180).
+
+    After a quote that is never closed, reading goes on at the next line.
+    """
     csv.field_size_limit(_LARGEST_FIELD)
-    invalid: list[str] = []  # problems of the lines consumed for the current row
+    taken: list[Line] = []  # lines consumed for the current row
 
     def texts() -> Iterator[str]:
         for line in lines:
-            if line.invalid:
-                invalid.append(line.invalid)
+            taken.append(line)
             yield line.text
 
     reader = csv.reader(texts(), strict=True)
     while True:
-        first = reader.line_num + 1
-        invalid.clear()
+        taken.clear()
+        fields, problem = [], ""
         try:
-            row = Fields(first, next(reader))
+            fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:  # the reader continues with the next line
-            is_old_mac = "new-line character" in str(error)
-            problem = ": its lines end in CR alone: convert them (tr '\\r' '\\n')" if is_old_mac else f": {error}"
-            row = Fields(first, [], invalid[0] if invalid else problem)
-        yield row._replace(invalid=invalid[0] if invalid else "")
+            problem = f": {error}"
+            if "new-line character" in problem:
+                problem = ": its lines end in CR alone: convert them (tr '\\r' '\\n')"
+            elif "unexpected end" in problem or "field larger" in problem:
+                problem = f"{problem}; is a quote not closed?"
+                lines = chain(taken[1:], lines)
+                del taken[1:]
+                reader = csv.reader(texts(), strict=True)
+            elif len(taken) > 1:
+                problem = f"{problem}; the quoted text takes the lines to {taken[-1].number}"
+        invalid = next((line.invalid for line in taken if line.invalid), "")
+        yield Fields(taken[0].number, fields, problem and (invalid or problem), invalid)
 
 
 def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[Fields], str]:
