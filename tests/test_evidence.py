@@ -405,8 +405,14 @@ def test_detects_leaks_without_words_or_spaces():
     [
         ("😂😂", "😂 😂 ", 1.0, 1.0),
         ("😂😂", "😭😭", 0.0, 0.0),
-        ("❤️❤️", "☺️☺️", 0.5, 0.5),  # the marks that make them colorful are the same
-        ("great ❤️!", "Great", 1.0, 1.0),
+        ("❤️❤️", "☺️☺️", 0.0, 0.0),  # the marks that make them colorful are the same
+        ("great ❤️!", "❤Great", 1.0, 1.0),
+        ("❤️great", "❤ great", 1.0, 1.0),
+        ("great 😂", "great 😭", 0.5, 0.5),
+        ("great \U0001fae8", "great 😭", 0.5, 0.5),  # newer than the Unicode of Python 3.11
+        ("I run C++", "I run C", 0.7, 0.8),
+        ("5 < 6", "5 > 6", 0.6, 0.7),
+        ("$5", "€5", 0.5, 0.5),
         ("हिन्दी", "हन्दी", 0.0, 0.0),  # the vowel signs are marks
         ("東京へ行きます", "東京に行きます", 0.8, 0.85),
         ("มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน", "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกับ", 0.95, 0.99),
@@ -416,6 +422,14 @@ def test_detects_leaks_without_words_or_spaces():
 )
 def test_texts_are_compared_in_every_script(text, other, least, most):
     assert least <= shared_words(normalized_words(text), normalized_words(other)) <= most
+
+
+def test_pairs_are_the_same_only_on_both_sides_and_copies_may_have_any_label():
+    test = [TextExample("one two", "cat", "red"), TextExample("three", "four five six", "red")]
+    train = [TextExample("one", "two cat", "red"), *(TextExample("Three!", "four five six", one) for one in NAMES)]
+    by_number = {one.number: one for one in gather_evidence(model_of("one"), test, train).leakage.shown}
+    assert by_number[1].is_exact and by_number[1].train_number == 1 + NAMES.index("red") > 1
+    assert by_number[1].same_label and not (0 in by_number and by_number[0].is_exact)
 
 
 def test_baseline_is_scikit_learns():

@@ -1,5 +1,6 @@
 """Lean imports, fast help, atomic output."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -78,6 +79,27 @@ def test_file_is_written_atomically(tmp_path):
     assert path.read_text() == "first"
     assert [file.name for file in tmp_path.iterdir()] == ["result.txt"]
     with pytest.raises(UsageError, match="does not exist"), whole_file(tmp_path / "nowhere" / "a"):
+        pass
+
+
+def test_links_are_followed_and_pipes_written_to(tmp_path):
+    target, link, pipe = tmp_path / "target.txt", tmp_path / "link.txt", tmp_path / "pipe"
+    link.symlink_to(target.name)
+    for content in ("first", "second"):
+        with whole_file(link) as temporary:
+            temporary.write_text(content)
+        assert link.is_symlink() and target.read_text() == content
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole_file(pipe) as special:
+            special.write_text("text")
+        assert os.read(reader, 100) == b"text" and pipe.is_fifo()
+    finally:
+        os.close(reader)
+    astray = tmp_path / "astray"
+    astray.symlink_to(tmp_path / "nowhere" / "a")
+    with pytest.raises(UsageError, match=r"nowhere/a: the folder .* does not exist"), whole_file(astray):
         pass
 
 

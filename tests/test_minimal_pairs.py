@@ -229,6 +229,14 @@ def test_blimp_files(tmp_path: Path) -> None:
     assert read_suite(tmp_path / "b.jsonl")[0].name == "b"
 
 
+def test_blank_ends_and_files_that_accompany_a_suite(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(blimp_row(1) + "\n \n")
+    (tmp_path / "b.txt").write_text("bad\ngood\n\n\n")
+    for name in ("LICENSE.txt", "Readme.txt"):
+        (tmp_path / name).write_text("Anyone may read this.\n")
+    assert [(one.name, len(one.pairs)) for one in read_suite(tmp_path)] == [("anaphor_gender_agreement", 1), ("b", 1)]
+
+
 def test_zorro_files_have_the_bad_sentence_first(tmp_path: Path) -> None:
     (tmp_path / "filler-gap-wh_question.txt").write_text("bad 1\ngood 1\nbad 2\ngood 2\n")
     (tmp_path / "plain.txt").write_text("bad\ngood\n")
@@ -252,6 +260,8 @@ def test_score_of_zorro_suite(shared_data: Path) -> None:
         ("a.txt", "bad\ngood\nbad\n", "a.txt, line 3 has no partner"),
         ("a.txt", "bad\n\nbad\ngood\n", "a.txt, line 2 is blank"),
         ("a.txt", "", "a.txt holds no texts"),
+        ("a.txt", "\n\n", "a.txt is empty"),
+        ("a.jsonl", blimp_row(1) + "\n" + blimp_row(2), "a.jsonl, line 2 is not a pair"),
         ("a.txt", b"bad\n\xff\n", "a.txt, line 2: byte 0 is not UTF-8"),
         ("a.jsonl", blimp_row(1) + "{\n", "a.jsonl, line 2 is not a pair.* got {; correct"),
         ("a.jsonl", blimp_row(1) + blimp_row(2, sentence_bad=3), "a.jsonl, line 2 is not a pair"),

@@ -544,6 +544,12 @@ def test_intervals_lie_where_the_axis_says_and_are_written_out():
     assert texts == ["a2 1.50 to 3", "b−1 ", "cnot a number "]
 
 
+def test_references_that_are_not_finite_are_not_drawn_beside_intervals():
+    references = [Reference(str(value), value) for value in (math.nan, math.inf, -math.inf, 1e200)]
+    plain = interval_chart("t", [Score("a", 2.0, 1.5, 3.0)], x_name="score")
+    assert str(interval_chart("t", [Score("a", 2.0, 1.5, 3.0)], x_name="score", references=references)) == str(plain)
+
+
 def shades_of(matrix) -> dict[str, float]:
     """The shares of all shaded cells, by what is said of each."""
     cells = [cell for cell in matrix.iter("td") if "class" in cell.attrib]

@@ -185,6 +185,7 @@ def test_standard_input(monkeypatch):
         ("a.csv", "text,score\na,\n", "number", r"line 2 has the target ''"),
         ("a.jsonl", '{"text": "a", "score": NaN}', "number", r"line 1 has the target nan"),
         ("a.jsonl", '{"text": "a", "score": true}', "number", r"line 1 has the target True"),
+        ("a.jsonl", '{"text": "a", "score": 1' + "0" * 400 + "}", "number", r"line 1 has the target 1000"),
         ("a.jsonl", '{"text": "a", "label": null}', "class", r"line 1 has the label None"),
         ("a.jsonl", '{"text": "a", "label": 1.5}', "class", r"line 1 has the label 1.5"),
         (

@@ -90,6 +90,19 @@ def test_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
     assert in_order(again["0"])[0] == best[int(scores.argmax())]
 
 
+def test_queries_do_not_retrieve_themselves(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "made")
+    documents = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    queries = [{"_id": "0", "text": f" {documents[0]['text']}"}, {"_id": "1", "text": "another text than document 1"}]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n0\t10\t1\n1\t1\t1\n")
+    rankings = retrieve(our_model("encoder", 6), read_collection(folder), depth=19)
+    assert "0" not in rankings["0"] and len(rankings["0"]) == 19
+    rankings = retrieve(our_model("encoder", 6), read_collection(folder), depth=20)
+    assert "0" not in rankings["0"] and "1" in rankings["1"]
+    assert [len(ranking) for ranking in rankings.values()] == [19, 20]
+
+
 @pytest.mark.parametrize(
     ("qrels", "message"),
     [
@@ -134,6 +147,11 @@ def test_questions_and_labeled_texts_are_collections(tmp_path: Path) -> None:
     rankings = retrieve(our_model("encoder", 6), collection)
     assert all(name not in ranking and len(ranking) == 5 for name, ranking in rankings.items())
     assert in_order(rankings["0"])[0] == "3"
+    table.write_text("utterance,topic\nthe cat,a\na dog,b\nred,a\n")
+    columns = {"text": "utterance", "label": "topic"}
+    assert read_collection(table, columns).judgments == {"0": {"2": 1}, "2": {"0": 1}}
+    with pytest.raises(UsageError, match=r"squad.json: columns can be chosen only in a table"):
+        read_collection(squad, columns)
     table.write_text("text,category\nthe cat,a\na dog,b\n")
     with pytest.raises(DataError, match="no two texts with the same label"):
         read_collection(table)
@@ -189,6 +207,11 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert code == 0 and "2 queries, 20 documents" in error and "1 judged queries without relevant" in error
     assert [row["metric"] for row in rows][:3] == ["ndcg_at_10", "map", "mrr"] and "difference_low" in rows[0]
     assert len(run_file.read_text().splitlines()) == 40 and run_file.read_text().startswith("0 Q0 ")
+    table = tmp_path / "table.csv"
+    table.write_text("utterance,topic\nthe cat,a\na dog,b\nred,a\n")
+    code, _, error = call(capsys, "evaluate", "--collection", str(table), "--model", models[0],
+                          "--columns", "text=utterance", "label=topic")  # fmt: skip
+    assert code == 0 and "2 queries, 3 documents" in error
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nrun,walk,3\nred,red,5\n")
     code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", models[0])
@@ -206,3 +229,34 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(capsys, "evaluate", "--pairs", str(pairs), "--collection", str(folder))[0] == 2
     assert call(capsys, "evaluate", "--pairs", str(pairs), "--run-file", "x")[0] == 2
     assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2
+
+
+def test_failures_that_are_known_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, (model, judge) = write_collection(tmp_path / "made"), (str(tmp_path / name) for name in ("model", "judge"))
+    our_model("encoder", 6).save(model)
+    our_model("sequence_classification", 4, 3).save(judge)
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nred,red,5\n")
+    monkeypatch.setattr("bertkit.evidence.retrieval.retrieve", None)
+    monkeypatch.setattr("bertkit.evidence.pair_scores.scores_of_pairs", None)
+    base, nowhere = ["evaluate", "--model", model, "--collection", str(folder)], str(tmp_path / "nowhere")
+    assert "no model" in call(capsys, *base, "--against", nowhere)[2]
+    assert "no model" in call(capsys, *base, "--cross-encoder", nowhere)[2]
+    assert "this model has 3 labels" in call(capsys, *base, "--cross-encoder", judge)[2]
+    assert "no model" in call(capsys, "evaluate", "--model", model, "--pairs", str(pairs), "--against", nowhere)[2]
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "page 7", "text": "a cat"}) + "\n")
+    assert "the id 'page 7' cannot" in call(capsys, *base, "--run-file", str(tmp_path / "made.run"))[2]
+
+
+def test_run_file_is_kept_if_the_other_model_fails(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder, model, other = write_collection(tmp_path / "made"), tmp_path / "model", tmp_path / "other"
+    for path in (model, other):
+        our_model("encoder", 6).save(path)
+    next(other.glob("*.safetensors")).write_bytes(b"broken")
+    run_file = tmp_path / "made.run"
+    code, _, error = call(capsys, "evaluate", "--collection", str(folder), "--model", str(model), "--against",
+                          str(other), "--run-file", str(run_file))  # fmt: skip
+    assert code == 2 and str(other) in error and len(run_file.read_text().splitlines()) == 40

@@ -367,6 +367,12 @@ def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
         read(tmp_path / "bad.csv", content)
 
 
+@pytest.mark.parametrize("key", ["score", "scores"])
+def test_integers_that_are_too_large_for_a_score(tmp_path: Path, key: str) -> None:
+    with pytest.raises(DataError, match=rf"line 1 has the score 1000.* in '{key}': expected a number"):
+        read(tmp_path / "bad.jsonl", f'{{"query": "A", "positive": "B", "{key}": 1{"0" * 400}}}')
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [

@@ -57,8 +57,8 @@ def command(
         A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
         by default bert-base-uncased.
     columns
-        With --data or --pairs: columns by role, such as text=sentence label=polarity, where their names are not
-        recognized.
+        With --data, --pairs or a --collection in a table: columns by role, such as text=sentence label=polarity, where
+        their names are not recognized.
     skip_bad
         With --data: skip rows that cannot be used, and count them.
     no_answer_threshold
@@ -101,20 +101,14 @@ def command(
 
     if collection is not None or pairs is not None:
         others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold)
-        if (
-            any(others)
-            or card
-            or skip_bad
-            or (collection and (pairs or columns))
-            or (pairs and (cross_encoder or run_file))
-        ):
+        if any(others) or card or skip_bad or (collection and pairs) or (pairs and (cross_encoder or run_file)):
             raise UsageError(
-                "--collection takes only --model, --cross-encoder, --against, --run-file and --report; --pairs takes "
-                "only --model, --columns, --against and --report"
+                "--collection takes only --model, --columns, --cross-encoder, --against, --run-file and --report; "
+                "--pairs takes only --model, --columns, --against and --report"
             )
         model = model or EMBEDDING_MODEL
         if collection is not None:
-            evaluate_collection(collection, model, cross_encoder, against, run_file, report, compute)
+            evaluate_collection(collection, model, columns, cross_encoder, against, run_file, report, compute)
         elif pairs is not None:
             evaluate_pairs(pairs, model, columns, against, report, compute)
         return

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def evaluate_collection(
     path: Path,
     model: str,
+    columns: list[str] | None,
     cross_encoder: str | None,
     against: str | None,
     run_file: Path | None,
@@ -29,26 +30,37 @@ def evaluate_collection(
         run_file: write the rankings to this file, in the format of trec_eval.
         report: write a page and its figures as JSON.
     """
+    from bertkit.cli.labeled_files import columns_of
     from bertkit.evidence.collections import read_collection
-    from bertkit.evidence.retrieval import measured_retrieval, rerank, retrieval_scores, retrieve, write_run
+    from bertkit.evidence.retrieval import check_ids, measured_retrieval, rerank, retrieval_scores, retrieve, write_run
     from bertkit.reports.report_file import checked_report
+    from bertkit.words.opening import encoder_path
 
     if run_file is not None:
         check_writable(run_file)
     if report is not None:
         checked_report(report, path)
-    collection = read_collection(path)
-    rankings = retrieve(open_encoder(model, compute), collection)
+    collection = read_collection(path, columns_of(columns))
+    if run_file is not None:
+        check_ids(collection)
+    for name in (model, against):
+        if name is not None:
+            encoder_path(name)
+    judge = None
     if cross_encoder is not None:
-        rankings = rerank(open_model(cross_encoder, compute), collection, rankings)
+        judge = open_model(cross_encoder, compute)
+        judge.rank("query", ["document"])  # refuses several labels before the search
+    rankings = retrieve(open_encoder(model, compute), collection)
+    if judge is not None:
+        rankings = rerank(judge, collection, rankings)
+    if run_file is not None:
+        with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8") as file:
+            write_run(rankings, file.write)
     scores = retrieval_scores(collection.judgments, rankings)
     measured, differences = measured_retrieval(scores), {}
     if against is not None:
         others = retrieval_scores(collection.judgments, retrieve(open_encoder(against, compute), collection))
         differences = measured_retrieval({name: scores[name] - others[name] for name in scores})
-    if run_file is not None:
-        with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8") as file:
-            write_run(rankings, file.write)
     sizes = f"{path}: {len(collection.judgments)} queries, {len(collection.documents)} documents"
     note(sizes)
     if collection.num_without_positives:
@@ -71,9 +83,12 @@ def evaluate_pairs(
     from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
     from bertkit.reports.report_file import checked_report
     from bertkit.tasks import ExampleFile, Similarity
+    from bertkit.words.opening import encoder_path
 
     if report is not None:
         checked_report(report, data)
+    if against is not None:
+        encoder_path(against)
     rows = list(Similarity.read(ExampleFile(data, columns=columns_of(columns))))
     scores, differences = scores_of_pairs(open_encoder(model, compute), rows), {}
     measured = measured_pairs(rows, scores)

@@ -1,10 +1,10 @@
 """Retrieval collections: queries, documents and judgments; BEIR folders, SQuAD files, tables of labeled texts."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.files import location
 from bertkit.files.labeled_tables import open_table, text_of
 from bertkit.tasks.reading.questions import read_questions
@@ -21,31 +21,37 @@ class Collection:
     documents: Mapping[str, str]
     judgments: Mapping[str, Mapping[str, int]]
     num_without_positives: int = 0  # judged queries without a relevant document, which are skipped
-    queries_are_documents: bool = False  # a query does not retrieve the document with its id, which is itself
+    own_documents: Container[str] = ()  # ids of queries that are documents, too, and do not retrieve themselves
 
 
-def read_collection(path: Path) -> Collection:
+def read_collection(path: Path, columns: Mapping[str, str] = {}) -> Collection:
     """Read a collection.
 
     Args:
         path: a folder in the layout of BEIR (Thakur et al. 2021): corpus.jsonl with _id, title and text, queries.jsonl
             with _id and text, and judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv; the text
-            of a document is its title and text joined. A SQuAD file, .json: the paragraph of each question is relevant
+            of a document is its title and text joined; a query with the id and the text of a document does not
+            retrieve it. A SQuAD file, .json: the paragraph of each question is relevant
             to it. Another file: texts with labels. Each text is a query, and the others with its label are relevant.
+        columns: of texts with labels, by role, as in `read_labeled_texts`.
 
     Raises:
         DataError: a missing file, an unreadable row, a repeated id, a judgment of an unknown query or document, or no
             query with a relevant document.
+        UsageError: columns of another collection than texts with labels, or an unknown role.
     """
-    if path.suffix == ".json":
-        return _of_questions(path)
-    return _of_folder(path) if path.is_dir() or not path.suffix else _of_labeled_texts(path)
+    if path.suffix == ".json" or path.is_dir() or not path.suffix:
+        if columns:
+            raise UsageError(f"{path}: columns can be chosen only in a table of texts with labels; omit them")
+        return _of_questions(path) if path.suffix == ".json" else _of_folder(path)
+    return _of_labeled_texts(path, columns)
 
 
 def _of_folder(folder: Path) -> Collection:
+    corpus = _texts(folder / "corpus.jsonl")
     documents = {
         name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
-        for name, (text, row) in _texts(folder / "corpus.jsonl").items()
+        for name, (text, row) in corpus.items()
     }
     queries = {name: text for name, (text, _) in _texts(folder / "queries.jsonl").items()}
     path = next((path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()), None)
@@ -70,7 +76,8 @@ def _of_folder(folder: Path) -> Collection:
     kept = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
     if not kept:
         raise DataError(f"{path} has no query with a relevant document")
-    return Collection(queries, documents, kept, len(judgments) - len(kept))
+    own = {name for name in kept if name in corpus and corpus[name][0].split() == queries[name].split()}
+    return Collection(queries, documents, kept, len(judgments) - len(kept), own)
 
 
 def _texts(path: Path) -> dict[str, tuple[str, Mapping[str, object]]]:
@@ -100,9 +107,9 @@ def _of_questions(path: Path) -> Collection:
     )
 
 
-def _of_labeled_texts(path: Path) -> Collection:
+def _of_labeled_texts(path: Path, columns: Mapping[str, str]) -> Collection:
     texts, labels = {}, {}
-    for number, example in enumerate(read_labeled_texts(path, "class")):
+    for number, example in enumerate(read_labeled_texts(path, "class", columns=columns)):
         if example.pair is not None:
             raise DataError(f"{path} has pairs of texts: expected single texts; --pairs evaluates scored pairs")
         texts[str(number)], labels[str(number)] = example.text, str(example.label)
@@ -122,4 +129,4 @@ def _of_labeled_texts(path: Path) -> Collection:
     }
     if not judgments:
         raise DataError(f"{path} has no two texts with the same label")
-    return Collection(texts, texts, judgments, len(texts) - len(judgments), queries_are_documents=True)
+    return Collection(texts, texts, judgments, len(texts) - len(judgments), own_documents=texts)

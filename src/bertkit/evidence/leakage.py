@@ -2,8 +2,8 @@
 
 Exact: equal after removing case, white space and punctuation. Near: the training text is among the nearest by the
 cosine of the model's vectors, and both texts share most of their words. The second condition is needed because the
-vectors of a classifier are close together for all texts of a label. In scripts without spaces, characters count as
-words, and so do the symbols of a text without words.
+vectors of a classifier are close together for all texts of a label. Symbols, such as emoji, and in scripts without
+spaces characters count as words.
 """
 
 import re
@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, dropwhile, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,15 +31,19 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 
 
 class _Separated(dict[int, str]):
-    """Translation of characters before a text is split at spaces: ideographs become separate words; letters, digits and
-    their marks stay together."""
+    """Translation of characters before a text is split at spaces: punctuation and control characters become spaces;
+    ideographs and symbols, also those too new to have a category, separate words; letters, digits and their marks stay
+    together."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if not (character.isalnum() or unicodedata.category(character)[0] == "M"):
+        category = unicodedata.category(character)
+        if category[0] in "PZ" or category in ("Cc", "Cf", "Cs"):
             self[code] = " "
+        elif category[0] in "LMN" and "IDEOGRAPH" not in unicodedata.name(character, ""):
+            self[code] = character
         else:
-            self[code] = f" {character} " if "IDEOGRAPH" in unicodedata.name(character, "") else character
+            self[code] = f" {character} "
         return self[code]
 
 
@@ -89,16 +93,19 @@ def leakage_of(
         train: examples of the same task.
     """
     texts, train_texts = ([whole_text(example) for example in some] for some in (outcomes.examples, train))
-    words, train_words = ([normalized_words(text) for text in some] for some in (texts, train_texts))
+    keys, train_keys = ([normalized_sides(example) for example in some] for some in (outcomes.examples, train))
+    words, train_words = ([list(chain(*key)) for key in some] for some in (keys, train_keys))
     embeddings, train_embeddings = (_embeddings(model, some, progress) for some in (texts, train_texts))
-    known: dict[tuple[str, ...], int] = {}
-    for number, of_text in enumerate(train_words):
-        known.setdefault(tuple(of_text), number)
+    known: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    for number, key in enumerate(train_keys):
+        known.setdefault(key, []).append(number)
     cosines, nearest = Corpus(train_embeddings, model.device).top_k(embeddings, _NUM_NEIGHBOURS)
     leaked: list[LeakedText] = []
     for number, of_text in enumerate(words):
-        exact = known.get(tuple(of_text)) if of_text else None
-        if exact is not None:
+        if of_text and (copies := known.get(keys[number])):
+            label = outcomes.task.label_of(outcomes.examples[number])
+            same = (copy for copy in copies if outcomes.task.label_of(train[copy]) == label)
+            exact = next(same, copies[0])
             cosine = float(embeddings[number] @ train_embeddings[exact])
             leaked.append(_leaked(outcomes, train, number, exact, True, cosine, 1.0))
             continue
@@ -131,12 +138,20 @@ def whole_text(example: Any) -> str:
     return f"{example.text} {pair}" if pair else example.text
 
 
+def normalized_sides(example: Any) -> tuple[tuple[str, ...], ...]:
+    """The words of a text, or of both texts of a pair: equal for examples of the same text."""
+    pair = getattr(example, "pair", None)
+    return tuple(tuple(normalized_words(text)) for text in ((example.text, pair) if pair else (example.text,)))
+
+
 def normalized_words(text: str) -> list[str]:
-    """The words of a text for comparison. Ideographs are words, and so are letter pairs in other scripts without
-    spaces, and all characters except white space in a text without words.
+    """The words of a text for comparison. Ideographs and symbols are words, and so are letter pairs in other scripts
+    without spaces, and all characters except white space in a text of punctuation only.
 
     >>> normalized_words("  The CAT, the ﬁsh!")
     ['the', 'cat', 'the', 'fish']
+    >>> normalized_words("C++ costs $5 ❤️")
+    ['c', '+', '+', 'costs', '$', '5', '❤']
     >>> normalized_words("猫が二匹いる。")
     ['猫', 'が', '二', '匹', 'いる']
     >>> normalized_words("ที่นี่") == ["ที", "ี่", "่น", "นี", "ี่"]
@@ -144,12 +159,17 @@ def normalized_words(text: str) -> list[str]:
     """
     text = unicodedata.normalize("NFKC", text).casefold()
     words = []
-    for word in text.translate(_SEPARATED).split():
+    for separated in text.translate(_SEPARATED).split():
+        word = "".join(dropwhile(_is_mark, separated))  # variation selectors of symbols
         if len(word) > 2 and _UNSPACED.search(word):
             words += map("".join, pairwise(word))
-        elif any(map(str.isalnum, word)):  # not only marks, such as variation selectors
+        elif word:
             words.append(word)
     return words or list("".join(text.split()))
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
 
 
 def shared_words(words: Sequence[str], others: Sequence[str]) -> float:

@@ -4,9 +4,11 @@ Shape letters: Q queries. A ranking has the documents of a query, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
+from bertkit.errors import DataError
 from bertkit.evidence.collections import Collection
 from bertkit.evidence.intervals import Measured, bootstrap_interval
 from bertkit.inference.text_encoder import TextEncoder
@@ -38,15 +40,14 @@ def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> 
     queries = model.embed(
         [collection.queries[name] for name in names], normalize=normalize, prompt=settings.prompts.get("query", "")
     )
-    scores, nearest = Corpus(documents, model.device).top_k(queries, depth + collection.queries_are_documents)
-    return {
-        name: {
-            ids[index]: float(score)
-            for index, score in zip(near, of_query, strict=True)
-            if not collection.queries_are_documents or ids[index] != name
-        }
-        for name, near, of_query in zip(names, nearest.tolist(), scores, strict=True)
-    }
+    scores, nearest = Corpus(documents, model.device).top_k(queries, depth + 1)
+    rankings = {}
+    for name, near, of_query in zip(names, nearest.tolist(), scores.tolist(), strict=True):
+        ranking = {ids[index]: score for index, score in zip(near, of_query, strict=True)}
+        if name in collection.own_documents:
+            ranking.pop(name, None)
+        rankings[name] = dict(islice(ranking.items(), depth))
+    return rankings
 
 
 def rerank(
@@ -85,6 +86,20 @@ def retrieval_scores(
 def measured_retrieval(scores: Mapping[str, np.ndarray]) -> dict[str, Measured]:
     """Means over queries with 95 % bootstrap intervals; also for score differences of two models."""
     return {name: Measured(float(values.mean()), *bootstrap_interval(values)) for name, values in scores.items()}
+
+
+def check_ids(collection: Collection) -> None:
+    """Check that `write_run` can write the ids, before long work.
+
+    Raises:
+        DataError: an id that is empty or has white space, which separates the fields of a run file.
+    """
+    for name in chain(collection.judgments, collection.documents):
+        if name.split() != [name]:
+            raise DataError(
+                f"the id {name!r:.60} cannot be written to a run file: expected ids without white space; rename it, or "
+                "omit the run file"
+            )
 
 
 def write_run(rankings: Mapping[str, Ranking], write: Callable[[str], object], tag: str = "bertkit") -> None:

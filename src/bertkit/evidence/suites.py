@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 
+_NOT_PARADIGMS = ("license", "licence", "readme", "notice", "citation")
+"""Names of txt files that accompany a suite, in any case."""
+
 
 class MinimalPair(NamedTuple):
     """Two sentences with one difference that makes one of them ungrammatical."""
@@ -42,6 +45,8 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
     - ``.txt``, as Zorro (Huebner et al. 2021) publishes it: the BAD sentence and then the good one, on separate lines;
     the file name is the paradigm, its part before the last hyphen the phenomenon.
 
+    Blank lines are allowed at the end of a file. A LICENSE.txt, README.txt or the like in a folder is not read.
+
     Args:
         limit: number of pairs of each paradigm to read, from the start; None: all.
 
@@ -53,7 +58,9 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
         raise UsageError(f"limit={limit}: expected at least 1 pair of each paradigm")
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.stem.lower() not in _NOT_PARADIGMS)
     files = [file for file in files if file.suffix in (".jsonl", ".txt")]
     if not files:
         raise DataError(f"{path} holds no minimal pairs: expected .jsonl files as in BLiMP or .txt files as in Zorro")
@@ -67,24 +74,23 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
 
 
 def _blimp(file: Path) -> Iterator[_Row]:
-    number = 0
-    with open(file, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            match row:
-                case {"sentence_good": str(good), "sentence_bad": str(bad)} if good.strip() and bad.strip():
-                    name, term = _name(row, "UID") or file.stem, _name(row, "linguistics_term") or _name(row, "term")
-                    yield _Row(name, MinimalPair(good, bad), term, _name(row, "field"))
-                case _:
-                    raise DataError(
-                        f"{file}, line {number} is not a pair: expected a JSON object with the texts sentence_good and "
-                        f"sentence_bad, got {line.decode(errors='replace').strip():.60}; correct or remove the line"
-                    )
-    if not number:
+    content = file.read_bytes().rstrip()
+    if not content:
         raise DataError(f"{file} is empty: remove it from the suite")
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        match row:
+            case {"sentence_good": str(good), "sentence_bad": str(bad)} if good.strip() and bad.strip():
+                name, term = _name(row, "UID") or file.stem, _name(row, "linguistics_term") or _name(row, "term")
+                yield _Row(name, MinimalPair(good, bad), term, _name(row, "field"))
+            case _:
+                raise DataError(
+                    f"{file}, line {number} is not a pair: expected a JSON object with the texts sentence_good and "
+                    f"sentence_bad, got {line.decode(errors='replace').strip():.60}; correct or remove the line"
+                )
 
 
 def _name(row: dict[str, Any], key: str) -> str | None:
@@ -94,6 +100,10 @@ def _name(row: dict[str, Any], key: str) -> str | None:
 
 def _zorro(file: Path) -> Iterator[_Row]:
     lines = list(read_texts(file))
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise DataError(f"{file} is empty: remove it from the suite")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             raise DataError(f"{file}, line {number} is blank: expected a sentence; remove the pair it belongs to")

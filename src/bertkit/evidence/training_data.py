@@ -11,7 +11,7 @@ from typing import Any
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.label_errors import LabelErrors, label_errors_of
-from bertkit.evidence.leakage import normalized_words, whole_text
+from bertkit.evidence.leakage import normalized_sides, whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
 
@@ -98,9 +98,9 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingDat
 
 def _repeated(task: Any, examples: Sequence[Any]) -> tuple[list[Repeated], int, int]:
     """Texts of several rows, the number of repeating rows, and the number of contradicting rows."""
-    groups: dict[tuple[str, ...], list[Any]] = {}
+    groups: dict[tuple[tuple[str, ...], ...], list[Any]] = {}
     for example in examples:
-        groups.setdefault(tuple(normalized_words(whole_text(example))), []).append(example)
+        groups.setdefault(normalized_sides(example), []).append(example)
     several = [rows for rows in groups.values() if len(rows) > 1]
     results, num_contradicting = [], 0
     for rows in several:

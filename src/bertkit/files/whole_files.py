@@ -14,13 +14,18 @@ from bertkit.errors import UsageError
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; on success flush it to disk and rename it to ``path``.
 
-    On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged.
+    On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged. A link is
+    followed: the file that it names is replaced. A device or pipe cannot be replaced: ``path`` itself is yielded.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     path = Path(path)
     check_writable(path)
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = _linked(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -45,6 +50,7 @@ def check_writable(path: Path) -> None:
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
+    path = _linked(path)
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
     if path.is_dir():
@@ -120,6 +126,11 @@ def _swap_in(temporary: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _linked(path: Path) -> Path:
+    """The path that a link names; any other path as it is."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def _flush_to_disk(file: Path) -> None:

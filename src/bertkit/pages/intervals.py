@@ -32,6 +32,7 @@ def interval_chart(
     """A figure of dots with intervals, for scores of which only differences matter. It is a table that includes the
     numbers."""
     edges = np.array([(score.value, score.low, score.high) for score in scores], np.float64).ravel()
+    references = [reference for reference in references if drawable(np.array([reference.y]), "linear")[0]]
     levels = np.array([reference.y for reference in references], np.float64)
     x = Scale(*span([edges, levels], "linear", 0.06))
     at = [(reference.name, float(x(reference.y))) for reference in references]

@@ -165,7 +165,7 @@ def _texts(values: Mapping[str, Any], name: str, *, is_needed: bool) -> tuple[li
 def _score(value: Any, name: str) -> tuple[float | None, str]:
     try:
         number = float("nan" if value is None else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         problem = f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"

@@ -174,7 +174,7 @@ def _class(value: Any, name: str) -> tuple[str, str]:
 def _number(value: Any, name: str) -> tuple[float, str]:
     try:
         number = float("nan" if value is None or isinstance(value, bool) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not math.isfinite(number):
         return 0.0, f" has the target {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"
