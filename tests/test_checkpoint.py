@@ -535,6 +535,48 @@ def test_transformers_opens_tokenizer_and_model_that_we_save(tmp_path: Path) -> 
         torch.testing.assert_close(ours.encoder(batch).pooled, theirs(**inputs).pooler_output, rtol=0, atol=1e-5)
 
 
+def saved_with_tokens(folder: Path, **settings) -> None:
+    """A classifier with a tokenizer.json of BERT's, in which [MASK] takes the space before, and these settings."""
+    model = published(folder, "sequence_classification", num_labels=3)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    next(token for token in content["added_tokens"] if token["content"] == "[MASK]")["lstrip"] = True
+    edit_json(folder / "tokenizer.json", added_tokens=content["added_tokens"])
+    edit_json(folder / "tokenizer_config.json", **settings)
+    assert model.config.type_vocab_size > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "types"),
+    [
+        ({}, [0, 0, 0, 0, 1, 1]),
+        ({"model_input_names": ["input_ids", "attention_mask"]}, [0] * 6),
+        ({"tokenizer_class": "DistilBertTokenizer"}, [0] * 6),
+    ],
+    ids=["by default", "without types", "class without types"],
+)
+def test_types_of_pairs_are_those_of_transformers(tmp_path: Path, settings: dict, types: list[int]) -> None:
+    saved_with_tokens(tmp_path, **settings)
+    ours = bertkit.load(tmp_path)
+    encoding = ours.tokenizer.encode("the cat", "walk")
+    assert encoding.token_type_ids.tolist() == types
+    logits = ours.network(bertkit.collate([encoding])).logits["sequence_classification"]
+    ours.save(tmp_path / "saved")
+    for folder in (tmp_path, tmp_path / "saved"):
+        assert bertkit.load(folder).tokenizer.encode("the cat", "walk").token_type_ids.tolist() == types
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        inputs = tokenizer("the cat", "walk", return_tensors="pt")
+        assert ("token_type_ids" in inputs) == any(types)
+        with torch.inference_mode():
+            torch.testing.assert_close(logits, theirs(**inputs).logits, rtol=0, atol=2e-5)
+
+
+def test_models_without_types_get_none_from_transformers(tmp_path: Path) -> None:
+    our_model("sequence_classification", 3, type_vocab_size=1).save(tmp_path)
+    assert "token_type_ids" not in transformers.AutoTokenizer.from_pretrained(tmp_path)("the cat", "walk")
+
+
 def test_model_saved_and_opened_again_is_the_same(like_bert_base: Path, tmp_path: Path) -> None:
     model = bertkit.load(like_bert_base)
     model.save(tmp_path / "saved")

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import tokenizers
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_models import randomize
+from random_models import edit_json, randomize
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import bertkit
@@ -189,12 +190,18 @@ def check(ours: Tokenizer, theirs, texts: list[str], pairs: list[str] | None = N
     """Ids, types, offsets, words, tokens."""
     encodings = ours.encode_batch(texts, pairs, special_tokens_in_text=special)
     assert len(encodings) == len(texts)
+    names = theirs.init_kwargs.get("model_input_names", ["token_type_ids"])  # types, as in transformers 4
     expected = theirs(
-        texts, pairs, return_offsets_mapping=True, return_token_type_ids=True, split_special_tokens=not special
+        texts,
+        pairs,
+        return_offsets_mapping=True,
+        return_token_type_ids="token_type_ids" in names,
+        split_special_tokens=not special,
     )
+    types = expected.get("token_type_ids", [[0] * len(ids) for ids in expected["input_ids"]])
     for index, encoding in enumerate(encodings):
         assert encoding.input_ids.tolist() == expected["input_ids"][index]
-        assert encoding.token_type_ids.tolist() == expected["token_type_ids"][index]
+        assert encoding.token_type_ids.tolist() == types[index]
         inside = ~encoding.special_tokens_mask
         assert [tuple(span) for span in encoding.offsets[inside].tolist()] == [
             span for span, kept in zip(expected["offset_mapping"][index], inside, strict=True) if kept
@@ -236,6 +243,29 @@ def test_real_lines_are_as_in_transformers(ours: Tokenizer, theirs, shared_data:
     lines = [line for file in files if file.is_file() for line in file.read_text("utf-8", errors="ignore").split("\n")]
     assert len(lines) > 500
     check(ours, theirs, lines[::11])
+
+
+def test_texts_cut_at_their_start(ours: Tokenizer, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    edit_json(tmp_path / "tokenizer_config.json", truncation_side="left")
+    left = Tokenizer.load(tmp_path)
+    (tmp_path / "saved").mkdir()
+    left.save(tmp_path / "saved")
+    theirs, long = published(tmp_path / "saved"), TEXTS[5]
+    for tokenizer in (left, Tokenizer.load(tmp_path / "saved")):
+        for pair in (None, TEXTS[0], long[::-1]):
+            cut = tokenizer.encode(long, pair, max_length=9, on_long="truncate")
+            assert cut.input_ids.tolist() == theirs(long, pair, truncation=True, max_length=9)["input_ids"]
+    whole, cut = ours.encode(long), left.encode(long, max_length=8, on_long="truncate")
+    assert cut.num_tokens_cut == len(whole) - 8
+    assert cut.cut_spans == ((int(whole.offsets[1, 0]), int(whole.offsets[-8, 1])),)
+
+
+def test_unknown_truncation_side_is_refused(tmp_path: Path) -> None:
+    save(byte_level(), tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(MODERN_SETTINGS | {"truncation_side": "middle"}))
+    with pytest.raises(CheckpointError, match="truncation_side is 'middle', expected 'right' or 'left'"):
+        Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("max_length", [5, 8])

@@ -77,7 +77,7 @@ def save_checkpoint(
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
             if is_causal_lm and checkpoint.generation:
                 write_json(folder / "generation_config.json", checkpoint.generation)
-            checkpoint.tokenizer.save(folder)
+            checkpoint.tokenizer.save(folder, with_types=getattr(network.config, "type_vocab_size", 0) > 1)
             if checkpoint.sentence is not None:
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
             if "masked_lm" in heads and not checkpoint.sparse.are_usual:

@@ -103,7 +103,7 @@ def export_model(
         else:
             largest, accuracy = _checked(model, head, graph, runtime), None
         exported = _described(model, head, graph, format, precision, runtime.name, largest, accuracy)
-        model.tokenizer.save(folder)
+        model.tokenizer.save(folder, with_types="token_type_ids" in graph.inputs)
         write_json(folder / "export.json", asdict(exported))
     return exported
 

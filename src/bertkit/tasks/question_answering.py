@@ -316,8 +316,8 @@ def _tokens_of(
         DataError: the answer has no tokens.
     """
     start, end = answer
-    cut_from = int(encodings.cut_spans[own.start, 1, 0])
-    if 0 <= cut_from < end:
+    cut_from, cut_to = encodings.cut_spans[own.start, 1].tolist()
+    if cut_from < end and start < cut_to:
         return None
     spans = np.zeros((int((windows.begins + windows.length)[own].max()), 2), np.int64)
     for first, length, begins in zip(windows.first[own], windows.length[own], windows.begins[own], strict=True):

@@ -10,7 +10,10 @@ from bertkit.tokenizer.encoding import Encodings, Pieces
 from bertkit.tokenizer.ragged import ranges
 
 OnLong = Literal["error", "truncate", "window"]
-"""What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
+"""What to do with a text that exceeds ``max_length``: refuse it, cut it, or slide a window over it."""
+
+Side = Literal["right", "left"]
+"""Where a text is cut: at its end, or at its start."""
 
 _NO_SPAN = (0, 0, -1)
 """Start, end and word of a special token."""
@@ -62,13 +65,21 @@ class _Sequences:
 
 
 def assemble(
-    pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, template: PairTemplate, layout: Layout, first_index: int
+    pieces: Pieces,
+    num_parts: int,
+    cls_id: int,
+    sep_id: int,
+    template: PairTemplate,
+    layout: Layout,
+    first_index: int,
+    cut_side: Side = "right",
 ) -> Encodings:
     """Put special tokens around each text or pair, applying the over-length policy.
 
     Args:
         pieces: of all texts, then, if ``num_parts`` is 2, of the second texts of all pairs. Windows require spans.
         first_index: index of the first text in errors.
+        cut_side: where each text is cut under ``"truncate"``.
 
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
@@ -99,7 +110,7 @@ def assemble(
                 )
                 raise OverLengthError(f"text {first_index + index} {problem}", index, problem)
             if layout.on_long == "truncate":
-                sequences = _truncated(whole, lengths, too_long, room)
+                sequences = _truncated(whole, lengths, too_long, room, cut_side)
             else:
                 sequences = _windows(pieces, whole, lengths, too_long, num_special, layout, first_index)
     return _encodings(pieces, whole, sequences, cls_id, sep_id, template)
@@ -153,23 +164,27 @@ def _encodings(
     cut = np.zeros_like(lengths)
     if owned is None:
         owned = np.stack([np.zeros_like(seqlens), seqlens], axis=1)
-        cut = whole[:, :, 1] - parts[:, :, 1]
+        cut = whole[:, :, 1] - whole[:, :, 0] - lengths
     cut_spans = np.full(parts.shape, -1, np.int64)
     if pieces.spans is not None and cut.any():
         some = cut > 0
-        cut_spans[some, 0] = pieces.spans[parts[some, 1], 0]
-        cut_spans[some, 1] = pieces.spans[whole[some, 1] - 1, 1]
+        at_end = parts[some, 0] == whole[some, 0]
+        cut_spans[some, 0] = pieces.spans[np.where(at_end, parts[some, 1], whole[some, 0]), 0]
+        cut_spans[some, 1] = pieces.spans[np.where(at_end, whole[some, 1], parts[some, 0]) - 1, 1]
     return Encodings(
         input_ids, token_type_ids, special_tokens_mask, spans, cu_seqlens, cut.sum(axis=1), cut_spans,
         sequences.text_index, owned,
     )  # fmt: skip
 
 
-def _truncated(whole: np.ndarray, lengths: np.ndarray, too_long: np.ndarray, room: int) -> _Sequences:
+def _truncated(whole: np.ndarray, lengths: np.ndarray, too_long: np.ndarray, room: int, cut_side: Side) -> _Sequences:
     kept = lengths.copy()
     kept[too_long] = room if lengths.shape[1] == 1 else _longest_first(lengths[too_long], room)
     parts = whole.copy()
-    parts[:, :, 1] = whole[:, :, 0] + kept
+    if cut_side == "right":
+        parts[:, :, 1] = whole[:, :, 0] + kept
+    else:
+        parts[:, :, 0] = whole[:, :, 1] - kept
     return _Sequences(parts, np.arange(len(whole)))
 
 

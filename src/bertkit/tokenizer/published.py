@@ -14,7 +14,7 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
-from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate
+from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate, Side
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
 from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
@@ -27,8 +27,14 @@ _LONGEST_WORD = 1_000_000
 """In characters; the engine allocates a word of the maximum length for each thread."""
 
 
-def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | None]:
-    """The engine, and the published maximum sequence length, or None.
+_TYPES = "token_type_ids"
+
+_CLASSES_WITHOUT_TYPES = ("DistilBertTokenizer", "DistilBertTokenizerFast")
+"""Classes of transformers that make no token types, in all versions."""
+
+
+def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | None, Side]:
+    """The engine, the published maximum sequence length, or None, and the side where longer texts are cut.
 
     Args:
         language: SOURCE or TARGET, for a Marian folder.
@@ -72,7 +78,12 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     limit = member(config, "model_max_length", float, path, _NO_LIMIT)
     if not limit >= 1:  # also true for NaN
         raise CheckpointError(f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 1")
-    return engine, int(limit) if limit < _NO_LIMIT else None
+    side: Any = member(config, "truncation_side", str, path, "right")
+    if side not in ("right", "left"):
+        raise CheckpointError(f"{path}: truncation_side is {side!r:.60}, expected 'right' or 'left'")
+    if not _makes_types(config, path):
+        engine = replace(engine, template=replace(engine.template, second_type=0))
+    return engine, int(limit) if limit < _NO_LIMIT else None, side
 
 
 def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
@@ -100,6 +111,14 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
         added_tokens=tuple(replace(token, special=False) for token in declared),
         num_added=engine.num_added + len(added),
     )
+
+
+def _makes_types(config: dict[str, Any], path: Path) -> bool:
+    """Whether transformers gives the model the token types of a pair; it takes all as 0 without."""
+    names = member(config, "model_input_names", list, path)
+    if names is None:
+        return config.get("tokenizer_class") not in _CLASSES_WITHOUT_TYPES
+    return _TYPES in names
 
 
 def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
@@ -235,10 +254,19 @@ def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
     raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")
 
 
-def write_engine(engine: Engine, model_max_length: int | None, directory: Path) -> None:
-    """Write the files for `read_engine` and transformers into an existing folder."""
+def write_engine(
+    engine: Engine, model_max_length: int | None, truncation_side: Side, directory: Path, *, with_types: bool
+) -> None:
+    """Write the files for `read_engine` and transformers into an existing folder.
+
+    Args:
+        with_types: the model reads token types.
+    """
     names = engine.vocabulary.special
     roles = {f"{role.name}_token": getattr(names, role.name) for role in fields(SpecialTokens)}
+    # The defaults of model_input_names differ between classes, and between versions of transformers.
+    types = [_TYPES] if with_types and engine.template.second_type else []
+    fixed = {"model_input_names": ["input_ids", *types, "attention_mask"], "truncation_side": truncation_side}
     limit = {} if model_max_length is None else {"model_max_length": model_max_length}
     if isinstance(engine, WordPiece):
         engine.vocabulary.save(directory / "vocab.txt")
@@ -259,7 +287,7 @@ def write_engine(engine: Engine, model_max_length: int | None, directory: Path) 
         settings = {key: value for key, value in engine.settings.items() if key != "auto_map"}
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
         roles = {role: spelling for role, spelling in roles.items() if spelling in engine.vocabulary}
-    write_json(directory / "tokenizer_config.json", settings | roles | limit)
+    write_json(directory / "tokenizer_config.json", settings | roles | limit | fixed)
 
 
 def tokenizer_json(engine: WordPiece) -> dict[str, Any]:

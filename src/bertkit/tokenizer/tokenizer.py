@@ -9,7 +9,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
-from bertkit.tokenizer.layout import Layout, OnLong, assemble
+from bertkit.tokenizer.layout import Layout, OnLong, Side, assemble
 from bertkit.tokenizer.library import Engine
 from bertkit.tokenizer.older_files import SOURCE
 from bertkit.tokenizer.published import read_engine, write_engine
@@ -43,11 +43,12 @@ class Tokenizer:
     """Tokenizer: texts to Encodings, with one vocabulary.
 
     ``model_max_length`` is the published maximum sequence length; it is only stored for callers:
-    ``encode`` cuts only if ``max_length`` is passed.
+    ``encode`` cuts only if ``max_length`` is passed, at the published side of the texts, ``truncation_side``.
     """
 
     engine: Engine
     model_max_length: int | None = None
+    truncation_side: Side = "right"
 
     @classmethod
     def from_vocab(
@@ -84,9 +85,13 @@ class Tokenizer:
             return cls.from_vocab(directory)
         return cls(*read_engine(directory, language))
 
-    def save(self, directory: str | Path) -> None:
-        """Write ``tokenizer.json``, ``tokenizer_config.json`` and, for WordPiece, ``vocab.txt`` into a folder."""
-        write_engine(self.engine, self.model_max_length, Path(directory))
+    def save(self, directory: str | Path, *, with_types: bool = True) -> None:
+        """Write ``tokenizer.json``, ``tokenizer_config.json`` and, for WordPiece, ``vocab.txt`` into a folder.
+
+        Args:
+            with_types: the model reads token types; others must not get them from transformers.
+        """
+        write_engine(self.engine, self.model_max_length, self.truncation_side, Path(directory), with_types=with_types)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -177,7 +182,16 @@ class Tokenizer:
             for part in (texts, pairs)
             if part is not None
         ]
-        return assemble(joined(parts), len(parts), cls_id, sep_id, self.engine.template, layout, first_index)
+        return assemble(
+            joined(parts),
+            len(parts),
+            cls_id,
+            sep_id,
+            self.engine.template,
+            layout,
+            first_index,
+            self.truncation_side,
+        )
 
     def plain_ids(self, texts: Sequence[str], *, first_index: int = 0) -> list[np.ndarray]:
         """The (n,) int64 ids of each text, without special tokens: prompts and targets of generation.
