@@ -364,11 +364,16 @@ def _with_history(provenance: dict[str, Provenance], network: Network, folder: P
     history = {name: member(record, name, dict, path, {}) for name in provenance}
     published = network.architecture.names.published
     values = {published(name): value for name, value in network.named_parameters()}
+
+    def is_initial(name: str) -> bool:
+        known = history[name]
+        if known.get("origin") not in ("initialized", "initialised"):  # older versions wrote the British spelling
+            return False
+        hashes = member(known, "sha256", list, path)  # other software may have trained it since
+        return hashes is None or values_sha256(values[name]) in hashes
+
     return {
-        name: Provenance("initialized", str(history[name].get("source", "")))
-        if history[name].get("origin") in ("initialized", "initialised")  # older versions wrote the British spelling
-        and history[name].get("sha256") in (None, values_sha256(values[name]))  # others may have trained it since
-        else origin
+        name: Provenance("initialized", str(history[name].get("source", ""))) if is_initial(name) else origin
         for name, origin in provenance.items()
     }
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -19,6 +21,8 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.heads import HEADS_WITH_LABELS, KINDS
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # in which libraries store weights
 
 
 def save_checkpoint(
@@ -82,7 +86,7 @@ def save_checkpoint(
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
             if "masked_lm" in heads and not checkpoint.sparse.are_usual:
                 write_sparse_settings(folder, checkpoint.sparse)
-            content = {"provenance": _provenance_json(checkpoint)}
+            content = {"provenance": _provenance_json(checkpoint, stored)}
             if checkpoint.trained is not None:
                 content["task"] = task_json(checkpoint.trained)
                 if checkpoint.trained.card:
@@ -94,11 +98,14 @@ def save_checkpoint(
         ) from error
 
 
-def _provenance_json(checkpoint: Checkpoint) -> dict[str, dict[str, str]]:
-    """The origin of each tensor; of initial values also their hash."""
+def _provenance_json(checkpoint: Checkpoint, stored: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """The origin of each tensor; of initial values also their hashes in each dtype, as other software may train or
+    convert them in the same folder."""
     published = checkpoint.network.architecture.names.published
-    values = {published(name): value for name, value in checkpoint.network.named_parameters()}
-    return {
-        name: asdict(origin) | ({"sha256": values_sha256(values[name])} if origin.origin == "initialized" else {})
-        for name, origin in sorted(checkpoint.provenance.items())
-    }
+    values = {published(name): value for name, value in stored.items()}
+    record: dict[str, dict[str, Any]] = {}
+    for name, origin in sorted(checkpoint.provenance.items()):
+        record[name] = asdict(origin)
+        if origin.origin == "initialized":
+            record[name]["sha256"] = [values_sha256(values[name].to(dtype)) for dtype in _DTYPES]
+    return record

@@ -76,8 +76,11 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
             "SentencePiece model in it"
         )
     limit = member(config, "model_max_length", float, path, _NO_LIMIT)
-    if not limit >= 1:  # also true for NaN
-        raise CheckpointError(f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 1")
+    if not limit >= 3:  # also true for NaN
+        raise CheckpointError(
+            f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 3, for [CLS], [SEP] and "
+            "one token"
+        )
     side: Any = member(config, "truncation_side", str, path, "right")
     if side not in ("right", "left"):
         raise CheckpointError(f"{path}: truncation_side is {side!r:.60}, expected 'right' or 'left'")
