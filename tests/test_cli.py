@@ -466,6 +466,7 @@ def test_closed_streams(arguments, code, message, tiny_model):
         "cluster --input {0}.jsonl --output {0}.jsonl",
         "mine --input {0}.jsonl --output {0}.jsonl",
         "evaluate --collection {0}.json --report {0}.html",
+        "evaluate --collection {0}.jsonl --run-file {0}.jsonl",
         "evaluate --pairs {0}.json --report {0}.html",
     ],
 )
@@ -474,6 +475,31 @@ def test_inputs_are_not_replaced(complaint, command, tmp_path):
         (tmp_path / name).write_text("the cat")
     assert "it is the input" in complaint(*command.format(tmp_path / "a").split())
     assert {path.read_text() for path in tmp_path.iterdir()} == {"the cat"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vocab train {0} --out {0}/vocab.txt",
+        "embed --input {0} --output {0}/vectors.jsonl",
+        "cluster --input {0} --output {0}/inner/../clusters.jsonl",
+        "mine --input {0}/a.jsonl --corpus {0} --output {0}/mined.jsonl",
+    ],
+)
+def test_nothing_is_written_into_an_input_folder(complaint, command, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "the cat"}')
+    (tmp_path / "inner").mkdir()
+    error = complaint(*command.format(tmp_path).split())
+    assert f"it is in the input folder {tmp_path}; choose another folder" in error
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_files_of_a_collection_are_not_replaced(complaint, name, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for file in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (tmp_path / file).write_text("")
+    for run_file, message in ((name, "it is the input"), ("a.run", "corpus.jsonl is empty")):
+        assert message in complaint("evaluate", "--collection", str(tmp_path), "--run-file", str(tmp_path / run_file))
 
 
 def test_existing_folder_is_refused_with_advice_for_the_command_line(complaint, tiny_model, tmp_path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bertkit.cli.models import Compute, open_encoder, open_model
 from bertkit.cli.output import emit, note
-from bertkit.files.whole_files import check_writable, whole_file
+from bertkit.files.whole_files import check_not_input, check_writable, whole_file
 
 if TYPE_CHECKING:
     from bertkit.evidence import Measured
@@ -31,15 +31,16 @@ def evaluate_collection(
         report: write a page and its figures as JSON.
     """
     from bertkit.cli.labeled_files import columns_of
-    from bertkit.evidence.collections import read_collection
+    from bertkit.evidence.collections import collection_files, read_collection
     from bertkit.evidence.retrieval import check_ids, measured_retrieval, rerank, retrieval_scores, retrieve, write_run
     from bertkit.reports.report_file import checked_report
     from bertkit.words.opening import encoder_path
 
     if run_file is not None:
         check_writable(run_file)
+        check_not_input(run_file, *collection_files(path))
     if report is not None:
-        checked_report(report, path)
+        checked_report(report, *collection_files(path))
     collection = read_collection(path, columns_of(columns))
     if run_file is not None:
         check_ids(collection)

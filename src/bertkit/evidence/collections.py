@@ -10,6 +10,8 @@ from bertkit.files.labeled_tables import open_table, text_of
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.texts import read_labeled_texts
 
+_CORPUS, _QUERIES = "corpus.jsonl", "queries.jsonl"
+_JUDGMENTS = ("qrels/test.tsv", "qrels.tsv")
 _MOST_JUDGMENTS = 10_000_000  # about 1 GB
 
 
@@ -47,16 +49,21 @@ def read_collection(path: Path, columns: Mapping[str, str] = {}) -> Collection:
     return _of_labeled_texts(path, columns)
 
 
+def collection_files(path: Path) -> list[Path]:
+    """The files that `read_collection` reads, also those that do not exist."""
+    return [path / name for name in (_CORPUS, _QUERIES, *_JUDGMENTS)] if path.is_dir() else [path]
+
+
 def _of_folder(folder: Path) -> Collection:
-    corpus = _texts(folder / "corpus.jsonl")
+    corpus = _texts(folder / _CORPUS)
     documents = {
         name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
         for name, (text, row) in corpus.items()
     }
-    queries = {name: text for name, (text, _) in _texts(folder / "queries.jsonl").items()}
-    path = next((path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()), None)
+    queries = {name: text for name, (text, _) in _texts(folder / _QUERIES).items()}
+    path = next(filter(Path.is_file, (folder / name for name in _JUDGMENTS)), None)
     if path is None:
-        raise DataError(f"{folder} has neither qrels/test.tsv nor qrels.tsv: expected judgments in one of them")
+        raise DataError(f"{folder} has neither {' nor '.join(_JUDGMENTS)}: expected judgments in one of them")
     judgments: dict[str, dict[str, int]] = {}
     columns = ("query-id", "corpus-id", "score")
     with open_table(path, [], columns) as table:
@@ -69,7 +76,7 @@ def _of_folder(folder: Path) -> Collection:
                 problem = f" has the grade {grade!r:.40}: expected an integer"
             for name, known in ((query, queries), (document, documents)):
                 if not problem and name not in known:
-                    problem = f" judges {name!r:.60}, which is in neither corpus.jsonl nor queries.jsonl"
+                    problem = f" judges {name!r:.60}, which is in neither {_CORPUS} nor {_QUERIES}"
             if problem:
                 raise DataError(f"{location(path, row.line)}{problem}")
             judgments.setdefault(query, {})[document] = int(grade)

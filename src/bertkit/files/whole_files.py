@@ -58,14 +58,17 @@ def check_writable(path: Path) -> None:
 
 
 def check_not_input(path: Path, *inputs: str | Path | None) -> None:
-    """Check that writing a file replaces none of the files that are read, before any work is done.
+    """Check that writing a file replaces none of the files that are read, and adds none to a folder of them, before any
+    work is done.
 
     Raises:
-        UsageError: ``path`` is one of them.
+        UsageError: ``path`` is one of them, or in one of them.
     """
-    for name in inputs:
-        if name is not None and path.exists() and Path(name).exists() and path.samefile(name):
-            raise UsageError(f"cannot write {path}: it is the input {name}; choose another name")
+    for source in (Path(name) for name in inputs if name is not None):
+        if path.exists() and source.exists() and path.samefile(source):
+            raise UsageError(f"cannot write {path}: it is the input {source}; choose another name")
+        if source.is_dir() and path.resolve().is_relative_to(source.resolve()):
+            raise UsageError(f"cannot write {path}: it is in the input folder {source}; choose another folder")
 
 
 def check_folder_writable(path: Path) -> None:
