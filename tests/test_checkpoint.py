@@ -400,14 +400,25 @@ def test_new_head_raises_until_trained(tmp_path: Path) -> None:
     assert len(filled.candidates) == 3
 
 
-def test_head_trained_by_others_predicts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_head_saved_by_others_without_training_refuses_to_predict(tmp_path: Path, dtype: torch.dtype) -> None:
+    published(tmp_path, "encoder")
+    bertkit.load(tmp_path, new=["token_classification"], label_names=["no", "yes"]).save(tmp_path / "saved")
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "saved", dtype=dtype)
+    theirs.save_pretrained(tmp_path / "saved")
+    with pytest.raises(MissingHeadError, match="never trained"):
+        bertkit.load(tmp_path / "saved").predict([["the", "cat"]])
+
+
+@pytest.mark.parametrize("kinds", [("weight", "bias"), ("weight",)], ids=["all", "all but biases"])
+def test_head_trained_by_others_predicts(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     published(tmp_path, "encoder")
     model = bertkit.load(tmp_path, new=["sequence_classification", "pooler"], label_names=["no", "yes"])
     model.save(tmp_path / "saved")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
-            if name.startswith(("classifier", "bert.pooler")):
+            if name.startswith(("classifier", "bert.pooler")) and name.endswith(kinds):
                 parameter.add_(0.1)
     theirs.save_pretrained(tmp_path / "saved")
     (prediction,) = bertkit.load(tmp_path / "saved").predict(["the cat"])

@@ -358,24 +358,33 @@ def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
 
 
 def _with_history(provenance: dict[str, Provenance], network: Network, folder: Path) -> dict[str, Provenance]:
-    """Keep stored tensors that were never trained "initialized", so that their heads still refuse to predict."""
+    """Keep stored tensors that were never trained "initialized", so that their heads still refuse to predict.
+
+    A layer of which any tensor has other values than bertkit stored was trained since, by another library.
+    """
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})
     history = {name: member(record, name, dict, path, {}) for name in provenance}
+    initial = {  # older versions wrote the British spelling
+        name for name, past in history.items() if past.get("origin") in ("initialized", "initialised")
+    }
     published = network.architecture.names.published
     values = {published(name): value for name, value in network.named_parameters()}
-
-    def is_initial(name: str) -> bool:
-        known = history[name]
-        if known.get("origin") not in ("initialized", "initialised"):  # older versions wrote the British spelling
-            return False
-        hashes = member(known, "sha256", list, path)  # other software may have trained it since
-        return hashes is None or values_sha256(values[name]) in hashes
-
+    trained = set()
+    for name in initial:
+        hashes = member(history[name], "sha256", list, path)  # None: written by an older version
+        if hashes is not None and values_sha256(values[name]) not in hashes:
+            trained.add(_layer_of(name))
     return {
-        name: Provenance("initialized", str(history[name].get("source", ""))) if is_initial(name) else origin
+        name: Provenance("initialized", str(history[name].get("source", "")))
+        if name in initial and _layer_of(name) not in trained
+        else origin
         for name, origin in provenance.items()
     }
+
+
+def _layer_of(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _some(names: Collection[str]) -> str:

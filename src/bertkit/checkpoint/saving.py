@@ -99,8 +99,7 @@ def save_checkpoint(
 
 
 def _provenance_json(checkpoint: Checkpoint, stored: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """The origin of each tensor; of initial values also their hashes in each dtype, as other software may train or
-    convert them in the same folder."""
+    """The origin of each tensor; of initial values also their hashes in each dtype, as others may convert them."""
     published = checkpoint.network.architecture.names.published
     values = {published(name): value for name, value in stored.items()}
     record: dict[str, dict[str, Any]] = {}
