@@ -446,7 +446,7 @@ def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
         ({"dimensions": 19}, "dimensions=19: this model's vectors have 18"),
         ({"prompt": "a", "prompt_name": "b"}, "not both"),
         ({"prompt_name": "query"}, "prompt_name='query': this model's prompts are none"),
-        ({"max_length": 42}, "max_length=42: this model has 41 positions"),
+        ({"max_length": 42}, "max_length=42: expected at most 41, this model's positions"),
         ({"max_length": 2}, "max_length=2"),
         ({"on_long": "ignore"}, "on_long='ignore'"),
         ({"on_long": "window", "stride": 40, "max_length": 10}, "stride=40 would skip tokens"),

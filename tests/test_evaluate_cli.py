@@ -146,7 +146,7 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        ([], "either --data"), (["--data", data, "--suite", data], "either --data"),
+        ([], "requires one of --data"), (["--data", data, "--suite", data], "requires one of --data"),
         (["--data", data], "requires --model"), (["--data", data, "--model", model, "--limit", "3"], "require --suite"),
         (["--suite", data, "--model", model, "--skip-bad"], "require --data"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
@@ -260,7 +260,7 @@ def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -
     assert "require --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
-    assert "evidence requires a classifier or tagger" in call(capsys, *answers, "--card", "--seeds", model)[2]
+    assert "evidence requires a task with classes" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
 def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, tmp_path: Path, capsys) -> None:
@@ -282,7 +282,7 @@ def test_invalid_report_requests_raise(models: Path, tmp_path: Path, capsys) -> 
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (
-        (["--report", str(tmp_path / "out.html")], "evidence requires a classifier or tagger"),
+        (["--report", str(tmp_path / "out.html")], "evidence requires a task with classes"),
         (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "require --report"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)

@@ -455,7 +455,7 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         run_of(tmp_path / "1", encoder).start(examples(), strange)
     with pytest.raises(UsageError, match="best_by='f2'"):
         run_of(tmp_path / "2", encoder, replace(SETTINGS, best_by="f2")).start(examples(), examples())
-    with pytest.raises(UsageError, match="max_length=25: this model has 24"):
+    with pytest.raises(UsageError, match="max_length=25: expected at most 24"):
         run_of(tmp_path / "3", encoder, replace(SETTINGS, max_length=25)).start(examples())
     with pytest.raises(UsageError, match="task 'poetry'"):
         run_of(tmp_path / "4", encoder, task="poetry").start(examples())

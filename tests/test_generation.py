@@ -417,7 +417,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
     model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=99, **SIZES, max_position_embeddings=40))
     model.save_pretrained(tmp_path / "bert")
     write_tokenizer(tmp_path / "bert", 99)
-    with pytest.raises(UsageError, match="reads both sides"):
+    with pytest.raises(UsageError, match="reads both sides of a token and cannot continue"):
         load_generator(tmp_path / "bert")
     with pytest.raises(BertkitError, match="precision='int4'"):
         causal.generate(["the"], GenerationSettings(precision="int4"))

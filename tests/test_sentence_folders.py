@@ -331,5 +331,5 @@ def test_rejects_bad_input_of_cross_encoders(tmp_path: Path) -> None:
         model.rank("a", ["b"], top_k=0)
     with pytest.raises(UsageError, match="on_long='window'"):
         model.score_pairs("a", ["b"], on_long="window")
-    with pytest.raises(MissingHeadError, match="no sequence_classification head"):
+    with pytest.raises(MissingHeadError, match="scores of pairs need a cross-encoder"):
         our_model("encoder", 3).rank("a", ["b"])

@@ -300,7 +300,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         (["--model", "no/such/folder"], "no/such/folder"),
         (["--host", "256.1.1.1"], "cannot listen at 256.1.1.1"),
         (["--api-key-file", "empty"], "empty has no keys"),
-        (["--model", "a/model", "--model", "b/model"], "two models have the same name"),
+        (["--model", "a/model", "--model", "b/model"], "two have the same last part"),
     ],
 )
 def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monkeypatch, capsys):

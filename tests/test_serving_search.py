@@ -80,8 +80,8 @@ def test_records_of_another_process_are_searched(encoder: Path, tmp_path: Path) 
         ({"query": "a", "k": 0}, 422, "k: "),
         ({"query": "a", "mode": "best"}, 422, "mode: "),
         ({"query": "a", "where": {"kind": [1]}}, 422, "where.kind"),
-        ({"query": "a", "answer": True}, 424, "model is not a question answering model"),
-        ({"query": "a", "rerank": True}, 424, "model is not a re-ranker model"),
+        ({"query": "a", "answer": True}, 424, "no question answering model is served here"),
+        ({"query": "a", "rerank": True}, 424, "no re-ranker model is served here"),
     ],
 )
 def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: int, says: str) -> None:

@@ -41,13 +41,13 @@ def resolve_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device={name!r}: expected auto, cpu, cuda or mps")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device={name!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise UsageError(f"device={name!r}: expected auto, cpu, cuda or mps")
     return device
 
 

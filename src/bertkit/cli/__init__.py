@@ -80,8 +80,22 @@ def main() -> None:
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
-    warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {_as_command(str(message))}", file=sys.stderr)
     sys.exit(run(sys.argv[1:]))
+
+
+def _as_command(warning: str) -> str:
+    """A warning with the names of options, and without advice that Python alone can follow.
+
+    >>> _as_command("1 of 2 texts lost 3 tokens; raise max_length, or choose on_long='window'")
+    '1 of 2 texts lost 3 tokens; raise --max-length, or choose --on-long window'
+    >>> _as_command("1 of 2 texts lost 3 tokens; shorten them, or pass report= to get the counts")
+    '1 of 2 texts lost 3 tokens'
+    """
+    facts, _, advice = warning.partition("; ")
+    if not advice or "report=" in advice:
+        return facts
+    return f"{facts}; {advice}".replace("on_long='window'", "--on-long window").replace("max_length", "--max-length")
 
 
 def run(arguments: list[str]) -> int:

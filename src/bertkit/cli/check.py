@@ -45,7 +45,7 @@ def command(
     precision
         Precision of the encoder.
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped
     from bertkit.files import BadRows

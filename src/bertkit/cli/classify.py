@@ -1,7 +1,7 @@
 """bertkit classify"""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -10,7 +10,6 @@ from bertkit.cli.output import emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
 from bertkit.inference.zero_shot import TEMPLATE
-from bertkit.tokenizer.layout import OnLong
 
 
 def command(
@@ -23,7 +22,7 @@ def command(
     column: str | None = None,
     multi_label: bool = False,
     template: str = TEMPLATE,
-    on_long: OnLong = "truncate",
+    on_long: Literal["error", "truncate"] = "truncate",
     compute: Compute = EXACT,
 ) -> None:
     """Zero-shot classification: choose among labels without training, by natural language inference.

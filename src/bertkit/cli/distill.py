@@ -60,7 +60,7 @@ def command(
     resume
         Resume the run in the folder, or start it if there is none.
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.finetuning import PAPER, Finetuning

@@ -117,7 +117,10 @@ def command(
             "--cross-encoder and --run-file require --collection, --against requires --collection or --pairs"
         )
     if (data is None) == (suite is None):
-        raise UsageError("evaluate requires either --data, labeled examples of a task, or --suite, minimal pairs")
+        raise UsageError(
+            "evaluate requires one of --data (labeled examples of a task), --suite (minimal pairs), --collection "
+            "(queries and documents) and --pairs (scored pairs)"
+        )
     if data is not None:
         if method is not None or limit is not None:
             raise UsageError("--method and --limit require --suite")

@@ -36,7 +36,7 @@ def command(
     page
         Write an HTML page instead: the likeliest tokens of each step, and their attention to the source.
     device
-        auto, cpu, cuda, mps.
+        auto, cpu, cuda or mps.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.generation import load_generator

@@ -15,7 +15,7 @@ def command(*, store: Path = STORE, answer: str | None = None, device: str = "au
     answer
         A question answering model, for the tool "answer".
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
     from bertkit.integrations.mcp import mcp_server
     from bertkit.model import load

@@ -36,7 +36,7 @@ class Compute:
         float32, exact; bfloat16, int8 (only on the CPU) or float16 (only on GPUs), faster and slightly different; auto,
         the fastest one here within cosine 0.9999 of float32; float64, for reference.
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
 
     precision: str = "float32"

@@ -37,7 +37,7 @@ class RunOptions:
     set
         Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
 
     corpus: Annotated[list[str], Parameter(consume_multiple=True)]

@@ -36,7 +36,7 @@ def command(
     rerank
         A cross-encoder, to rerank the first hundred passages.
     device
-        auto, cpu, cuda.
+        auto, cpu, cuda or mps.
     """
     from bertkit.model import load
     from bertkit.search.index import Index

@@ -56,7 +56,7 @@ def command(
 
     names = {_name(each): each for each in model or [_model_of(store)]}
     if len(names) < len(model or names):
-        raise UsageError("two models have the same name: rename one of their folders")
+        raise UsageError(f"--model {', '.join(model or ())}: two have the same last part; rename one of their folders")
     if not 0 <= port < 2**16:
         raise UsageError(f"--port {port}: expected 0 to 65535")
     settings = ServerSettings(api_keys=_keys(api_key_file), accept_token_ids=accept_token_ids)

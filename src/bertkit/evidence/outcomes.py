@@ -78,7 +78,10 @@ def judged_task(task: TextTask) -> JudgedTask:
         UsageError: it cannot.
     """
     if not isinstance(task, JudgedTask):
-        raise UsageError(f"evidence requires a classifier or tagger: use Model.evaluate for the metrics of {task.name}")
+        raise UsageError(
+            f"{task.name} has metrics only (bertkit evaluate, Model.evaluate): evidence requires a task with classes, "
+            "levels, numbers or tags"
+        )
     return task
 
 

@@ -61,7 +61,7 @@ def model_to_train(
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:
-        raise UsageError(f"max_length={settings.max_length}: this model has {longest} positions")
+        raise UsageError(f"max_length={settings.max_length}: expected at most {longest}, this model's positions")
     usual = vectors.max_seq_length if vectors is not None and not task.head else None
     layout = Layout(
         settings.max_length or min(usual or longest, longest), settings.on_long or task.on_long, settings.stride

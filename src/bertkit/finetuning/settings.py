@@ -173,8 +173,8 @@ class FinetuningSettings:
         """Raise a UsageError if ``minutes`` is set, for runs that it does not limit."""
         if self.minutes is not None:
             raise UsageError(
-                f"minutes={self.minutes:g} does not limit a sweep, a distillation or Finetuning.start: omit it, or "
-                "search within that time with bertkit finetune, an estimator or start_run"
+                f"minutes={self.minutes:g} does not limit a sweep or a distillation, nor Finetuning.start: omit it, or "
+                "search within that time with bertkit finetune without a sweep, an estimator, or start_run"
             )
 
     def completed(self, values: Mapping[str, Any]) -> Self:

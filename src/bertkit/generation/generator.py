@@ -82,9 +82,12 @@ def load_generator(name: str | Path, *, device: str = "cpu") -> "Causal | Sequen
         checkpoint.network.to(resolve_device(device))
         _warn_of_rules(checkpoint.generation, name)
         return SequenceToSequence(checkpoint)
+    if not _is_causal(read_config(transformer_folder(folder)).transformer):
+        raise UsageError(
+            f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model (GPT-2, BERT "
+            "with is_decoder) or an encoder-decoder"
+        )
     model = load(folder, device=device, heads=["masked_lm"])
-    if not _is_causal(model.config):
-        raise UsageError(f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model")
     _warn_of_rules(model.checkpoint.generation, name)
     return Causal(model)
 

@@ -250,7 +250,7 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
     """
     if asked is not None:
         if asked > runner.max_positions:
-            raise UsageError(f"max_length={asked}: this model has {runner.max_positions} positions")
+            raise UsageError(f"max_length={asked}: expected at most {runner.max_positions}, this model's positions")
         return asked
     named = settings.max_seq_length or runner.tokenizer.model_max_length or runner.max_positions
     return min(named, runner.max_positions)

@@ -240,6 +240,11 @@ class Model:
         """
         if self.checkpoint.late is not None:
             return inference.score_tokens(self._runner, self.checkpoint.late, queries, texts, on_long=on_long)
+        if not self.scores_pairs:
+            raise MissingHeadError(
+                "scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2, or late "
+                f"interaction: this model has the heads {', '.join(self.network.heads) or 'none'}"
+            )
         self.checkpoint.require_trained_head("sequence_classification")
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 

@@ -133,7 +133,7 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
         made[name] = tuple(value)
     if content:
         raise UsageError(
-            f"{where}: unknown section {', '.join(content)}; expected training, samples, {', '.join(parts)}"
+            f"{where} or --set: unknown section {', '.join(content)}; expected training, samples, {', '.join(parts)}"
         )
     return Recipe(training, **made)
 

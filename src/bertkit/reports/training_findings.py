@@ -50,7 +50,7 @@ def share_done(run: TrainingRun, step: float) -> float:
     if isinstance(steps, int) and steps > 0:
         return step / steps
     if isinstance(minutes, int | float) and minutes > 0 and run.steps.has("seconds"):
-        return float(np.interp(step, run.steps["step"], run.steps["seconds"])) / (60 * minutes)
+        return min(1.0, float(np.interp(step, run.steps["step"], run.steps["seconds"])) / (60 * minutes))
     epochs = setting(run.settings, "num_epochs")
     if isinstance(epochs, int | float) and epochs > 0 and run.steps.has("epoch"):
         return float(np.interp(step, run.steps["step"], run.steps["epoch"])) / epochs

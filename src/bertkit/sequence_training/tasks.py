@@ -59,7 +59,10 @@ def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) ->
 def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
     """A causal language model."""
     if model in NEW_MODELS:
-        raise UsageError("causal-language-model requires --model; bertkit pretrain makes new models")
+        raise UsageError(
+            "causal-language-model needs an existing left-to-right model, such as --model gpt2; "
+            f"{model} is a new encoder-decoder"
+        )
     generator = load_generator(model)
     if not isinstance(generator, Causal):
         raise UsageError(f"{model} is an encoder-decoder model: choose a causal language model")

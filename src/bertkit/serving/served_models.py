@@ -215,7 +215,7 @@ class ServedModels:
         if name is not None:
             served, _ = candidates[0]
             raise WrongModelKind(f"model is not {what} model: {served.name} is for {served.kind}")
-        raise WrongModelKind(f"model is not {what} model: served here: {self._described()}")
+        raise WrongModelKind(f"no {what.partition(' ')[2]} model is served here: {self._described()}")
 
     def choose_generator(self, name: str | None) -> ServedGenerator:
         """The named model, or else the first generative one.

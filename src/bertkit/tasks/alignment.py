@@ -57,6 +57,7 @@ class Alignment(TextTask):
     of_tokens: ClassVar[bool] = False
     best_by: ClassVar[str] = "vector_error"
     example_type: ClassVar[type] = TaughtText
+    reads_windows: ClassVar[bool] = False
     pipeline: ClassVar[str] = "sentence-similarity"
     unit_vectors: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4, "num_epochs": 1}

@@ -46,6 +46,7 @@ class MultipleChoice(OnSentenceVectors):
     head: ClassVar[str] = "multiple_choice"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion
+    reads_windows: ClassVar[bool] = False
     best_by: ClassVar[str] = "accuracy"
     pipeline: ClassVar[str] = "multiple-choice"
 

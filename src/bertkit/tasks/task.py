@@ -118,6 +118,7 @@ class TextTask(ABC):
     of_tokens: ClassVar[bool]  # a row of logits belongs to a token, else to a sequence
     best_by: ClassVar[str]  # the metric that selects the best weights
     on_long: ClassVar[OnLong] = "truncate"  # default policy for examples that are too long
+    reads_windows: ClassVar[bool] = True  # the policy may be "window"
     example_type: ClassVar[type]  # type of its examples
     feed: ClassVar[type[LabeledFeed]] = LabeledFeed  # the batches of training
     options: ClassVar[Mapping[str, Option]] = {}  # options of `of_examples`, by name

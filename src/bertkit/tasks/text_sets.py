@@ -37,6 +37,7 @@ class OfTextSets(TextTask):
     of_tokens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
     example_type: ClassVar[type] = TextSet
+    reads_windows: ClassVar[bool] = False
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
