@@ -384,8 +384,9 @@ def test_unknown_model_offline(complaint, monkeypatch):
 def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
     command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
     process = subprocess.Popen(
-        [*command, "--model", tiny_model], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [*command, "--model", tiny_model], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup ignores
+    )  # fmt: skip
     while not list(tmp_path.iterdir()):  # it has begun to write, and waits for more texts
         time.sleep(0.05)
     process.send_signal(number)

@@ -20,7 +20,7 @@ import bertkit
 from bertkit import BertConfig, Model, Tokenizer
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
-from bertkit.corpus.shard_writing import write_shard
+from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
 from bertkit.tokenizer.library import LibraryTokenizer
@@ -298,9 +298,20 @@ def test_shards_hold_its_tokens(ours: Tokenizer, tmp_path: Path) -> None:
     sentences = ["The cat  walked.", "Dogs talk!", "日本 [MASK] naïve"]
     (tmp_path / "corpus.txt").write_text("\n".join(sentences[:2]) + "\n\n" + sentences[2] + "\n")
     shard = write_shard(tmp_path / "corpus.txt", tmp_path / "shard", ours)
-    expected = ours.encode_batch([" ".join(sentence.split()) for sentence in sentences])
+    starts = ["", " ", ""]  # the second sentence is in the document of the first
+    texts = [start + " ".join(sentence.split()) for start, sentence in zip(starts, sentences, strict=True)]
+    expected = ours.encode_batch(texts)
     assert shard.tokens.tolist() == expected.input_ids[~expected.special_tokens_mask].tolist()
     assert np.diff(shard.sentences).tolist() == (expected.seqlens - 2).tolist()
+
+
+def test_shards_of_running_text_hold_the_tokens_of_the_text(ours: Tokenizer, tmp_path: Path) -> None:
+    """The space between two sentences is part of a token."""
+    text = " ".join(["The cat walked and talked.", "Dogs talk, and talk.", "Unable cats walk."])
+    (tmp_path / "text.txt").write_text(text + "\n")
+    shard = write_shard(tmp_path / "text.txt", tmp_path / "shard", ours, ShardSettings("running"))
+    assert len(shard.sentences) - 1 == 3
+    assert shard.tokens.tolist() == ours.encode(text).input_ids[1:-1].tolist()
 
 
 def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_commands_work_with_a_new_task(registered: None, encoder: Path, tmp_path
                  "--limit", "7", "--num-epochs", "20", "--learning-rate", "0.01"]  # fmt: skip
     code, (result,), error = call(capsys, *arguments)
     assert code == 0 and result["accuracy"] > 0.6, error
-    assert "most frequent label" in error and "frozen features" in error and "fine-tuning is" in error
+    assert "most frequent label" in error and "frozen features" in error and "the saved model is" in error
     assert load(out).trained.task == ShortOrLong(limit=7, num_vectors=1)  # over sentence vectors
     assert "fine-tuned for short-or-long" in (tmp_path / "out" / "README.md").read_text()
 

@@ -211,6 +211,10 @@ def test_hashes_of_sentences() -> None:
         hashes = hash_sentences(np.concatenate(sentences).astype(dtype), lengths)
         assert len(set(hashes.tolist())) == len({tuple(one.tolist()) for one in sentences})
         assert np.array_equal(hashes[:3_000], hashes[-3_000:])
+    wide = np.array(
+        [[1, 2, 3, 4], [1, 2, 3, 65_540], [1, 65_538, 3, 4], [65_537, 2, 3, 4], [1, 2, 65_539, 4]], np.int32
+    )
+    assert len(set(hash_sentences(wide.ravel(), np.full(5, 4)).tolist())) == 5
     chosen = rng.random(len(sentences)) < 0.3
     taken = take_sentences(np.concatenate(sentences).astype(np.uint16), lengths, chosen)
     assert taken.tolist() == [int(token) for one, own in zip(sentences, chosen, strict=True) if own for token in one]

@@ -26,7 +26,7 @@ from bertkit.corpus.sentences import (
 from bertkit.corpus.texts import TextRow, find_files, read_rows
 from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
-from bertkit.files.lines import location
+from bertkit.files.lines import location, other_encoding
 
 TextLayoutSetting = Literal["auto", "lines", "paragraphs", "running"]
 """A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
@@ -165,6 +165,8 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
             file.seek(start)
             return np.frombuffer(file.read(size), np.uint8)
 
+        if advice := other_encoding(read(0, 2).tobytes()):  # letters of UTF-16 may be valid UTF-8
+            raise DataError(f"{path}: {advice}")
         layout = guess_layout(read(0, SAMPLE_BYTES)) if reading.layout == "auto" else reading.layout
         if position == 0 and read(0, len(_BOM)).tobytes() == _BOM:
             position = len(_BOM)

@@ -42,7 +42,7 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
         DataError: bytes that are not UTF-8 under ``on_invalid="error"``.
     """
     bounds, starts_document = part.sentences()
-    pieces, num_invalid = _encode(tokenizer, part.data, bounds)
+    pieces, num_invalid = _encode(tokenizer, part.data, bounds, starts_document)
     wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
     indices = np.flatnonzero(wrong)
     lines = part.lines_of(bounds[indices]) if len(indices) else indices
@@ -71,7 +71,7 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
 def hash_sentences(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """(S,) uint64: a hash of the tokens of each sentence; sentences are stored end to end."""
     hashes = np.empty(len(lengths), np.uint64)
-    _hash(tokens, lengths, hashes)
+    _hash(tokens, lengths, hashes, tokens.itemsize > 2)
     return hashes
 
 
@@ -82,14 +82,22 @@ def take_sentences(tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray) 
     return taken
 
 
-def _encode(tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray) -> tuple[Pieces, np.ndarray]:
-    """The tokens of each sentence, as from ``Tokenizer.encode``, and its number of runs of bytes that are not UTF-8."""
+def _encode(
+    tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray, starts_document: np.ndarray
+) -> tuple[Pieces, np.ndarray]:
+    """The tokens of each sentence, as from ``Tokenizer.encode``, and its number of runs of bytes that are not UTF-8.
+
+    Where spaces are part of tokens, a sentence inside a document has the space before it.
+    """
     engine = tokenizer.engine
     if isinstance(engine, WordPiece) and all(token.special for token in engine.added_tokens):
         return engine.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
     raw = [data[start:end].tobytes() for start, end in pairwise(bounds)]
     texts = [sentence_text(one) for one in raw]
     num_invalid = [text.count("\ufffd") - one.count(b"\xef\xbf\xbd") for text, one in zip(texts, raw, strict=True)]
+    if not isinstance(engine, WordPiece):
+        pairs = zip(texts, starts_document.tolist(), strict=True)
+        texts = [text if is_first or not text else f" {text}" for text, is_first in pairs]
     return engine.tokenize(texts, with_spans=False, num_threads=1), np.array(num_invalid, np.int64)
 
 
@@ -110,11 +118,17 @@ def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
 
 
 @lean
-def _hash(tokens, lengths, hashes):
+def _hash(tokens, lengths, hashes, is_wide):
+    """``is_wide``: tokens of 32 bits, of which two fill the state; else of 16 bits."""
     start = np.uint64(0)
     for sentence in range(len(lengths)):
         state, end = _FIRST_STATE, start + np.uint64(lengths[sentence])
-        while start + _FOUR <= end:  # four tokens per step, the fewest that keep up with the tokenizer
+        while is_wide and start + _TWO <= end:
+            one, two = np.uint64(tokens[start]), np.uint64(tokens[start + _ONE])
+            state = (state ^ one ^ two << np.uint64(32)) * _FACTOR
+            state ^= state >> np.uint64(32)
+            start += _TWO
+        while not is_wide and start + _FOUR <= end:  # four tokens per step, the fewest that keep up with the tokenizer
             one, two = np.uint64(tokens[start]), np.uint64(tokens[start + _ONE])
             three, four = np.uint64(tokens[start + _TWO]), np.uint64(tokens[start + _THREE])
             state = (state ^ one ^ two << np.uint64(16) ^ three << np.uint64(32) ^ four << np.uint64(48)) * _FACTOR

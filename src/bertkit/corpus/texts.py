@@ -119,6 +119,8 @@ def _is_hidden(path: Path) -> bool:
 def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
     chosen = column  # as in the first object
     for row in json_rows(lines):
+        if column is None and chosen != "text" and "text" in row.values:
+            chosen = "text"  # the first objects had another key alone
         name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
             yield TextRow(row.line, row.text or json.dumps(dict(row.values)), problem)

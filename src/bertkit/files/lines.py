@@ -30,6 +30,11 @@ _OTHER_FILES = {
 """Advice by the first bytes of a file that is not UTF-8."""
 
 
+def other_encoding(start: bytes) -> str:
+    """What a file is that begins with these bytes, and how to convert it; "" if that of UTF-8 is possible."""
+    return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), "")
+
+
 def location(path: str | Path, line: int) -> str:
     """Name of a row of a file in errors and reports."""
     name = "standard input" if str(path) == "-" else str(path)
@@ -41,8 +46,8 @@ def read_lines(file: Iterable[bytes]) -> Iterator[Line]:
     advice = "convert the file (iconv -f latin1 -t utf-8)"
     for number, line in enumerate(file, start=1):
         codec = "utf-8-sig" if number == 1 else "utf-8"
-        if number == 1 and (known := [text for start, text in _OTHER_FILES.items() if line.startswith(start)]):
-            (advice,) = known
+        if number == 1:
+            advice = other_encoding(line) or advice
         try:
             yield Line(number, line.decode(codec))
         except UnicodeDecodeError as error:

@@ -113,8 +113,7 @@ class Model:
         """
         if self.checkpoint.trained is None:
             has = ", ".join(self.network.heads) or "none"
-            if self.checkpoint.problem_type == "regression" and len(self.checkpoint.label_names or ()) > 1:
-                has += ", with several numbers for each text, which no task has"
+            has += " of several numbers" * (self.checkpoint.problem_type == "regression")  # of one: the task regression
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
 
@@ -241,10 +240,7 @@ class Model:
         if self.checkpoint.late is not None:
             return inference.score_tokens(self._runner, self.checkpoint.late, queries, texts, on_long=on_long)
         if not self.scores_pairs:
-            raise MissingHeadError(
-                "scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2, or late "
-                f"interaction: this model has the heads {', '.join(self.network.heads) or 'none'}"
-            )
+            raise MissingHeadError("scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2")
         self.checkpoint.require_trained_head("sequence_classification")
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 

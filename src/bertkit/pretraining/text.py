@@ -8,7 +8,7 @@ from typing import Any
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
@@ -21,14 +21,25 @@ def check_texts(
     """Check the sources of text before they are read.
 
     Raises:
-        UsageError: no held-out files, and no share of the corpus to hold out; or as `find_sources`.
-        DataError: a file that does not exist.
+        UsageError: no held-out files, and no share of the corpus to hold out; a file that is given twice; or as
+            `find_sources`.
+        DataError: a file that does not exist, or whose name is not UTF-8.
     """
     if not held_out and not data.held_out_share:
         raise UsageError("a run is evaluated on held-out text: give --held-out files, or a held_out_share above 0")
-    reading = Reading(data.layout, column)
-    for sources in filter(None, (corpus, held_out)):
-        find_sources(sources, reading.column)
+    reading, known = Reading(data.layout, column), dict[Path, str]()
+    for sources, kind in ((corpus, "the corpus"), (held_out, "--held-out")):
+        paths, left_out = find_sources(sources, reading.column) if sources else ([], [])
+        for path in [*paths, *left_out]:
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:
+                raise DataError(f"the name of {str(path)!r} is not valid UTF-8: rename the file") from None
+        for path in paths:
+            if before := known.get(path.resolve()):
+                what = "is given twice" if before == kind else "is training text, which held-out text must not be"
+                raise UsageError(f"{path} of {kind} {what}: omit it there")
+            known[path.resolve()] = kind
 
 
 def learn_vocabulary(
@@ -93,6 +104,18 @@ def text_not_used(shard: TokenShard, folder: Path) -> str:
     if number := manifest["num_forgotten"]:
         parts.append(f"sentences whose duplicates are not detected: {number:,}")
     return "; ".join(parts)
+
+
+def large_held_out(shard: TokenShard, held_out: TokenShard, share: float) -> str:
+    """One line if much more of the text is held out than the share of the documents; else ""."""
+    num_held_out = len(held_out.tokens)
+    of_all = num_held_out / max(1, num_held_out + len(shard.tokens))
+    if of_all <= max(0.05, 5 * share):
+        return ""
+    return (
+        f"{num_held_out:,} tokens are held out, {of_all:.0%} of the text, as documents differ in length or are few: "
+        "to train on more, name short held-out files with --held-out"
+    )
 
 
 def corpus_facts(shard: TokenShard, *, was_read: bool = True) -> dict[str, Any]:
