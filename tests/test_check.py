@@ -48,7 +48,7 @@ def test_tags_and_refusals(sentence_encoder: Path) -> None:
     assert checked.counts == {} and checked.label_errors.num_judged == sum(len(one.tags or ()) for one in tagged)
     with pytest.raises(DataError, match="there are 9 rows: expected at least 10"):
         check_training_data(str(sentence_encoder), "sequence-classification", labeled(9))
-    with pytest.raises(UsageError, match="requires a classifier or tagger"):
+    with pytest.raises(UsageError, match="evidence requires a task with classes"):
         check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
 
 

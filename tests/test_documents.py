@@ -173,14 +173,17 @@ def test_invalid_utf8(tmp_path: Path) -> None:
 def test_other_encodings_are_named(tmp_path: Path) -> None:
     """Cyrillic letters in UTF-16 are valid UTF-8."""
     (tmp_path / "a.txt").write_bytes("Все семьи похожи. ".encode("utf-16"))
-    with pytest.raises(DataError, match=r"a.txt: the file is in UTF-16 \(iconv -f utf-16 -t utf-8\)"):
-        list(read_sentences(tmp_path / "a.txt", Reading(), []))
+    (tmp_path / "b.txt").write_bytes("Все семьи похожи. ".encode("utf-16-le"))
+    for name, message in (("a", r"in UTF-16 \(iconv -f utf-16 -t utf-8\)"), ("b", "zero bytes, as in UTF-16")):
+        with pytest.raises(DataError, match=f"{name}.txt: the file .*{message}"):
+            list(read_sentences(tmp_path / f"{name}.txt", Reading(), []))
 
 
-def test_text_is_preferred_to_the_only_key_of_a_first_row(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"id": "17"}\n{"id": "18", "text": "One."}\n{"id": "19"}\n')
-    rows = list(read_rows(tmp_path / "a.jsonl"))
-    assert [row.text for row in rows[:2]] == ["17", "One."] and "has no column 'text'" in rows[2].problem
+def test_key_of_the_texts_is_not_guessed_from_another_object(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "17"}\n{"id": "18", "text": "One."}\n')
+    with pytest.raises(DataError, match=r"line 2 has a key 'text', but texts are read from 'id', .*--column"):
+        list(read_rows(tmp_path / "a.jsonl"))
+    assert [row.text for row in read_rows(tmp_path / "a.jsonl", "id")] == ["17", "18"]
 
 
 def test_wrong_settings() -> None:

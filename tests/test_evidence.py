@@ -600,7 +600,7 @@ def test_rejects_invalid_input(tmp_path: Path):
         gather_evidence(model_of("one"), examples_of("one", 4), [replace(examples_of("one", 1)[0], label="pink")])
     model = model_of("one")
     model.checkpoint.trained = TrainedTask(MultipleChoice(), Layout(24, "truncate"))
-    with pytest.raises(UsageError, match="classifier or tagger"):
+    with pytest.raises(UsageError, match="evidence requires a task with classes"):
         gather_evidence(model, examples_of("one", 4))
     results = gather_evidence(model_of("one"), examples_of("one", 4))
     for path, message in (("report.json", r"ends in \.html"), ("no/report.html", "does not exist")):

@@ -205,6 +205,14 @@ def test_vectors_of_zeros_are_equal(tmp_path: Path) -> None:
     assert export_model(model, tmp_path / "out").largest_difference == 0
 
 
+def test_refuses_outputs_that_overflow(tmp_path: Path) -> None:
+    model = model_with("bert", "sequence_classification", num_hidden_layers=1)
+    head = model.network.heads["sequence_classification"].classifier
+    torch.nn.init.constant_(head.weight, 3e38)
+    with pytest.raises(UsageError, match=r"differ from the model's by inf .* nothing was written"):
+        export_model(model, tmp_path / "out")
+
+
 def test_refuses_different_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertkit.export.network._LOWEST", -1.0)  # padding is then attended to
     with pytest.raises(UsageError, match=r"differ from the model's by .* nothing was written"):

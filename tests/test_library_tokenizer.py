@@ -305,13 +305,15 @@ def test_shards_hold_its_tokens(ours: Tokenizer, tmp_path: Path) -> None:
     assert np.diff(shard.sentences).tolist() == (expected.seqlens - 2).tolist()
 
 
-def test_shards_of_running_text_hold_the_tokens_of_the_text(ours: Tokenizer, tmp_path: Path) -> None:
-    """The space between two sentences is part of a token."""
-    text = " ".join(["The cat walked and talked.", "Dogs talk, and talk.", "Unable cats walk."])
-    (tmp_path / "text.txt").write_text(text + "\n")
+@pytest.mark.parametrize("space", [" ", ""])
+def test_shards_of_running_text_hold_the_tokens_of_the_text(ours: Tokenizer, tmp_path: Path, space: str) -> None:
+    """A space between two sentences is part of a token; in Japanese there is none."""
+    sentences = ["The cat walked.", "Dogs talk, and talk.", "Cats walk."] if space else ["犬は歩く。", "猫も歩く。"]
+    (tmp_path / "text.txt").write_text(space.join(sentences) + "\n")
     shard = write_shard(tmp_path / "text.txt", tmp_path / "shard", ours, ShardSettings("running"))
-    assert len(shard.sentences) - 1 == 3
-    assert shard.tokens.tolist() == ours.encode(text).input_ids[1:-1].tolist()
+    assert len(shard.sentences) - 1 == len(sentences)
+    texts = [space.join(sentences)] if space else sentences
+    assert shard.tokens.tolist() == [token for text in texts for token in ours.encode(text).input_ids[1:-1].tolist()]
 
 
 def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ _AHEAD_BYTES = 1 << 12
 """Bytes read beyond the end of a part, to see whether a sentence ends there."""
 _BOM, _REPLACEMENT = "\ufeff".encode(), "\ufffd".encode()
 _LINE_END = 0x0A
+_MOST_ZEROS = 0.01
+"""Share of zero bytes in a text; UTF-16 has one for each ASCII character, white space included."""
 _ROW_BYTES = 64
 """Size counted for each row in addition to its text, so that a part of very short or unreadable rows stays small."""
 
@@ -165,9 +167,9 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
             file.seek(start)
             return np.frombuffer(file.read(size), np.uint8)
 
-        if advice := other_encoding(read(0, 2).tobytes()):  # letters of UTF-16 may be valid UTF-8
-            raise DataError(f"{path}: {advice}")
-        layout = guess_layout(read(0, SAMPLE_BYTES)) if reading.layout == "auto" else reading.layout
+        sample = read(0, SAMPLE_BYTES)
+        _check_is_text(path, sample)
+        layout = guess_layout(sample) if reading.layout == "auto" else reading.layout
         if position == 0 and read(0, len(_BOM)).tobytes() == _BOM:
             position = len(_BOM)
         while len(window := read(position, _PART_BYTES + _AHEAD_BYTES)):
@@ -177,6 +179,16 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
             texts, lines = np.array([0, len(data)]), np.array([line])
             line += int(np.count_nonzero(data == _LINE_END))
             yield Part(path, layout, data, texts, lines, False, _begins_document(before, layout), position, line)
+
+
+def _check_is_text(path: Path, sample: np.ndarray) -> None:
+    """Refuse UTF-16, with or without its mark, and compressed files; letters of UTF-16 may be valid UTF-8."""
+    if advice := other_encoding(sample[:2].tobytes()):
+        raise DataError(f"{path}: {advice}")
+    if np.count_nonzero(sample == 0) > len(sample) * _MOST_ZEROS:
+        raise DataError(
+            f"{path}: the file has zero bytes, as in UTF-16 (iconv -f utf-16le -t utf-8, or utf-16be); expected UTF-8"
+        )
 
 
 def _part_end(window: np.ndarray, layout: TextLayout) -> int:

@@ -18,6 +18,7 @@ _FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3) 
 _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # from SplitMix64, so that all bits
 # matter
 
+_MOST_BYTES = 4  # of a character in UTF-8
 _ONE, _TWO, _THREE, _FOUR = (np.uint64(value) for value in (1, 2, 3, 4))  # unsigned, so that indices do not count from
 # the end
 
@@ -87,7 +88,8 @@ def _encode(
 ) -> tuple[Pieces, np.ndarray]:
     """The tokens of each sentence, as from ``Tokenizer.encode``, and its number of runs of bytes that are not UTF-8.
 
-    Where spaces are part of tokens, a sentence inside a document has the space before it.
+    White space before a sentence inside a document is one space of its text: other tokenizers than WordPiece have it in
+    their tokens. That before a part is not read, and taken to be there.
     """
     engine = tokenizer.engine
     if isinstance(engine, WordPiece) and all(token.special for token in engine.added_tokens):
@@ -96,8 +98,9 @@ def _encode(
     texts = [sentence_text(one) for one in raw]
     num_invalid = [text.count("\ufffd") - one.count(b"\xef\xbf\xbd") for text, one in zip(texts, raw, strict=True)]
     if not isinstance(engine, WordPiece):
-        pairs = zip(texts, starts_document.tolist(), strict=True)
-        texts = [text if is_first or not text else f" {text}" for text, is_first in pairs]
+        follows_space = [True, *(one[-_MOST_BYTES:].decode("utf-8", "ignore")[-1:].isspace() for one in raw[:-1])]
+        parts = zip(texts, follows_space[: len(texts)], starts_document.tolist(), strict=True)
+        texts = [f" {text}" if text and is_after and not is_first else text for text, is_after, is_first in parts]
     return engine.tokenize(texts, with_spans=False, num_threads=1), np.array(num_invalid, np.int64)
 
 

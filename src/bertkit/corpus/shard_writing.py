@@ -36,7 +36,7 @@ from bertkit.corpus.shards import (
     token_dtype,
     vocabulary_sha256,
 )
-from bertkit.corpus.texts import PYTHON_DOCS, find_files
+from bertkit.corpus.texts import PYTHON_DOCS, check_names, find_files
 from bertkit.errors import BertkitError, DataError, UsageError
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import remove_unfinished
@@ -132,13 +132,11 @@ def find_sources(sources: str | Path | Sequence[str | Path], column: str | None)
     """The files to read, and those in the folders with other extensions.
 
     Raises:
-        DataError, UsageError: as ``find_files``; or a ``column`` when all files are txt.
+        DataError, UsageError: as ``find_files`` and ``check_names``; or a ``column`` when all files are txt.
     """
-    paths, left_out = [], []
-    for source in as_list(sources):
-        files, ignored = find_files(source)
-        paths += files
-        left_out += ignored
+    found = [find_files(source) for source in as_list(sources)]
+    paths, left_out = ([path for files in found for path in files[kind]] for kind in (0, 1))
+    check_names([*paths, *left_out])
     if column is not None and all(path.suffix == ".txt" for path in paths):
         raise UsageError(f"txt files have no column {column!r}; omit --column")
     return paths, left_out

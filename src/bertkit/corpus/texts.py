@@ -85,6 +85,19 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     return [path], []
 
 
+def check_names(paths: Sequence[Path]) -> None:
+    """Check that the names of files can be written to a manifest.
+
+    Raises:
+        DataError: a name that is not UTF-8.
+    """
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{str(path)!a}: the file name is not UTF-8: rename the file") from None
+
+
 def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
     """All rows of a file from ``find_files``, or of standard input ("-").
 
@@ -105,7 +118,7 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
     else:
         with open_lines(path) as lines:
             if path.suffix == ".jsonl":
-                yield from _jsonl(lines, column)
+                yield from _jsonl(path, lines, column)
             elif path.suffix in (".csv", ".tsv"):
                 yield from _delimited(path, lines, column)
             else:
@@ -116,14 +129,17 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
+def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
     chosen = column  # as in the first object
     for row in json_rows(lines):
-        if column is None and chosen != "text" and "text" in row.values:
-            chosen = "text"  # the first objects had another key alone
         name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
             yield TextRow(row.line, row.text or json.dumps(dict(row.values)), problem)
+        elif column is None and name != "text" and "text" in row.values:
+            raise DataError(
+                f"{location(path, row.line)} has a key 'text', but texts are read from {name!r}, the only key of the "
+                "first object: choose one with --column"
+            )
         else:
             chosen = name
             yield TextRow(row.line, *_text(row.values, name), row.invalid)

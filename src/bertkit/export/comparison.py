@@ -37,7 +37,7 @@ def difference(runtime: Runtime, model: Model, head: str, input_names: Sequence[
             given = results[name] if not head or HEADS[head] else results[name][is_real]
             gap = max(gap, float(np.nan_to_num(np.abs(given - expected), nan=np.inf).max()))
             largest = max(largest, float(np.abs(expected).max()))
-    return gap / largest
+    return gap / largest if np.isfinite(gap) else gap
 
 
 def padded(batch: Batch, names: Sequence[str], pad_id: int, side: str = "right") -> dict[str, np.ndarray]:

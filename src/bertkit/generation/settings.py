@@ -8,18 +8,42 @@ from bertkit.errors import UsageError
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The default is greedy: the likeliest token at each step."""
+    """The default is greedy: the likeliest token at each step.
 
-    max_new_tokens: int | None = None  # maximum number of new tokens; None: up to 128, within the model's positions
-    num_beams: int = 1  # hypotheses kept at each step; 1: greedy, or sampling
-    length_penalty: float = 1.0  # log probabilities of beams are divided by length ** length_penalty
-    temperature: float | None = None  # sample, with logits divided by this; None: do not sample
-    top_k: int | None = None  # sample from the likeliest tokens only; None: from all
-    top_p: float | None = None  # sample from the smallest set of tokens with this total probability; None: from all
-    seed: int = 0  # of sampling: text i uses random numbers of (seed, i)
-    precision: str = "float32"  # of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU)
-    num_candidates: int = 0  # number of likeliest tokens to report for each step; not with beams
-    stop: tuple[str, ...] = ()  # texts that end generation when completed; not with beams
+    Parameters
+    ----------
+    max_new_tokens
+        Maximum number of new tokens; by default up to 128, within the model's positions.
+    num_beams
+        Hypotheses kept at each step of beam search; 1: greedy, or sampling.
+    length_penalty
+        Log probabilities of beams are divided by length ** length_penalty.
+    temperature
+        Sample, with logits divided by this; by default the likeliest token is taken.
+    top_k
+        Sample from this number of likeliest tokens; by default from all.
+    top_p
+        Sample from the smallest set of tokens with this total probability; by default from all.
+    seed
+        Seed of sampling: text i uses random numbers of (seed, i).
+    precision
+        Precision of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU).
+    num_candidates
+        Number of likeliest tokens to report for each step; not with beams.
+    stop
+        Texts that end generation when completed; not with beams.
+    """
+
+    max_new_tokens: int | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+    precision: str = "float32"
+    num_candidates: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):

@@ -8,7 +8,7 @@ from typing import Any
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
@@ -29,13 +29,7 @@ def check_texts(
         raise UsageError("a run is evaluated on held-out text: give --held-out files, or a held_out_share above 0")
     reading, known = Reading(data.layout, column), dict[Path, str]()
     for sources, kind in ((corpus, "the corpus"), (held_out, "--held-out")):
-        paths, left_out = find_sources(sources, reading.column) if sources else ([], [])
-        for path in [*paths, *left_out]:
-            try:
-                str(path).encode()
-            except UnicodeEncodeError:
-                raise DataError(f"the name of {str(path)!r} is not valid UTF-8: rename the file") from None
-        for path in paths:
+        for path in find_sources(sources, reading.column)[0] if sources else ():
             if before := known.get(path.resolve()):
                 what = "is given twice" if before == kind else "is training text, which held-out text must not be"
                 raise UsageError(f"{path} of {kind} {what}: omit it there")

@@ -8,17 +8,41 @@ from bertkit.errors import UsageError
 
 @dataclass(frozen=True)
 class WordTraining:
-    """Settings of word vector training; the defaults are word2vec's and gensim's."""
+    """Settings of word vector training; the defaults are word2vec's and gensim's.
+
+    Parameters
+    ----------
+    method
+        skip-gram predicts the words around a word, cbow a word from those around it.
+    dimensions
+        Components of a vector.
+    window
+        Maximum words on each side; drawn for each word from 1 to this.
+    min_count
+        Words that occur less often are skipped.
+    negatives
+        Negative samples per word.
+    subsample
+        Words more frequent than this share are dropped at random; 0: none.
+    epochs
+        Passes over the texts.
+    learning_rate
+        Initial learning rate; falls linearly to 1/250 of it.
+    ngrams
+        Also train character n-grams of 3 to 6, so that unknown words have vectors.
+    seed
+        Seed of initial vectors and samples.
+    """
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
-    dimensions: int = 100  # components of a vector
-    window: int = 5  # maximum words on each side; drawn for each word from 1 to this
-    min_count: int = 5  # rarer words are skipped
-    negatives: int = 5  # negative samples per word
-    subsample: float = 1e-3  # words more frequent than this share are dropped at random; 0: none
+    dimensions: int = 100
+    window: int = 5
+    min_count: int = 5
+    negatives: int = 5
+    subsample: float = 1e-3
     epochs: int = 5
-    learning_rate: float = 0.025  # falls linearly to 1/250 of it
-    ngrams: bool = False  # character n-grams of 3 to 6, so that unknown words have vectors
+    learning_rate: float = 0.025
+    ngrams: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -35,15 +59,35 @@ class WordTraining:
 
 @dataclass(frozen=True)
 class PairTraining:
-    """Settings for training a static encoder on pairs."""
+    """Settings for training a static encoder on pairs.
 
-    dimensions: int = 512  # components of a vector
-    nested: tuple[int, ...] = (512, 256, 128, 64, 32)  # widths of truncated vectors; those too large are ignored
-    batch_size: int = 1024  # rows; the texts of other rows are negatives
+    Parameters
+    ----------
+    dimensions
+        Components of a vector.
+    nested
+        Widths of truncated vectors that are trained too; those too large are ignored.
+    batch_size
+        Rows of a batch; the texts of other rows are negatives.
+    epochs
+        Passes over the rows.
+    learning_rate
+        Peak learning rate of Adam; falls linearly to 0 after a tenth of the steps.
+    temperature
+        Divisor of the cosines.
+    max_length
+        Maximum tokens of a text.
+    seed
+        Seed of initial vectors and the order of rows.
+    """
+
+    dimensions: int = 512
+    nested: tuple[int, ...] = (512, 256, 128, 64, 32)
+    batch_size: int = 1024
     epochs: int = 1
-    learning_rate: float = 0.05  # of Adam, falls linearly to 0 after a tenth of the steps
+    learning_rate: float = 0.05
     temperature: float = 0.05
-    max_length: int = 256  # tokens of a text
+    max_length: int = 256
     seed: int = 0
 
     def __post_init__(self) -> None:
