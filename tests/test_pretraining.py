@@ -128,6 +128,9 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("training.learning_rate=true", "not of type float"),
         ("data.mask_unit=letters", "token, word, span"),
         ("data.mask_rate=1.5", "a share"),
+        ("data.mask_rate=0.0", "a share above 0"),
+        ("data.max_seqlen=-4", r"max_seqlen=-4: expected at least 3, for \[CLS\] A \[SEP\]"),
+        ("data.final_max_seqlen=2", "final_max_seqlen=2: expected at least 3"),
         ("model.architecture=gpt", "bert, modernbert"),
         ("training.betas=[0.9,1.5]", "two numbers"),
         ("batch_size=3", "section.name=value"),
@@ -148,6 +151,11 @@ def test_rejects_invalid_recipes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not TOML"):
         read_recipe(tmp_path / "own.toml")
     (tmp_path / "own.toml").write_text("[training]\nnum_steps = 5\nbatch_size = 8\n")
+    with pytest.raises(UsageError, match="max_seqlen=4: expected at least 5, for"):
+        read_recipe("cpu-minutes", ["data.max_seqlen=4", "data.sentence_pairs=published"])
+    (tmp_path / "numbers.toml").write_text("samples = [3]\n[training]\nnum_steps = 5\nbatch_size = 8\n")
+    with pytest.raises(UsageError, match=r"samples has 3: expected texts with \[MASK\]"):
+        read_recipe(tmp_path / "numbers.toml")
     with pytest.raises(UsageError, match=r"samples = \{'x': 1\}: expected a list"):
         read_recipe(tmp_path / "own.toml", ["samples.x=1"])
     assert read_recipe(tmp_path / "own.toml").training.batch_size == 8
@@ -296,7 +304,33 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "layout='verse'" in fails("data.layout=verse")
     assert "held_out_share" in fails("data.held_out_share=0")
     assert "[MASK]" in fails(inputs={"vocabulary": without_mask})
+    assert "reads from left to right" in fails("model.architecture=gpt2")
+    assert "reads from left to right" in fails("model.config.is_decoder=true")
     assert "nowhere" in fails("model.from_checkpoint=true", inputs={"model": str(tmp_path / "nowhere")})
+
+
+def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, tmp_path: Path) -> None:
+    run, vocabulary = tmp_path / "run", tmp_path / "vocab.txt"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[NUM]", "[unused0]"]
+
+    def fails(*changes: str, samples: tuple = (), **inputs) -> str:
+        made = pretraining(corpus, run, *changes, "training.num_steps=2", **inputs)
+        made.recipe = replace(made.recipe, samples=samples)
+        with pytest.raises(UsageError) as error:
+            made.start(resume=False)
+        return str(error.value)
+
+    vocabulary.write_text("\n".join([*special, "Paris", "NATO", *WORDS, "."]))
+    cased = fails(vocabulary=vocabulary)
+    assert "2 entries with uppercase letters, such as 'Paris'" in cased and "vocabulary.lowercase=false" in cased
+    vocabulary.write_text("\n".join([*special, *WORDS, "."]))
+    assert "'the cat': put [MASK]" in fails(samples=("the cat",), vocabulary=vocabulary)
+    assert "'the cat': put [MASK]" in fails(samples=("the cat",))  # before a vocabulary is trained
+    short, long = "model.config.max_position_embeddings=24", "the [MASK] " * 12
+    assert "of 26 tokens: the model has 24 positions" in fails(short, samples=(long,), vocabulary=vocabulary)
+    assert not run.exists()
+    assert "tokens: the model has 24 positions" in fails(short, samples=(long,))
+    assert not (run / "shard").exists() and not checkpoints(run)
 
 
 def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path, monkeypatch) -> None:

@@ -34,7 +34,7 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
         assert tokenizer is not None
         config = _config(recipe, len(tokenizer.vocabulary))
         model = Model.create(config, tokenizer, heads, seed=recipe.training.seed)
-    _check_positions(recipe, model.config)
+    _check_encoder(recipe, model.config)
     return model
 
 
@@ -42,7 +42,7 @@ def new_network(recipe: Recipe, checkpoint: str | None) -> Network:
     """The network of `new_model` without weights, before its vocabulary is trained; raises the same errors."""
     heads = _check_origin(recipe, checkpoint)
     config = _config(recipe, recipe.vocabulary.size)
-    _check_positions(recipe, config)
+    _check_encoder(recipe, config)
     with torch.device("meta"):
         return Network(config, heads)
 
@@ -79,7 +79,13 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
     return ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
 
 
-def _check_positions(recipe: Recipe, config: EncoderConfig) -> None:
+def _check_encoder(recipe: Recipe, config: EncoderConfig) -> None:
+    """Check that the model predicts tokens from both sides, and has a position for each token of a sequence."""
+    if getattr(config, "is_decoder", False):
+        raise UsageError(
+            "this model reads from left to right, and a masked token is predicted from both sides: choose another "
+            "model.architecture, such as bert, without is_decoder"
+        )
     longest = max(recipe.data.max_seqlens())
     if longest > config.max_position_embeddings:
         raise UsageError(f"max_seqlen={longest}: the model has {config.max_position_embeddings} positions")

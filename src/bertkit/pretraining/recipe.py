@@ -15,6 +15,9 @@ RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes")
 
 Settings = TypeVar("Settings")
 
+_ITEMS = {"samples": (str, "texts with [MASK]"), "expected": (dict, "tables of tokens and masked_lm_loss")}
+"""The types of the items of a recipe's lists, and their names in errors."""
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -65,6 +68,12 @@ class DataSettings:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
+        if not self.mask_rate:
+            raise UsageError(f"mask_rate={self.mask_rate}: expected a share above 0 and below 1")
+        least, what = (3, "[CLS] A [SEP]") if self.sentence_pairs == "none" else (5, "[CLS] A [SEP] B [SEP]")
+        for name, length in zip(("max_seqlen", "final_max_seqlen"), self.max_seqlens(), strict=False):
+            if length < least:
+                raise UsageError(f"{name}={length}: expected at least {least}, for {what}")
 
     def mask_rate_at(self, progress: float) -> float:
         """Mask rate at a progress of the run from 0 to 1."""
@@ -126,10 +135,12 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
         name: _settings(kind, content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
     }
     training = _settings(TrainingSettings, content.pop("training", {}), f"{where}, [training]")
-    for name in ("samples", "expected"):
+    for name, (kind, what) in _ITEMS.items():
         value = content.pop(name, ())
         if not isinstance(value, list | tuple):
             raise UsageError(f"{where}: {name} = {value!r:.60}: expected a list")
+        if wrong := [one for one in value if not isinstance(one, kind)]:
+            raise UsageError(f"{where}: {name} has {wrong[0]!r:.60}: expected {what}")
         made[name] = tuple(value)
     if content:
         raise UsageError(

@@ -18,7 +18,14 @@ from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.objectives import PretrainingTask
-from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
+from bertkit.pretraining.feed import (
+    PretrainingFeed,
+    check_lowercase,
+    check_share,
+    check_vocabulary,
+    held_out_batches,
+    make_feed,
+)
 from bertkit.pretraining.network import new_model, new_network
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import (
@@ -32,6 +39,7 @@ from bertkit.pretraining.text import (
 )
 from bertkit.tasks import Task
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.vocabulary import SpecialTokens
 from bertkit.training import (
     Ranks,
     Run,
@@ -104,6 +112,7 @@ class Pretraining:
         model = self._checked()
         self._claim_folder(resume)
         model = self._model(model)
+        _check_samples(model, self.recipe.samples)
         tokenizer, settings = model.tokenizer, self.recipe.training
         shard, held_out = self._shards(tokenizer)
         feed = make_feed(
@@ -172,13 +181,18 @@ class Pretraining:
         tokenizer = None
         if inputs.vocabulary is None and not recipe.model.from_checkpoint:
             new_network(recipe, inputs.model)
+            for text in recipe.samples:
+                _check_masked(text, SpecialTokens().mask)
             return None
         if inputs.vocabulary is not None:
             if recipe.model.from_checkpoint:
                 raise UsageError("a checkpoint has its own vocabulary: omit --vocab, or add words to it")
             tokenizer = Tokenizer.from_vocab(inputs.vocabulary, lowercase=recipe.vocabulary.lowercase)
+            if recipe.vocabulary.lowercase:
+                check_lowercase(tokenizer.vocabulary, inputs.vocabulary)
         model = new_model(recipe, inputs.model, tokenizer, new_head=inputs.new_head)
         check_vocabulary(model.tokenizer, recipe.data)
+        _check_samples(model, recipe.samples)
         return model
 
     def _claim_folder(self, resume: bool) -> None:
@@ -265,6 +279,20 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
     inputs, data = record["inputs"] | {"new_head": None}, record["recipe"].get("data", {})
     decisive = [data.get(name) for name in ("layout", "drop_duplicates", "held_out_share")]
     return [inputs, record["recipe"].get("vocabulary"), *decisive, data.get("sentence_pairs") == "none"]
+
+
+def _check_samples(model: Model, texts: Sequence[str]) -> None:
+    """Raise a UsageError for a text without a mask, or with more tokens than the model has positions."""
+    for text in texts:
+        _check_masked(text, model.tokenizer.vocabulary.special.mask)
+        num_tokens = len(model.tokenizer.encode(text, special_tokens_in_text=True).input_ids)
+        if num_tokens > (longest := model.config.max_position_embeddings):
+            raise UsageError(f"samples has {text!r:.60}, of {num_tokens} tokens: the model has {longest} positions")
+
+
+def _check_masked(text: str, mask: str) -> None:
+    if mask not in text:
+        raise UsageError(f"samples has {text!r:.60}: put {mask} where a word is to be predicted")
 
 
 def _samples(model: Model, texts: Sequence[str], log_line: Callable[[str], None]) -> dict[str, Any]:
