@@ -7,6 +7,7 @@ import pytest
 from test_pretraining import TINY, write_corpus
 
 from bertkit.architectures import Network
+from bertkit.cli import run as run_command
 from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.errors import DataError, UsageError
 from bertkit.pretraining import Inputs, Pretraining, plan, read_recipe, with_length
@@ -57,11 +58,13 @@ def test_the_size_grows_with_the_time() -> None:
     assert isinstance(new_network(read_recipe("bert-2018"), None), Network)
 
 
-def test_rejects_what_a_run_rejects(corpus: Path, tmp_path: Path) -> None:
+def test_rejects_what_a_run_rejects(corpus: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(DataError, match="no-such"):
         plan(read_recipe("cpu-minutes"), Inputs((tmp_path / "no-such.txt",)))
     with pytest.raises(UsageError, match="--model"):
         plan(read_recipe("domain-adapt"), Inputs((corpus,)))
+    assert run_command(["plan", "--corpus", str(corpus), "--held-out", str(corpus)]) == 2
+    assert "is training text, which held-out text must not be" in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(DataError, match="no readable text"):
         plan(read_recipe("cpu-minutes"), Inputs((tmp_path / "empty.txt",)))

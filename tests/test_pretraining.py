@@ -1,5 +1,6 @@
 """Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
 
+import errno
 import gc
 import json
 import math
@@ -18,9 +19,9 @@ import torch
 
 from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, load
 from bertkit.cli import run as run_command
-from bertkit.cli.killed_runs import verify_resume
+from bertkit.cli.killed_runs import ResumeCheck, verify_resume
 from bertkit.cli.verify_resume import command as verify_resume_command
-from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
+from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.files import SkippedRow
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
@@ -363,6 +364,18 @@ def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path,
     assert (other / "vocab.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("piece", ["claim_run_folder", "learn_vocabulary", "write_shards", "Run.log_start"])
+def test_full_disk_is_named_before_the_first_checkpoint(corpus: Path, tmp_path: Path, monkeypatch, piece: str) -> None:
+    def full(*_, **__) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(TrainingError, match=r"run cannot be written \(No space.*room"):
+        patch.setattr(f"bertkit.pretraining.run.{piece}", full)
+        pretraining(corpus, run, "training.num_steps=1").start(resume=False)
+    assert not checkpoints(run) and pretraining(corpus, run, "training.num_steps=1").start(resume=True) == "finished"
+
+
 def test_run_resumes_with_other_samples_and_expected_curve(corpus: Path, tmp_path: Path) -> None:
     made = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
     assert made.start(resume=False, should_stop=lambda: made.state.step >= 1) == "stopped"
@@ -568,6 +581,18 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_p
     check = verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, log=lambda line: None)
     assert check.verdict == "exact" and len(check.killed_after_steps) == 1
     assert 0 < check.resumed_from_steps[0] <= check.killed_after_steps[0] < 80
+
+
+def test_verify_resume_of_a_run_that_continues_from_a_checkpoint(monkeypatch, capsys) -> None:
+    given = []
+
+    def verify(arguments: list[str], folder: Path, **options) -> ResumeCheck:
+        given.extend(arguments)
+        return ResumeCheck("a", "a", (3,), (2,))
+
+    monkeypatch.setattr("bertkit.cli.killed_runs.verify_resume", verify)
+    assert run_command(["verify-resume", "--recipe", "domain-adapt", "--model", "minilm"]) == 0
+    assert given[-2:] == ["--model", "minilm"] and '"exact"' in capsys.readouterr().out
 
 
 STAND_IN = """

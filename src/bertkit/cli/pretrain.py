@@ -3,9 +3,6 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
 from bertkit.cli.recipes import RunOptions
@@ -16,7 +13,6 @@ def command(
     *,
     options: RunOptions,
     out: Path,
-    held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     resume: bool = False,
     shard: bool = False,
     compile: bool = False,
@@ -31,8 +27,6 @@ def command(
     ----------
     out
         The folder of the run: checkpoints, metrics.jsonl, and at the end the model.
-    held_out
-        Files to evaluate on; without them a share of the documents of the corpus is held out.
     resume
         Resume the run in the folder from its last checkpoint; start it if there is none.
     shard
@@ -47,7 +41,7 @@ def command(
     from bertkit.pretraining import Pretraining
     from bertkit.training import Ranks, checkpoints, stop_signals
 
-    recipe, inputs = options.read(), options.inputs(held_out or ())
+    recipe, inputs = options.read(), options.inputs()
     log_line = partial(tqdm.write, file=sys.stderr)  # above the progress bar
     with stop_signals(log_line) as should_stop:
         ranks = Ranks.from_environment(options.device)

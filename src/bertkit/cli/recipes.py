@@ -1,6 +1,5 @@
 """Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +27,8 @@ class RunOptions:
         The checkpoint to continue from, if the recipe does: a folder, a hub name or an installed model package.
     new_head
         Give a checkpoint without a masked LM head a new one.
+    held_out
+        Files to evaluate on; without them a share of the documents of the corpus is held out.
     column
         The column or key that holds the text.
     minutes
@@ -45,6 +46,7 @@ class RunOptions:
     vocab: Path | None = None
     model: str | None = None
     new_head: bool = False
+    held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     column: str | None = None
     minutes: float | None = None
     steps: int | None = None
@@ -64,8 +66,10 @@ class RunOptions:
             read_recipe(self.recipe, changes), num_steps=self.steps, minutes=self.minutes, changes=changes
         )
 
-    def inputs(self, held_out: Sequence[str] = ()) -> "Inputs":
+    def inputs(self) -> "Inputs":
         """The files, the vocabulary and the model to start from."""
         from bertkit.pretraining import Inputs
 
-        return Inputs(tuple(self.corpus), tuple(held_out), self.vocab, self.model, self.new_head, self.column)
+        return Inputs(
+            tuple(self.corpus), tuple(self.held_out or ()), self.vocab, self.model, self.new_head, self.column
+        )

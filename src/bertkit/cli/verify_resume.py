@@ -14,6 +14,7 @@ def command(
     *,
     corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     recipe: str = "cpu-minutes",
+    model: str | None = None,
     steps: int = 60,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     kills: int = 3,
@@ -30,6 +31,8 @@ def command(
         As for pretrain; by default the documentation of the running Python.
     recipe
         As for pretrain.
+    model
+        The checkpoint to continue from, as for pretrain.
     steps
         Number of steps to train.
     set
@@ -43,6 +46,8 @@ def command(
 
     changes = [f"training.save_every={max(1, steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
     arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
+    if model is not None:
+        arguments += ["--model", model]
     with tempfile.TemporaryDirectory() as folder:
         check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note)
     emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,

@@ -49,6 +49,7 @@ from bertkit.training import (
     claim_run_folder,
     evaluate,
     gather_full_tensor,
+    naming_full_disk,
     tensorboard_writer,
     without_dropout,
 )
@@ -107,8 +108,14 @@ class Pretraining:
             UsageError: the run exists and ``resume`` is false, or was started with other settings; or invalid
                 settings.
             DataError: a corpus that cannot be read, or has no examples.
-            TrainingError: a loss that is not a number (NonFiniteError), a checkpoint that cannot be written.
+            TrainingError: a loss that is not a number (NonFiniteError), a full disk, a checkpoint that cannot be
+                written.
         """
+        with naming_full_disk(self.run):
+            return self._train(resume, should_stop)
+
+    def _train(self, resume: bool, should_stop: Callable[[], bool]) -> str:
+        """`start`, with errors of a full disk as they are."""
         model = self._checked()
         self._claim_folder(resume)
         model = self._model(model)

@@ -1,12 +1,33 @@
-"""Claim the folder of a run: it must be new, or belong to the same run."""
+"""Claim the folder of a run: it must be new, or belong to the same run; and name it if its disk is full."""
 
+import errno
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError
+from bertkit.errors import TrainingError, UsageError
 from bertkit.files.json_files import read_json, write_json
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def naming_full_disk(folder: Path) -> Iterator[None]:
+    """Raise errors of a full disk, which name no file or a temporary one, with the name of the run's folder.
+
+    Raises:
+        TrainingError: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise TrainingError(
+            f"the run {folder} cannot be written ({error.strerror}): make room on its disk, and resume the run"
+        ) from error
 
 
 def claim_run_folder(
