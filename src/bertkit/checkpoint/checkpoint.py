@@ -105,7 +105,7 @@ class Checkpoint:
 
 
 def check_label_names(label_names: Sequence[str]) -> None:
-    """Check that labels have names of their own, as predictions name them.
+    """Check that each label has a different name, by which predictions refer to it.
 
     Raises:
         UsageError: not a sequence of different str.

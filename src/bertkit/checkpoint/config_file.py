@@ -62,7 +62,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     """Read ``config.json``.
 
     Args:
-        ignore_keys: keys to ignore, whatever their values.
+        ignore_keys: keys to ignore, for any value.
 
     Raises:
         CheckpointError: the file is missing, belongs to another kind of model, or has an unknown key.

@@ -360,7 +360,7 @@ def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
 def _with_history(provenance: dict[str, Provenance], network: Network, folder: Path) -> dict[str, Provenance]:
     """Keep stored tensors that were never trained "initialized", so that their heads still refuse to predict.
 
-    A layer of which any tensor has other values than bertkit stored was trained since, by another library.
+    If any tensor of a layer differs from the values that bertkit stored, another library has trained the layer.
     """
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})

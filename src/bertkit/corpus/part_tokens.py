@@ -122,7 +122,7 @@ def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
 
 @lean
 def _hash(tokens, lengths, hashes, is_wide):
-    """``is_wide``: tokens of 32 bits, of which two fill the state; else of 16 bits."""
+    """``is_wide``: tokens have 32 bits, so two fill the state; otherwise 16 bits, so four do."""
     start = np.uint64(0)
     for sentence in range(len(lengths)):
         state, end = _FIRST_STATE, start + np.uint64(lengths[sentence])

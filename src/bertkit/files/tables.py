@@ -41,7 +41,7 @@ class Fields(NamedTuple):
 def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
     """Rows of a csv file, with fields in quotes where needed (RFC 4180).
 
-    After a quote that is never closed, reading goes on at the next line.
+    After a quote that is never closed, reading continues at the next line.
     """
     csv.field_size_limit(_LARGEST_FIELD)
     taken: list[Line] = []  # lines consumed for the current row
