@@ -11,7 +11,7 @@ from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
-from bertkit.files.whole_files import check_folder_writable, check_not_input, check_writable
+from bertkit.files.whole_files import check_empty, check_folder_writable, check_not_input, check_writable
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -93,8 +93,7 @@ def extend(
     from bertkit.vocabulary_extension import find_domain_words
 
     check_folder_writable(out)
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out} exists and is not empty: choose another folder, or remove it")
+    check_empty(out)
     opened = load(model, device="cpu")
     texts = chain.from_iterable(read_texts(file, column) for file in files)
     words = find_domain_words(opened.tokenizer, texts, num_words=num_words, min_frequency=min_frequency)

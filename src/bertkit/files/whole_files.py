@@ -71,6 +71,18 @@ def check_not_input(path: Path, *inputs: str | Path | None) -> None:
             raise UsageError(f"cannot write {path}: it is in the input folder {source}; choose another folder")
 
 
+def check_empty(path: Path) -> None:
+    """Check that a folder is empty or does not exist.
+
+    Raises:
+        UsageError: it has files.
+    """
+    if path.is_dir() and any(path.iterdir()):
+        raise UsageError(
+            f"{path} exists and is not empty: choose another folder, or remove it (in Python: overwrite=True)"
+        )
+
+
 def check_folder_writable(path: Path) -> None:
     """Check that a folder can be written or replaced at ``path``, before long work; missing parents can be created.
 
@@ -99,10 +111,8 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     path = Path(path).resolve()
     if path.exists() and not path.is_dir():
         raise UsageError(f"cannot write the folder {path}: a file of that name exists")
-    if path.is_dir() and any(path.iterdir()) and not overwrite:
-        raise UsageError(
-            f"{path} exists and is not empty: choose another folder, or remove it (in Python: overwrite=True)"
-        )
+    if not overwrite:
+        check_empty(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     try:
