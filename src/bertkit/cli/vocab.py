@@ -26,7 +26,7 @@ def train(
     vocab_size: int = 30_522,
     lowercase: bool = True,
     min_frequency: int = 2,
-    max_alphabet: int = 1_000,
+    max_alphabet: int | None = None,
     column: str | None = None,
 ) -> None:
     """Learn a WordPiece vocabulary from files and write it as a vocab.txt.
@@ -44,7 +44,8 @@ def train(
     min_frequency
         Minimum frequency of two adjacent pieces to be merged.
     max_alphabet
-        Maximum number of single characters.
+        Maximum number of single characters; rarer ones become [UNK]. By default 1,000, or if that is more, as in
+        Chinese, the number that makes up 99.95 % of the text.
     column
         The column or key that holds the text.
     """

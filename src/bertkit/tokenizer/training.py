@@ -23,7 +23,7 @@ def train_vocabulary(
     vocab_size: int = 30_522,
     lowercase: bool = True,
     min_frequency: int = 2,
-    max_alphabet: int = 1_000,
+    max_alphabet: int | None = None,
 ) -> Vocabulary:
     """Learn a vocabulary by merging frequent pairs of pieces (Schuster & Nakajima 2012).
 
@@ -34,7 +34,8 @@ def train_vocabulary(
         vocab_size: number of entries; fewer if the text has no more pairs to merge.
         lowercase: learn an uncased vocabulary (lowercase, without accents).
         min_frequency: a pair of pieces seen less often is not merged.
-        max_alphabet: maximum number of single characters; rarer ones become [UNK].
+        max_alphabet: maximum number of single characters; rarer ones become [UNK]. None: 1,000, or if that is more, as
+            in Chinese, the number that makes up 99.95 % of the text (the character coverage of SentencePiece).
 
     Raises:
         DataError: no text, or only white space.
@@ -45,15 +46,15 @@ def train_vocabulary(
     special = SpecialTokens()
     if vocab_size <= len(special.spellings()):
         raise UsageError(f"vocab_size={vocab_size}: expected more than the {len(special.spellings())} special tokens")
-    if min_frequency < 1 or max_alphabet < 1:
+    if min_frequency < 1 or (max_alphabet is not None and max_alphabet < 1):
         raise UsageError(f"min_frequency={min_frequency}, max_alphabet={max_alphabet}: expected at least 1 of each")
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
     engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    limit = min(max_alphabet, vocab_size - len(special.spellings()))
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
         with _bar(texts, "reading texts") as read:
-            letters, inner = _letters(_written(read, file), engine, limit)
+            room = vocab_size - len(special.spellings())
+            letters, inner = _letters(_written(read, file), engine, room, max_alphabet)
         if not letters:
             raise DataError("no words to learn from: the texts are empty or hold only white space")
         # Letters are added first, in order: the library would add them in an order that differs between runs, and
@@ -62,7 +63,7 @@ def train_vocabulary(
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
             min_frequency=min_frequency,
-            limit_alphabet=limit,
+            limit_alphabet=len(letters),
             initial_alphabet=letters,
             special_tokens=first,
             continuing_subword_prefix=CONTINUATION,
@@ -103,8 +104,10 @@ def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
         yield text
 
 
-def _letters(texts: Iterable[str], engine: tokenizers.Tokenizer, limit: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters of words, at most ``limit``, and those inside words; in order."""
+def _letters(
+    texts: Iterable[str], engine: tokenizers.Tokenizer, room: int, max_alphabet: int | None
+) -> tuple[list[str], list[str]]:
+    """The most frequent characters of words, at most ``room``, and those inside words; in order."""
     counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
     for chunk in _joined(texts):
         codes = np.frombuffer(engine.normalizer.normalize_str(chunk).encode("utf-32-le"), np.uint32)
@@ -115,7 +118,11 @@ def _letters(texts: Iterable[str], engine: tokenizers.Tokenizer, limit: int) -> 
         return [word for word, _ in engine.pre_tokenizer.pre_tokenize_str(text)]
 
     seen = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], code))
-    letters = [chr(code) for code in seen if split(chr(code))][:limit]
+    codes_of_words = [code for code in seen if split(chr(code))]
+    if max_alphabet is None:
+        covered = np.cumsum(counts[codes_of_words])
+        max_alphabet = max(_USUAL_ALPHABET, int((covered < _COVERAGE * covered[-1:]).sum()) + 1)
+    letters = [chr(code) for code in codes_of_words[: min(room, max_alphabet)]]
     inner = {chr(pair & 0xFFFFFFFF) for pair in pairs if len(split(chr(pair >> 32) + chr(pair & 0xFFFFFFFF))) == 1}
     return sorted(letters), sorted(inner & set(letters))
 
@@ -134,3 +141,4 @@ def _joined(texts: Iterable[str]) -> Iterator[str]:
 
 
 _CHARACTERS_AT_A_TIME = 1 << 20
+_USUAL_ALPHABET, _COVERAGE = 1_000, 0.9995
