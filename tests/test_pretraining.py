@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -442,6 +443,18 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert "of the held-out files 1 rows" in said
     page = training_report(read_run(run))
     assert "held out: rows skipped" in page and "files skipped for their extension" in page
+
+
+def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None:
+    vocabulary, path = tmp_path / "vocab.txt", tmp_path / "corpus.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
+    held_out = write_corpus(tmp_path / "held-out.txt", 9, seed=1)
+    path.write_text(corpus.read_text() + "\u65e5\u672c.\n" * 30)
+    made = pretraining(path, tmp_path / "run", "training.num_steps=1", vocabulary=vocabulary, held_out=(held_out,))
+    assert made.start(resume=False) == "finished"
+    counts = np.fromfile(tmp_path / "run" / "shard" / "counts.bin", "<i8")
+    (line,) = [line for line in made.lines if "[UNK]" in line]
+    assert counts[1] == 60 and line.startswith("corpus: ") and f"{60 / counts.sum():.1%} of the tokens" in line
 
 
 def test_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:

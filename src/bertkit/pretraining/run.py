@@ -252,9 +252,9 @@ class Pretraining:
         shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
         if self.ranks.is_first:
             corpus, held_out = shards()
-            if unused := text_not_used(corpus, self.run / "shard"):
+            if unused := text_not_used(corpus, self.run / "shard", tokenizer):
                 self.log_line(f"corpus: {unused}")
-            if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out")):
+            if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out", tokenizer)):
                 self.log_line(f"held-out files: {unused}")
             if not inputs.held_out and (line := large_held_out(corpus, held_out, data.held_out_share)):
                 self.log_line(line)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
@@ -13,6 +15,7 @@ from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
 _MOST_NAMES = 3
+_MUCH_UNKNOWN = 0.01
 
 
 def check_texts(
@@ -82,8 +85,9 @@ def write_shards(
     return shard, open_shard(run / "shard" / HELD_OUT, tokenizer)
 
 
-def text_not_used(shard: TokenShard, folder: Path) -> str:
-    """One line on skipped and duplicate text of the sources; "" if there is none."""
+def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
+    """One line on skipped and duplicate text of the sources, and on unknown tokens if they are many; "" if there is
+    none."""
     manifest, parts = shard.manifest, []
     if number := manifest["num_set_aside"]:
         parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
@@ -97,6 +101,15 @@ def text_not_used(shard: TokenShard, folder: Path) -> str:
         )
     if number := manifest["num_forgotten"]:
         parts.append(f"sentences whose duplicates are not detected: {number:,}")
+    vocabulary = tokenizer.vocabulary
+    unk = vocabulary.special.unk
+    if unk in vocabulary:
+        counts = np.fromfile(folder / "counts.bin", "<i8")
+        if (share := counts[vocabulary.id(unk)] / counts.sum()) > _MUCH_UNKNOWN:
+            parts.append(
+                f"words with characters that the vocabulary lacks, which became {unk}: {share:.1%} of the tokens; use "
+                "a vocabulary that was trained on such text"
+            )
     return "; ".join(parts)
 
 
