@@ -184,7 +184,7 @@ def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> N
             run_of(out, encoder).start(train, dev)
         with pytest.raises(UsageError, match=r"settings\.seed"):
             run_of(out, encoder, replace(SETTINGS, seed=6)).start(train, dev, resume=True)
-        with pytest.raises(UsageError, match=r"digests\.dev"):
+        with pytest.raises(UsageError, match="content of the dev data"):
             run_of(out, encoder).start(train, dev[::-1], resume=True)
         with pytest.raises(Exception, match="not a model folder"):
             load(out)

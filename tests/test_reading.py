@@ -173,7 +173,12 @@ def test_standard_input(monkeypatch):
             "class",
             r"line 3 has '-' in 'gold_label': the annotators did not agree on a label; remove the row, or skip",
         ),
-        ("a.csv", "text,label\na,zzz\n", "class", r"not among the 2 known labels \(positive, negative\)$"),
+        (
+            "a.csv",
+            "text,label\na,zzz\n",
+            "class",
+            r"not among the 2 known labels \(positive, negative\): correct it, or remove the row$",
+        ),
         (
             "a.csv",
             "text,score\na,1\nb,nan\n",

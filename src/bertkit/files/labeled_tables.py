@@ -134,7 +134,10 @@ def unknown_label(label: str, label_names: Sequence[str]) -> str:
     shown = ", ".join(label_names[:10]) + (", ..." if len(label_names) > 10 else "")
     near = difflib.get_close_matches(label, label_names, 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f" has the label {label!r:.60}, which is not among the {len(label_names)} known labels ({shown}){meant}"
+    return (
+        f" has the label {label!r:.60}, which is not among the {len(label_names)} known labels ({shown}){meant}: "
+        "correct it, or remove the row"
+    )
 
 
 def text_row(line: Line) -> Row:

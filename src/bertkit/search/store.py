@@ -35,21 +35,24 @@ class Identity:
             raise UsageError(f"dimensions={self.dimensions!r}: expected an int of at least 1")
 
     def check(self, other: "Identity") -> None:
-        """Check that a query has the identity of the store's vectors.
+        """Check that other vectors, such as those of queries, have the identity of the store's.
 
         Raises:
-            UsageError: it has not; every difference is named.
+            UsageError: they have not; every difference is named.
         """
         differences = [
-            f"{one.name} {getattr(self, one.name)!r} in the store, {getattr(other, one.name)!r} in the query"
+            f"{one.name} {getattr(self, one.name)!r} in the store, {getattr(other, one.name)!r} now"
             for one in fields(self)
-            if one.compare and getattr(self, one.name) != getattr(other, one.name)
+            if one.compare and one.name != "model_hash" and getattr(self, one.name) != getattr(other, one.name)
         ]
+        if self.model_hash != other.model_hash:
+            is_same_name = self.model_name == other.model_name
+            others = f"model {self.model_name!r} in the store, {other.model_name!r} now"
+            differences.insert(0, f"the files of {self.model_name!r} have changed" if is_same_name else others)
         if differences:
             raise UsageError(
-                f"the query was embedded differently from this store: {'; '.join(differences)}. Embed it with the "
-                "model and "
-                "options of the store, or embed the store again"
+                f"this store was embedded differently: {'; '.join(differences)}. Use the model and options of the "
+                "store, or embed its documents again in a new folder"
             )
 
 

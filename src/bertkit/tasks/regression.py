@@ -195,7 +195,7 @@ class OrdinalRegression(_OneNumber):
             for name, having in examples_of.items():
                 if not _is_number(name):
                     raise having[0].error(
-                        f"the level {name!r} is not a number: pass the levels in order, from the lowest"
+                        f"the level {name!r} is not a number: pass levels (--levels) in order, from the lowest"
                     )
         task = cls(levels=levels)
         targets = task.targets(examples)

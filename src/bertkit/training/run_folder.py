@@ -30,6 +30,9 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
         ) from error
 
 
+_CONTENTS = {"digests.training": "content of the training data", "digests.dev": "content of the dev data"}
+
+
 def claim_run_folder(
     folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
 ) -> None:
@@ -52,9 +55,9 @@ def claim_run_folder(
     elif not resume:
         raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
     elif differing := [name for name in _differing(before, settings) if name not in ignored]:
+        names = ", ".join(_CONTENTS.get(name, name) for name in differing)
         raise UsageError(
-            f"{folder} was started with other settings ({', '.join(differing)}): resume with those, or choose another "
-            "folder"
+            f"{folder} was started with other settings ({names}): resume with those, or choose another folder"
         )
 
 
