@@ -12,15 +12,15 @@ _SECONDS = 0.25  # for each shape
 def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int) -> Callable[[], float]:
     """A function that measures the seconds one token takes in the four products of every layer.
 
-    In bfloat16, on CPUs without instructions for it in float32; by oneDNN over packed weights, at NUM_ROWS rows, every
-    core on its own at the same time.
+    In bfloat16, on CPUs without fast instructions for it in float32; by oneDNN over packed weights, at NUM_ROWS rows,
+    every core on its own at the same time.
     """
     import torch
 
-    from bertkit.transformer.kernels.linear import has_bfloat16
+    from bertkit.transformer.kernels.linear import has_fast_bfloat16
 
     torch.set_num_threads(1)
-    dtype = torch.bfloat16 if has_bfloat16() else torch.float32
+    dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
     product = torch.ops.mkldnn._linear_pointwise
     shapes = [  # outputs, inputs
         (3 * hidden_size, hidden_size),

@@ -139,11 +139,11 @@ def test_instruction_sets_of_onednn(monkeypatch):
 
 
 def test_reason_for_slower_kernels(monkeypatch):
-    monkeypatch.setattr(dispatch, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(dispatch, "has_fast_bfloat16", lambda: False)
     monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
     slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
     assert [each.linear for each in slower] == [WidenedLinear, PlainInt8Linear]
-    assert "lacks bfloat16 instructions" in slower[0].reason
+    assert "lacks fast bfloat16 instructions" in slower[0].reason
     assert "does not multiply int8 exactly on this processor" in slower[1].reason
     monkeypatch.setattr(dispatch, "has_onednn", lambda operation: False)
     assert dispatch.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")

@@ -15,10 +15,11 @@ from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES
 from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared_few_rows_int8
 from bertkit.transformer.kernels import few_rows
-from bertkit.transformer.kernels.dispatch import linear_for
+from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
 from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows, has_wide_registers
 from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_bfloat16
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared import in_row_counts
 from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
@@ -33,20 +34,30 @@ IS_SUPPORTED = (
 IS_INTEL = Path("/proc/cpuinfo").is_file() and "GenuineIntel" in Path("/proc/cpuinfo").read_text()
 supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows need AVX-512 and oneDNN")
 
-ENCODE = {"float32": encode_few_rows, "int8": encode_few_rows_int8}
+WIDENED = "bfloat16 in float32"
+LINEAR = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
+ENCODE = dict.fromkeys(LINEAR, encode_few_rows) | {"int8": encode_few_rows_int8}
+PRODUCTS = [
+    *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
+    *(("bfloat16", width) for width in (32, 96, 384, 768, 1536, 2080)),
+    *((WIDENED, width) for width in (16, 768, 1536)),
+]
 NUM_LAYERS = 3
 
 
-def must_exist(result: object) -> None:
-    """Require a result; skip where oneDNN packs weights or adds products in an unknown order, but not on Intel."""
-    if not result and not IS_INTEL:
+def must_exist(result: object, precision: str = "float32") -> None:
+    """Require a result; skip where oneDNN packs weights or adds products in an unknown order, but not on Intel, except
+    for bfloat16 with AMX."""
+    is_known = IS_INTEL and not (precision == "bfloat16" and torch.cpu._is_amx_tile_supported())
+    if not result and not is_known:
         pytest.skip("oneDNN packs weights or adds products in an unknown order on this processor")
     assert result
 
 
 def require(precision: str) -> None:
-    if precision == "int8" and not has_wide_registers("avx512vnni"):
-        pytest.skip("needs AVX-512 VNNI")
+    feature = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}.get(precision, "avx512f")
+    if not has_wide_registers(feature) or (precision == "bfloat16" and not has_bfloat16()):
+        pytest.skip(f"needs {feature}")
 
 
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
@@ -57,7 +68,9 @@ def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: ob
 
 def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
     """With and without layers for a few rows."""
-    fast, plain = PreparedBertEncoder(model.encoder, precision), PreparedBertEncoder(model.encoder, precision)
+    named = precision.partition(" ")[0]
+    kernels = kernels_for(named, torch.device("cpu"))._replace(linear=LINEAR[precision])
+    fast, plain = (PreparedBertEncoder(model.encoder, named, kernels) for _ in range(2))
     plain.__dict__["_few_rows"] = None
     return fast, plain
 
@@ -65,19 +78,24 @@ def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBer
 @supported
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_rows", TILE_ROWS)
-@pytest.mark.parametrize("width", [16, 48, 384, 768, 1536, 2064])
-def test_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> None:
+@pytest.mark.parametrize(("precision", "width"), PRODUCTS)
+def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width: int) -> None:
+    require(precision)
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
     generator = torch.Generator().manual_seed(width)
-    weight, bias = torch.randn(192, width, generator=generator), torch.randn(192, generator=generator)
-    x, residual = torch.randn(num_rows, width, generator=generator), torch.randn(num_rows, 192, generator=generator)
+    weight, bias, x, residual = (
+        torch.randn(*shape, generator=generator).to(dtype)
+        for shape in ((192, width), (192,), (num_rows, width), (num_rows, 192))
+    )
     with torch.inference_mode():
-        linear = OneDNNLinear(weight, bias)
-        block = _block(192, width)
-        must_exist(block)
+        linear = LINEAR[precision](weight, bias)
+        block = _block(type(linear), 192, width, dtype)
+        must_exist(block, precision)
         assert torch.equal(_multiply(linear, block, x), linear(x))
         assert torch.equal(_multiply(linear, block, x, residual), linear(x, residual=residual))
     exact = x.double() @ weight.double().T + bias
-    torch.testing.assert_close(_multiply(linear, block, x).double(), exact, rtol=0, atol=1e-6 * width)
+    relative = 0 if dtype == torch.float32 else 2**-8
+    torch.testing.assert_close(_multiply(linear, block, x).double(), exact, rtol=relative, atol=1e-6 * width)
 
 
 @supported
@@ -118,7 +136,7 @@ def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize("sizes", [(128, 512), (64, 192), (576, 1088)], ids=str)
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ENCODE)
 def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[int, int], num_threads: int) -> None:
     require(precision)
     model, before = model_of(*sizes), torch.get_num_threads()
@@ -135,7 +153,7 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
                 assert torch.equal(results.pooled, expected.pooled)
     finally:
         torch.set_num_threads(before)
-    must_exist(fast._few_rows)
+    must_exist(fast._few_rows, precision)
 
 
 @supported
@@ -150,7 +168,7 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ENCODE)
 @pytest.mark.parametrize(
     "options",
     [{"hidden_act": "gelu_new"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
@@ -159,16 +177,22 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
 @torch.inference_mode()
 def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, options: dict[str, object]) -> None:
     model = model_of(**options)
-    prepared = PreparedBertEncoder(model.encoder, precision)
+    prepared, _ = prepared_pair(model, precision)
     assert prepared._few_rows is None
     batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
     expected = model.encoder(batch).last_hidden_state
-    close = {"float32": 1e-5, "int8": 0.25 * float(expected.abs().max())}[precision]
+    largest = float(expected.abs().max())
+    close = {"float32": 1e-5, "int8": 0.25 * largest}.get(precision, 0.05 * largest)
     torch.testing.assert_close(prepared(batch).last_hidden_state, expected, rtol=0, atol=close)
 
 
-def test_bfloat16_is_left_to_the_kernels_of_any_size() -> None:
-    assert PreparedBertEncoder(model_of().encoder, "bfloat16")._few_rows is None
+@pytest.mark.parametrize("precision", ENCODE)
+def test_processors_without_its_instructions_are_left_to_the_kernels_of_any_size(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (prepared_few_rows, prepared_few_rows_int8):
+        monkeypatch.setattr(module, "has_wide_registers", lambda feature="avx512f": False)
+    assert prepared_pair(model_of(), precision)[0]._few_rows is None
 
 
 @supported
@@ -227,9 +251,10 @@ def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarra
     """A prepared encoder, a batch of a few rows, and its hidden states layer by layer."""
     model = model_of()
     fast, plain = prepared_pair(model, precision)
-    must_exist(fast._few_rows)
+    must_exist(fast._few_rows, precision)
     batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
-    return fast, batch, plain(batch).last_hidden_state.numpy()
+    expected = plain(batch).last_hidden_state
+    return fast, batch, array(expected.bfloat16() if precision.startswith("bfloat16") else expected)
 
 
 def after(precision: str, arguments: tuple, delay: float) -> np.ndarray:

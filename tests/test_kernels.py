@@ -283,7 +283,7 @@ def test_bfloat16_products_in_float32_are_rounded_once(num_rows: int) -> None:
 @pytest.mark.parametrize("instructions", [True, False])
 def test_products_of_training_in_bfloat16(instructions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name
-    monkeypatch.setattr(linear, "has_bfloat16", lambda: instructions)
+    monkeypatch.setattr(linear, "has_fast_bfloat16", lambda: instructions)
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((33, 20), (70, 20), (70,)))
     grad = torch.randn(33, 70, generator=generator).bfloat16()

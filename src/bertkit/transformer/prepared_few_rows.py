@@ -1,4 +1,4 @@
-"""The layers of a prepared encoder for a few rows in float32: one short text at a time.
+"""The layers of a prepared encoder for a few rows in float32 or bfloat16: one short text at a time.
 
 Shape letters: M num_rows, D hidden_size, K inputs, N outputs.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.executor import executor
-from bertkit.transformer.kernels.arrays import bias_array
+from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.few_rows import (
@@ -31,7 +31,7 @@ from bertkit.transformer.kernels.few_rows import (
     has_wide_registers,
     multiply,
 )
-from bertkit.transformer.kernels.linear import OneDNNLinear, has_onednn
+from bertkit.transformer.kernels.linear import OneDNNLinear, WidenedLinear, has_onednn
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 
 _USUAL_BLOCKS = (512, 1_024)
@@ -64,7 +64,7 @@ class FewRows:
         attention_norms, feed_forward_norms = zip(
             *((layer.attention_norm.norm, layer.feed_forward_norm.norm) for layer in layers), strict=True
         )
-        biases = [np.stack([_numbers(linear.bias) for linear in same]) for same in zip(*self._linears, strict=True)]
+        biases = [np.stack([array(linear.bias) for linear in same]) for same in zip(*self._linears, strict=True)]
         norms = [np.stack([norm[:2] for norm in same]) for same in (attention_norms, feed_forward_norms)]
         self._layers = Layers(
             np.array([[address_of(linear) for linear in linears] for linears in self._linears], np.int64),
@@ -80,33 +80,29 @@ class FewRows:
     def of(cls, layers: Sequence[Any]) -> Self | None:
         """The same layers for a few rows; None where other kernels are needed: another precision, activation or kind of
         attention, a processor without AVX-512, or products whose bits would differ."""
-        if not has_wide_registers() or not all(
-            type(linear) is OneDNNLinear and linear.kind[3:] == (torch.float32, True) and _has_whole_panels(linear)
-            for layer in layers for linear in linears_of(layer)
-        ):  # fmt: skip
+        linears = [linear for layer in layers for linear in linears_of(layer)]
+        if not all(_is_known(linear) for linear in linears) or not have_plain_attention(layers):
             return None
-        if not have_plain_attention(layers):
-            return None
-        blocks = [block for linear in linears_of(layers[0]) if (block := _block(*linear.kind[1:3])) is not None]
-        return cls(layers, blocks) if len(blocks) == len(linears_of(layers[0])) else None
+        blocks = [_block(type(linear), *linear.kind[1:4]) for linear in linears_of(layers[0])]
+        return None if None in blocks else cls(layers, [block for block in blocks if block is not None])
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(M, D) to (M, D)."""
         encoded = on_shared_threads(encode_few_rows, *self.arguments(hidden_states, batch))
-        return torch.from_numpy(encoded[: len(hidden_states)])
+        return _tensor(encoded[: len(hidden_states)], hidden_states.dtype)
 
     def arguments(self, hidden_states: Tensor, batch: Batch) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
         num_rows, width = hidden_states.shape
         num_layers, wide = self._layers.expand_bias.shape
-        rows = num_rows + ROOM
+        rows, given = num_rows + ROOM, array(hidden_states.contiguous())
         space = Space(
-            hidden_states.contiguous().numpy(),
-            np.empty((rows, 3 * width), np.float32),
-            np.zeros((rows, width), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
-            np.empty((rows, wide), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
+            given,
+            np.empty((rows, 3 * width), given.dtype),
+            np.zeros((rows, width), given.dtype),
+            np.empty((num_layers, rows, width), given.dtype),
+            np.empty((rows, wide), given.dtype),
+            np.empty((num_layers, rows, width), given.dtype),
             np.zeros(num_layers * COUNTERS, np.int64),
         )
         bias: Any = bias_of_length(self._bias, batch.max_seqlen)
@@ -134,9 +130,15 @@ def kernel_of_short_texts() -> str:
         return "layer by layer: this processor lacks AVX-512"
     if linear_for("float32").linear is not OneDNNLinear:
         return "layer by layer: this build of torch lacks oneDNN"
-    if _block(PANEL, PANEL) is None:
+    names = []
+    for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        kind = linear_for(precision).linear
+        if _is_known(_of_probe(kind, PANEL, PANEL, dtype)) and _block(kind, PANEL, PANEL, dtype) is not None:
+            names.append(precision)
+    names += ["int8"] if has_wide_registers("avx512vnni") else []
+    if not names:
         return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
-    precisions = "float32 or int8" if has_wide_registers("avx512vnni") else "float32"
+    precisions = " or ".join(names)
     return f"up to {max(TILE_ROWS)} tokens in {precisions} run through all layers of a BERT in one compiled function"
 
 
@@ -145,13 +147,22 @@ def linears_of(layer: Any) -> list[Any]:
     return [layer.query_key_value, layer.output, layer.expand, layer.project]
 
 
-def _has_whole_panels(linear: OneDNNLinear) -> bool:
-    num_outputs, width = linear.kind[1:3]
-    return num_outputs % PANEL == 0 and width % WIDTH == 0
+def _is_known(linear: Any) -> bool:
+    """Whether `few_rows` multiplies weights of this kind and shape, and this processor has the instructions."""
+    if type(linear) not in (OneDNNLinear, WidenedLinear) or linear.bias is None:
+        return False
+    num_outputs, width, packed = *linear.kind[1:3], linear.bias.dtype
+    feature = "avx512bf16" if packed == torch.bfloat16 else "avx512f"
+    return has_wide_registers(feature) and num_outputs % PANEL == 0 and width * packed.itemsize % (4 * WIDTH) == 0
 
 
-def _numbers(tensor: Any) -> np.ndarray:
-    return tensor.detach().numpy()
+def _of_probe(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> Any:
+    return kind(probe_weight(num_outputs, width, dtype), torch.zeros(num_outputs, dtype=dtype))
+
+
+def _tensor(numbers: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """The same memory as a tensor, the opposite of `array`."""
+    return torch.from_numpy(numbers).view(dtype)
 
 
 def can_read_packed_weights() -> bool:
@@ -165,17 +176,17 @@ def address_of(linear: Any) -> int:
 
 
 @cache
-def _block(num_outputs: int, width: int) -> int | None:
-    """The number of inputs whose products oneDNN adds up at a time, for an (N, K) weight.
+def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> int | None:
+    """The number of inputs whose products oneDNN adds up at a time, for an (N, K) weight in a kind of linear layer.
 
     None if there is no such number: it packs weights or adds products in another way than `few_rows`.
     """
     if not can_read_packed_weights():
         return None
-    linear = OneDNNLinear(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs))
-    if torch.ops.mkldnn._nbytes(linear.weight) != 4 * num_outputs * width:
+    linear = _of_probe(kind, num_outputs, width, dtype)
+    if torch.ops.mkldnn._nbytes(linear.weight) != linear.bias.dtype.itemsize * num_outputs * width:
         return None
-    x, residual = torch.empty(1, width), torch.empty(1, num_outputs)
+    x, residual = torch.empty(1, width, dtype=dtype), torch.empty(1, num_outputs, dtype=dtype)
     blocks = {min(width, block) for block in range(PANEL, width + PANEL, PANEL)}
     for block in sorted(blocks, key=lambda block: (block not in _USUAL_BLOCKS, -block)):
         product = partial(_multiply, linear, block)
@@ -189,14 +200,15 @@ def _block(num_outputs: int, width: int) -> int | None:
     return None
 
 
-def _multiply(linear: OneDNNLinear, block: int, x: Tensor, residual: Tensor | None = None) -> Tensor:
+def _multiply(linear: Any, block: int, x: Tensor, residual: Tensor | None = None) -> Tensor:
     """``x W^T + b``, and a residual, with the kernel for a few rows."""
     num_rows, width, num_outputs = len(x), x.shape[1], linear.kind[1]
-    rows, out = np.zeros((num_rows + ROOM, width), np.float32), np.empty((num_rows + ROOM, num_outputs), np.float32)
-    rows[:num_rows] = x.numpy()
+    given = array(x)
+    rows, out = np.zeros((num_rows + ROOM, width), given.dtype), np.empty((num_rows + ROOM, num_outputs), given.dtype)
+    rows[:num_rows] = given
     multiply(
-        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), block, _numbers(linear.bias),
-        PLAIN if residual is None else ADD, out if residual is None else residual.numpy(), out,
-        np.empty(num_rows * width + WIDTH, np.float32), np.empty(WIDTH * TILE_COLUMNS, np.float32),
+        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), block, array(linear.bias),
+        np.intp(PLAIN if residual is None else ADD), out if residual is None else array(residual), out,
+        np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, WIDTH * TILE_COLUMNS), np.float32),
     )  # fmt: skip
-    return torch.from_numpy(out[:num_rows])
+    return _tensor(out[:num_rows], x.dtype)

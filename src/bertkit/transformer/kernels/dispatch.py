@@ -15,7 +15,7 @@ from bertkit.transformer.kernels.linear import (
     PlainInt8Linear,
     PlainLinear,
     WidenedLinear,
-    has_bfloat16,
+    has_fast_bfloat16,
     has_onednn,
 )
 
@@ -106,9 +106,9 @@ def linear_for(precision: str) -> LinearChoice:
     operation = "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
     if not has_onednn(operation):
         return LinearChoice(plain, False, f"this build of torch lacks {operation}, so its slower products run")
-    if precision == "bfloat16" and not has_bfloat16():
-        reason = "this processor lacks bfloat16 instructions, so its products run in float32, which is as fast"
-        return LinearChoice(WidenedLinear, False, reason)
+    if precision == "bfloat16" and not has_fast_bfloat16():
+        reason = "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX)"
+        return LinearChoice(WidenedLinear, False, f"{reason}, so products run in float32 and take its time")
     if precision == "int8" and not _has_exact_int8():
         reason = "oneDNN does not multiply int8 exactly on this processor, so torch's slower products run"
         return LinearChoice(plain, False, reason)

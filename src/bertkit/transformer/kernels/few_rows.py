@@ -1,11 +1,13 @@
-"""Encoder layers of a few rows in float32, compiled as a whole: one short text at a time.
+"""Encoder layers of a few rows in float32 or bfloat16, compiled as a whole: one short text at a time.
 
 The product of a few rows takes as long as reading the weights. Here weights are prefetched, and no Python runs between
 the steps, which threads share (`shared_steps`). The weights are those packed by oneDNN, in panels of 64 outputs:
-(N / 64, K, 64). Terms are added in the order of oneDNN, which makes the bits those of larger batches: products of
-``block`` inputs are added up from 0, then the sums of the blocks in turn, then bias and residual.
+(N / 64, K, 64) float32, or (N / 64, K / 2, 64, 2) bfloat16. Terms are added in the order of oneDNN, which makes the
+bits those of larger batches: products of ``block`` inputs are added up from 0 in float32, then the sums of the blocks
+in turn, then bias and residual. Rows of bfloat16 are multiplied with either, as in `OneDNNLinear` and `WidenedLinear`.
 
-Shape letters: M num_rows, D hidden_size, F intermediate_size, K inputs, N outputs, L layers.
+Arrays of bfloat16 are uint16; biases have the dtype of the weights. Shape letters: M num_rows, D hidden_size,
+F intermediate_size, K inputs, N outputs, L layers.
 """
 
 from collections.abc import Callable
@@ -15,12 +17,14 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core.registry import cpu_target
+from numba.extending import overload
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOAT,
     FLOATS,
     INT,
+    BFloat16,
     in_all_lanes,
     llvm_function,
     pointer_of,
@@ -30,7 +34,7 @@ from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.vector_functions import normal
-from bertkit.transformer.kernels.vectors import WIDTH, load, store, transpose
+from bertkit.transformer.kernels.vectors import WIDTH, load, rounded_as, store, transpose
 
 intrinsic: Any = extending.intrinsic
 
@@ -55,6 +59,8 @@ _STEPS = 5  # of a layer
 COUNTERS = 2 * _STEPS
 """Counters of a layer."""
 
+_PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
+
 _AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
 
 
@@ -63,24 +69,24 @@ class Layers(NamedTuple):
 
     addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
     blocks: np.ndarray  # (4,) int64, inputs whose products oneDNN adds up at a time
-    query_key_value_bias: np.ndarray  # (L, 3 D) float32
-    output_bias: np.ndarray  # (L, D) float32
-    expand_bias: np.ndarray  # (L, F) float32
-    project_bias: np.ndarray  # (L, D) float32
+    query_key_value_bias: np.ndarray  # (L, 3 D) in the dtype of the weights, as those below
+    output_bias: np.ndarray  # (L, D)
+    expand_bias: np.ndarray  # (L, F)
+    project_bias: np.ndarray  # (L, D)
     attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     eps: np.ndarray  # (2,) float32, of both norms
 
 
 class Space(NamedTuple):
-    """Memory that the threads share; arrays have ROOM rows more where it says so."""
+    """Memory that the threads share, float32 or bfloat16; arrays have ROOM rows more where it says so."""
 
-    hidden: np.ndarray  # (M, D) float32, the input
-    query_key_value: np.ndarray  # (M + ROOM, 3 D) float32
-    context: np.ndarray  # (M + ROOM, D) float32 zeros
-    attended: np.ndarray  # (L, M + ROOM, D) float32
-    expanded: np.ndarray  # (M + ROOM, F) float32
-    projected: np.ndarray  # (L, M + ROOM, D) float32
+    hidden: np.ndarray  # (M, D), the input
+    query_key_value: np.ndarray  # (M + ROOM, 3 D)
+    context: np.ndarray  # (M + ROOM, D) zeros
+    attended: np.ndarray  # (L, M + ROOM, D)
+    expanded: np.ndarray  # (M + ROOM, F)
+    projected: np.ndarray  # (L, M + ROOM, D)
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
@@ -99,12 +105,12 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
         bias: as of `attend_tiles`.
 
     Returns:
-        (M + ROOM, D) float32 hidden states, the same on all threads.
+        (M + ROOM, D) hidden states, the same on all threads.
     """
     counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
     hidden, attended = with_room(space.hidden), with_room(space.hidden)  # each thread has its own
     columns = np.zeros(num_rows * max(width, wide) + WIDTH, np.float32)
-    sums = np.zeros(WIDTH * TILE_COLUMNS, np.float32)
+    sums = np.zeros((2, WIDTH * TILE_COLUMNS), np.float32)
     for layer in range(len(layers.addresses)):
         weights, blocks, step = layers.addresses[layer], layers.blocks, _STEPS * layer
         multiply(
@@ -145,55 +151,74 @@ def with_room(rows):
     return copied
 
 
+def words_of(x, bias):
+    """Rows of what is multiplied at a time, an element or two of bfloat16: with weights of bfloat16 as float32."""
+    raise NotImplementedError
+
+
+@overload(words_of)
+def _words_of(x, bias):
+    if x.dtype == bias.dtype:
+        return lambda x, bias: x.view(np.float32)
+    return lambda x, bias: x
+
+
 @compiled
 def multiply(counters, step, x, num_rows, address, block, bias, then, residual, out, columns, sums):
     """One step: ``out = x W^T + bias``, then PLAIN, ADD or GELU.
 
     Args:
-        x: (M, K), K a multiple of 16.
+        x: (M, K) float32 or bfloat16, K a multiple of 16, with weights of bfloat16 of 32.
         num_rows: M, a key of TILE_ROWS; ``x`` has ROOM rows more.
         address: of the packed (N, K) weight, N a multiple of PANEL.
+        bias: (N,) in the dtype of the weight.
         residual: (M, N), read for ADD only.
-        columns, sums: memory of this thread: M * K + 16 numbers, and those of a tile.
+        columns, sums: memory of this thread: M * K + 16 numbers, and twice those of a tile.
     """
-    width, num_outputs = x.shape[1], out.shape[1]
+    words, num_outputs = words_of(x, bias), out.shape[1]
+    num_words, block = words.shape[1], block * words.shape[1] // x.shape[1]
     num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
     has_columns = False
     unit = claim(counters, step)
     while unit < num_units:
         if not has_columns:
-            take_columns(x, num_rows, tile, columns)
+            take_columns(words, num_rows, tile, columns)
             has_columns = True
         for half in range(2):
             column = unit * PANEL + half * TILE_COLUMNS
-            weights = address + 4 * (unit * PANEL * width + half * TILE_COLUMNS)
+            weights = address + 4 * (unit * PANEL * num_words + half * TILE_COLUMNS)
             for row in range(0, num_rows, tile):
-                for start in range(0, width, block):
-                    count = min(block, width - start)
-                    multiply_tile(columns, row * width + start * tile, tile, weights + 4 * PANEL * start, count, sums)
-                    is_last = start + block >= width
-                    put_tile(sums, tile, row, column, start > 0, is_last, bias, then, residual, out)
+                for start in range(0, num_words, block):
+                    count, own, at = min(block, num_words - start), sums[min(start, 1)], row * num_words + start * tile
+                    multiply_tile(bias, columns, at, tile, weights + 4 * PANEL * start, count, own)
+                    if start > 0:
+                        add_tile(sums, tile)
+                put_tile(sums[0], tile, row, column, bias, then, residual, out)
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)
 
 
 @compiled
-def put_tile(sums, num_rows, row, column, has_sums, is_last, bias, then, residual, out):
-    """Add the sums of a block of inputs to those of earlier blocks in ``out``; after the last block bias and rest."""
+def add_tile(sums, num_rows):
+    """Add the sums of a block of inputs, ``sums[1]``, to those of earlier blocks."""
+    for at in range(0, num_rows * TILE_COLUMNS, WIDTH):
+        store(sums[0], at, load(sums[0], at) + load(sums[1], at))
+
+
+@compiled
+def put_tile(sums, num_rows, row, column, bias, then, residual, out):
+    """The sums of a tile to ``out``: bias and rest are added."""
     for r in range(num_rows):
         for c in range(0, TILE_COLUMNS, WIDTH):
             at = (row + r) * out.shape[1] + column + c
-            vector = load(sums, r * TILE_COLUMNS + c)
-            if has_sums:
-                vector = load(out, at) + vector
-            if is_last:
-                vector = vector + load(bias, column + c)
-                if then == ADD:
-                    vector = vector + load(residual, at)
-                if then == GELU:
-                    cdf, _ = normal(vector)
-                    vector = vector * cdf
+            vector = load(sums, r * TILE_COLUMNS + c) + load(bias, column + c)
+            if then == ADD:
+                vector = vector + load(residual, at)
+            if then == GELU:
+                vector = rounded_as(bias, vector)
+                cdf, _ = normal(vector)
+                vector = vector * cdf
             store(out, at, vector)
 
 
@@ -214,37 +239,45 @@ def take_columns(x, num_rows, tile, columns):
 
 
 @intrinsic
-def multiply_tile(typing_context, columns, at, num_rows, address, count, sums):
+def multiply_tile(typing_context, bias, columns, at, num_rows, address, count, sums):
     """``sums[r, c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
-        columns: float32.
+        bias: an array of the dtype of the weights, float32 or bfloat16.
+        columns: float32, or two bfloat16 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
-        address: of (count, 64) weights; their first 32 columns are multiplied.
+        address: of (count, 64) weights, or pairs of them; their first 32 columns are multiplied.
         sums: float32; the first num_rows * 32 are written.
     """
+    add_products = _float_products if bias.dtype == types.float32 else _bfloat16_products
 
     def generate(context, builder, signature, arguments):
-        columns, at, num_rows, address, count, sums = arguments
-        inputs = pointer_of(context, builder, signature.args[0], columns, at)[0]
+        _, columns, at, num_rows, address, count, sums = arguments
+        inputs = pointer_of(context, builder, signature.args[1], columns, at)[0]
         inputs = builder.bitcast(inputs, FLOAT.as_pointer())
         weights = builder.inttoptr(address, FLOATS.as_pointer())
-        target = pointer_of(context, builder, signature.args[5], sums, at.type(0))[0]
+        target = pointer_of(context, builder, signature.args[6], sums, at.type(0))[0]
 
         def tile(rows: int) -> None:
-            for number, each in enumerate(sums_of_tile(builder, rows, inputs, weights, count, _float_products)):
+            for number, each in enumerate(sums_of_tile(builder, rows, inputs, weights, count, add_products)):
                 builder.store(each, builder.gep(target, [INT(number)]), align=4)
 
         for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
 
-    kinds = (columns, types.intp, types.intp, types.intp, types.intp, sums)
+    kinds = (bias, columns, types.intp, types.intp, types.intp, types.intp, sums)
     return types.void(*kinds), generate
 
 
 def _float_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
     fma = llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3)
     return builder.call(fma, [number, weights, sums])
+
+
+def _bfloat16_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
+    """sums + the products of two numbers of a row and two weights, in each lane."""
+    function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
+    return builder.call(function, [sums, builder.bitcast(number, _PAIRS), builder.bitcast(weights, _PAIRS)])
 
 
 def sums_of_tile(

@@ -21,6 +21,7 @@ from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
     INTS,
+    STORED,
     VECTOR,
     WIDTH,
     first_lanes,
@@ -106,6 +107,17 @@ def store_lowest_bytes(typing_context, array, index, vector):
 
 
 @intrinsic
+def rounded_as(typing_context, array, vector):
+    """The numbers rounded to the dtype of an array."""
+
+    def generate(context, builder, signature, arguments):
+        lanes, _ = STORED[signature.args[0].dtype]
+        return widen(builder, narrow(context, builder, arguments[1], lanes))
+
+    return VECTOR(array, VECTOR), generate
+
+
+@intrinsic
 def broadcast(typing_context, number):
     """A float32 in all sixteen lanes."""
 
@@ -129,15 +141,15 @@ def broadcast_from(typing_context, array, index):
 
 @intrinsic
 def transpose(typing_context, source, source_index, source_stride, target, target_index, target_stride):
-    """Sixteen rows of sixteen from one float32 array, ``source_stride`` apart, as columns into another."""
+    """Sixteen rows of sixteen from one array, ``source_stride`` apart, as columns into another, of float32."""
 
     def generate(context, builder, signature, arguments):
         def rows(first):
             array, index, stride = arguments[first : first + 3]
             indices = [builder.add(index, builder.mul(stride, stride.type(row))) for row in range(WIDTH)]
-            return [pointer_of(context, builder, signature.args[first], array, pointer)[0] for pointer in indices]
+            return [pointer_of(context, builder, signature.args[first], array, pointer) for pointer in indices]
 
-        vectors = [builder.load(pointer, align=4) for pointer in rows(0)]
+        vectors = [widen(builder, builder.load(pointer, align=align)) for pointer, _, align in rows(0)]
         for step in (1, 2, 4, 8):  # swap the off-diagonal blocks of every 2 * step square
             for row in range(WIDTH):
                 if not row & step:
@@ -146,8 +158,8 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
                     swaps = [x + WIDTH if x & step else x + step for x in range(WIDTH)]
                     vectors[row] = shuffle(builder, upper, lower, stays)
                     vectors[row + step] = shuffle(builder, upper, lower, swaps)
-        for vector, pointer in zip(vectors, rows(3), strict=True):
-            builder.store(vector, pointer, align=4)
+        for vector, (pointer, _, align) in zip(vectors, rows(3), strict=True):
+            builder.store(vector, pointer, align=align)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, types.intp, target, types.intp, types.intp), generate
