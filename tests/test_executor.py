@@ -17,7 +17,7 @@ from random_models import our_model
 
 from bertkit import Batch, Model, load
 from bertkit.architectures import prepare
-from bertkit.executor import Executor, executor, map_on_cores, num_cores
+from bertkit.executor import Executor, executor, map_on_cores, num_cores, on_one_core
 from bertkit.inference import Runner
 from bertkit.tasks import SequenceClassification
 
@@ -107,6 +107,20 @@ def test_threads_of_the_executor_use_one_core_and_no_other_thread_does() -> None
     inside.wait(10)
     assert future.result() == 1
     assert seen == [3]
+    assert torch.get_num_threads() == 3
+
+
+def test_block_on_one_core_limits_its_thread_until_it_ends(three_threads: None) -> None:
+    seen: list[int] = []
+    with pytest.raises(MemoryError), on_one_core():
+        thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        with on_one_core():
+            seen.append(torch.get_num_threads())
+        seen.append(torch.get_num_threads())
+        raise MemoryError
+    assert seen == [3, 1, 1]
     assert torch.get_num_threads() == 3
 
 

@@ -157,6 +157,26 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
 
 
 @supported
+@pytest.mark.every_processor
+@pytest.mark.parametrize("precision", ENCODE)
+def test_any_number_of_threads_packs_weights_in_one_layout(precision: str) -> None:
+    """oneDNN would pack (384, 384) weights of int8 in other panels for eight threads or more."""
+    require(precision)
+    model, before = model_of(384, 768), torch.get_num_threads()
+    batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
+    torch.set_num_threads(1)
+    try:
+        must_exist(prepared_pair(model, precision)[0]._few_rows, precision)
+        torch.set_num_threads(16)
+        fast, plain = prepared_pair(model, precision)
+        assert torch.get_num_threads() == 16
+        assert fast._few_rows is not None
+        assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
+    finally:
+        torch.set_num_threads(before)
+
+
+@supported
 @pytest.mark.parametrize("architecture", ["mpnet", "albert", "electra", "distilbert", "roberta"])
 def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(architecture: str) -> None:
     config = ARCHITECTURES[architecture].config.of_size("tiny", vocab_size=99, num_hidden_layers=2, hidden_act="gelu")

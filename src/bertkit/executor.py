@@ -123,6 +123,20 @@ def compute_on_one_core() -> None:
         set_mkl(1)
 
 
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Limit matrix products on this thread to one core while the block runs."""
+    torch.get_num_threads()  # as above
+    set_mkl = _mkl_setter()
+    with _openmp().limit(limits=1):
+        before = set_mkl(1) if set_mkl else 0
+        try:
+            yield
+        finally:
+            if set_mkl:
+                set_mkl(before)
+
+
 @cache
 def _openmp() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="openmp")

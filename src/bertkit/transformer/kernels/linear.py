@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.executor import on_one_core
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
@@ -119,6 +120,9 @@ class PlainLinear(RowInvariant):
 class OneDNNLinear(PlainLinear):
     """`PlainLinear` with oneDNN and a packed weight, float32 or bfloat16.
 
+    The layout of packed weights may depend on the number of threads that pack them. Here it is always one, so that all
+    weights of a shape have the layout that `few_rows` was tried with.
+
     GELU is a separate kernel, so that `few_rows` gives the same bits; this takes 1 to 4 % of the product in float32.
     """
 
@@ -126,7 +130,8 @@ class OneDNNLinear(PlainLinear):
         # Names the overload, as resolving it takes as long as a short product.
         operations = torch.ops.mkldnn._linear_pointwise
         self._multiply, self._multiply_and_add = operations.default, operations.binary
-        return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
+        with on_one_core():
+            return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if residual is not None:
@@ -196,7 +201,8 @@ class OneDNNInt8Linear(PlainInt8Linear):
 
     def pack(self, weight: Tensor) -> Tensor:
         self.zero_points = torch.zeros(len(weight), dtype=torch.int32)
-        return torch.ops.onednn.qlinear_prepack(weight, None)
+        with on_one_core():
+            return torch.ops.onednn.qlinear_prepack(weight, None)
 
     def multiply(self, values: Tensor) -> Tensor:
         return torch.ops.onednn.qlinear_pointwise.default(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.executor import executor
+from bertkit.executor import on_one_core
 
 ROW_COUNTS = (
     8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
@@ -93,7 +93,8 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
     if plan == (num_rows,):
         return multiply(*inputs)
     if not plan:  # no count agrees with several threads
-        return executor().submit(torch.inference_mode()(multiply_rows), kind, multiply, probe, *inputs).result()
+        with on_one_core():
+            return multiply_rows(kind, multiply, probe, *inputs)
     parts, start = [], 0
     for count in plan:
         parts.append(multiply(*(_rows_of(tensor, start, count) for tensor in inputs)))
@@ -128,7 +129,8 @@ def agrees_with_reference(
         inputs: any, for their widths and dtypes.
     """
     checks = _Checks(kind, 1, probe, inputs)
-    return all(checks.equals_reference(multiply, count) for count in counts)
+    with on_one_core():
+        return all(checks.equals_reference(multiply, count) for count in counts)
 
 
 def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -204,8 +206,8 @@ class _Checks:
 
     def _reference(self) -> tuple[int, Tensor]:
         if self.kind not in _references:
-            find = torch.inference_mode()(self._find_reference)
-            _references[self.kind] = find() if self.num_threads == 1 else executor().submit(find).result()
+            with on_one_core(), torch.inference_mode():
+                _references[self.kind] = self._find_reference()
         return _references[self.kind]
 
     def _find_reference(self) -> tuple[int, Tensor]:
