@@ -37,7 +37,7 @@ def numba(processor: str) -> dict[str, str]:
 
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-MANY_THREADS = {"OMP_NUM_THREADS": str((os.cpu_count() or 1) + 3)}
+MANY_THREADS = {"OMP_NUM_THREADS": str(max(16, (os.cpu_count() or 1) + 3)), "OMP_WAIT_POLICY": "passive"}
 WITHOUT_ONEDNN = ["-p", "without_onednn"]
 
 AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8")
