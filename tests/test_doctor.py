@@ -159,10 +159,10 @@ def test_instruction_sets_of_x86_and_arm():
 
 
 def test_relevant_variables_are_shown_without_secrets(capsys, monkeypatch, equal):
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("ONEDNN_VERBOSE", "0")  # harmless where oneDNN first runs here
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     _, results, _ = call(capsys)
-    assert "ONEDNN_MAX_CPU_ISA=AVX2" in results["software", "environment"]["value"]
+    assert "ONEDNN_VERBOSE=0" in results["software", "environment"]["value"]
     assert not any("hf_secret" in row["value"] for row in results.values())
 
 

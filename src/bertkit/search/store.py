@@ -46,9 +46,9 @@ class Identity:
             if one.compare and one.name != "model_hash" and getattr(self, one.name) != getattr(other, one.name)
         ]
         if self.model_hash != other.model_hash:
-            is_same_name = self.model_name == other.model_name
-            others = f"model {self.model_name!r} in the store, {other.model_name!r} now"
-            differences.insert(0, f"the files of {self.model_name!r} have changed" if is_same_name else others)
+            before, now = (one.model_name or one.model_hash for one in (self, other))
+            others = f"model {before!r} in the store, {now!r} now"
+            differences.insert(0, f"the files of {before!r} have changed" if before == now else others)
         if differences:
             raise UsageError(
                 f"this store was embedded differently: {'; '.join(differences)}. Use the model and options of the "

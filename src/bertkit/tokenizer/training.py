@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 from typing import TextIO
 
@@ -88,7 +88,10 @@ def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lin
 
     with ThreadPoolExecutor(1) as pool:
         try:
-            pool.submit(engine.train_from_iterator, until_stopped(), trainer).result()
+            learning = pool.submit(engine.train_from_iterator, until_stopped(), trainer)
+            while wait([learning], timeout=1).not_done:  # again, as a signal just before a wait does not end it
+                pass
+            learning.result()
         finally:
             stopped.set()
 

@@ -62,8 +62,9 @@ def has_bfloat16() -> bool:
 @cache
 def has_fast_bfloat16() -> bool:
     """Whether oneDNN multiplies bfloat16 faster than float32 on this CPU."""
-    is_slow = llvmlite.binding.get_host_cpu_name().startswith(_SLOW_WITHOUT_AMX)
-    return has_bfloat16() and not (is_slow and not llvmlite.binding.get_host_cpu_features().get("amx-bf16"))
+    if llvmlite.binding.get_host_cpu_name().startswith(_SLOW_WITHOUT_AMX) and not torch.cpu._is_amx_tile_supported():
+        return False
+    return has_bfloat16()
 
 
 def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
