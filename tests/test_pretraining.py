@@ -445,6 +445,23 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert "held out: rows skipped" in page and "files skipped for their extension" in page
 
 
+@pytest.mark.parametrize(("precision", "is_slow"), [("float32", True), ("bfloat16", True), ("bfloat16", False)])
+def test_bfloat16_without_fast_instructions_is_printed(
+    precision: str, is_slow: bool, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.transformer.kernels.dispatch.has_fast_bfloat16", lambda: not is_slow)
+    made = pretraining(corpus, tmp_path / "run", "training.num_steps=1", f"training.precision={precision}")
+    assert made.start(resume=False) == "finished"
+    expected = [PRECISION_LINE] if (precision, is_slow) == ("bfloat16", True) else []
+    assert [line for line in made.lines if "bfloat16" in line] == expected
+
+
+PRECISION_LINE = (
+    "precision bfloat16: this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX), so "
+    "products run in float32 and take its time"
+)
+
+
 def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None:
     vocabulary, path = tmp_path / "vocab.txt", tmp_path / "corpus.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))

@@ -17,6 +17,7 @@ from bertkit.training.ranks import Ranks
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import TrainingState, checkpoints, differences, load_state
 from bertkit.training.trainer import Feed, Trainer
+from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.version import __version__
 
 
@@ -49,11 +50,17 @@ class Run:
             betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
             rate_factor=rate_factor,
         )  # fmt: skip
+        self._report_precision(settings.precision, next(network.parameters()).device)
         state = self._state(network, optimizer)
         return Trainer(
             network, task, feed, settings, optimizer, self.folder, state=state, ranks=self.ranks,
             log_line=self.log_line, **options,
         )  # fmt: skip
+
+    def _report_precision(self, precision: str, device: torch.device) -> None:
+        is_slow = precision != "float32" and device.type == "cpu" and not linear_for(precision).is_fast
+        if is_slow and self.ranks.is_first:
+            self.log_line(f"precision {precision}: {linear_for(precision).reason}")
 
     def _state(self, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
         saved = checkpoints(self.folder)
