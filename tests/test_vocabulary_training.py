@@ -4,7 +4,7 @@ import pytest
 
 from bertkit.tokenizer import Vocabulary, train_vocabulary
 
-FREQUENT = [chr(0x4E00 + number) for number in range(1_200)]  # of which each is a word, as all Chinese characters
+FREQUENT = [chr(0x4E00 + number) for number in range(1_200)]  # Chinese: each character is a word
 RARE = [chr(0x5E00 + number) for number in range(5)]
 TEXTS = ["".join(FREQUENT)] * 10 + ["".join(RARE)]
 
