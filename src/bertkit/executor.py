@@ -111,30 +111,33 @@ _executors: dict[int, Executor] = {}
 _lock = threading.Lock()
 
 
-def compute_on_one_core() -> None:
-    """Limit matrix products on this thread to one core, without affecting other threads.
+def compute_on_one_core() -> Callable[[], None]:
+    """Limit matrix products on this thread to one core, without affecting other threads; returns what lifts the limit.
 
     ``torch.set_num_threads`` would also set the default of threads that start later. OpenMP and, if torch was built
     with it, MKL are called directly; their settings are per thread.
     """
     torch.get_num_threads()  # torch applies its default at the first call in a thread, which would undo the lines below
-    _openmp().limit(limits=1)
-    if set_mkl := _mkl_setter():
-        set_mkl(1)
+    limited = _openmp().limit(limits=1)
+    set_mkl = _mkl_setter()
+    before = set_mkl(1) if set_mkl else 0
+
+    def lift() -> None:
+        limited.restore_original_limits()
+        if set_mkl:
+            set_mkl(before)
+
+    return lift
 
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Limit matrix products on this thread to one core while the block runs."""
-    torch.get_num_threads()  # as above
-    set_mkl = _mkl_setter()
-    with _openmp().limit(limits=1):
-        before = set_mkl(1) if set_mkl else 0
-        try:
-            yield
-        finally:
-            if set_mkl:
-                set_mkl(before)
+    """`compute_on_one_core` while the block runs."""
+    lift = compute_on_one_core()
+    try:
+        yield
+    finally:
+        lift()
 
 
 @cache

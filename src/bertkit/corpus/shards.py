@@ -84,6 +84,15 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
     return TokenShard(tokens, sentences, documents, manifest)
 
 
+def token_counts(folder: Path, tokenizer: Tokenizer) -> np.ndarray:
+    """(V,) int64: how often each vocabulary entry occurs in the shard in a folder.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    return _map(folder / "counts.bin", "int64", len(tokenizer.vocabulary))
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a shard, finished or not; None if there is none.
 

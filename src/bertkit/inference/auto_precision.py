@@ -15,7 +15,7 @@ from bertkit.architectures import architecture_of, prepare
 from bertkit.batch import Batch, collate
 from bertkit.device import device_name
 from bertkit.errors import BertkitError
-from bertkit.executor import executor
+from bertkit.executor import on_one_core
 from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
@@ -58,8 +58,8 @@ def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
             return PrecisionChoice(**kept)
     except (BertkitError, TypeError):  # edited, or written by another version: measure again
         pass
-    # Measure on one core, as batches run; timings of several threads depend more on other load.
-    choice = executor().submit(_try_each, encoder, tokenizer).result()
+    with on_one_core():  # as batches run; timings of several threads depend more on other load
+        choice = _try_each(encoder, tokenizer)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, asdict(choice))

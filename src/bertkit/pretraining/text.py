@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
-from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
+from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
@@ -86,7 +84,7 @@ def write_shards(
 
 
 def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
-    """One line on skipped and duplicate text of the sources, and on unknown tokens if they are many; "" if there is
+    """One line on text of the sources that was skipped, is duplicate, or is unknown to the vocabulary; "" if there is
     none."""
     manifest, parts = shard.manifest, []
     if number := manifest["num_set_aside"]:
@@ -104,7 +102,7 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
     vocabulary = tokenizer.vocabulary
     unk = vocabulary.special.unk
     if unk in vocabulary:
-        counts = np.fromfile(folder / "counts.bin", "<i8")
+        counts = token_counts(folder, tokenizer)
         if (share := counts[vocabulary.id(unk)] / counts.sum()) > _MUCH_UNKNOWN:
             parts.append(
                 f"words with characters that the vocabulary lacks, which became {unk}: {share:.1%} of the tokens; use "

@@ -110,7 +110,8 @@ def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
 def _letters(
     texts: Iterable[str], engine: tokenizers.Tokenizer, room: int, max_alphabet: int | None
 ) -> tuple[list[str], list[str]]:
-    """The most frequent characters of words, at most ``room``, and those inside words; in order."""
+    """The most frequent characters of words, at most ``room`` and ``max_alphabet`` (of `train_vocabulary`), and those
+    inside words; in order."""
     counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
     for chunk in _joined(texts):
         codes = np.frombuffer(engine.normalizer.normalize_str(chunk).encode("utf-32-le"), np.uint32)

@@ -58,9 +58,9 @@ class Run:
         )  # fmt: skip
 
     def _report_precision(self, precision: str, device: torch.device) -> None:
-        is_slow = precision != "float32" and device.type == "cpu" and not linear_for(precision).is_fast
-        if is_slow and self.ranks.is_first:
-            self.log_line(f"precision {precision}: {linear_for(precision).reason}")
+        choice = linear_for(precision)
+        if self.ranks.is_first and precision != "float32" and device.type == "cpu" and not choice.is_fast:
+            self.log_line(f"precision {precision}: {choice.reason}")
 
     def _state(self, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
         saved = checkpoints(self.folder)

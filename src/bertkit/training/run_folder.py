@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,9 +31,6 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
         ) from error
 
 
-_CONTENTS = {"digests.training": "content of the training data", "digests.dev": "content of the dev data"}
-
-
 def claim_run_folder(
     folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
 ) -> None:
@@ -55,7 +53,7 @@ def claim_run_folder(
     elif not resume:
         raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
     elif differing := [name for name in _differing(before, settings) if name not in ignored]:
-        names = ", ".join(_CONTENTS.get(name, name) for name in differing)
+        names = ", ".join(re.sub(r"^digests\.(.+)", r"content of the \1 data", name) for name in differing)
         raise UsageError(
             f"{folder} was started with other settings ({names}): resume with those, or choose another folder"
         )

@@ -59,7 +59,7 @@ def on_shared_threads(function: Callable[..., np.ndarray], *arguments: Any) -> n
 class FewRows:
     """Layers for a few rows, bit-identical to `PreparedLayer` one after the other."""
 
-    def __init__(self, layers: Sequence[Any], blocks: Sequence[int]) -> None:
+    def __init__(self, layers: Sequence[Any], blocks: np.ndarray) -> None:
         self._linears = [linears_of(layer) for layer in layers]  # own the memory of the addresses
         attention_norms, feed_forward_norms = zip(
             *((layer.attention_norm.norm, layer.feed_forward_norm.norm) for layer in layers), strict=True
@@ -68,7 +68,7 @@ class FewRows:
         norms = [np.stack([norm[:2] for norm in same]) for same in (attention_norms, feed_forward_norms)]
         self._layers = Layers(
             np.array([[address_of(linear) for linear in linears] for linears in self._linears], np.int64),
-            np.array(blocks, np.int64),
+            blocks,
             biases[0], biases[1], biases[2], biases[3],
             norms[0], norms[1],
             np.array([attention_norms[0].eps, feed_forward_norms[0].eps], np.float32),
@@ -84,7 +84,7 @@ class FewRows:
         if not all(_is_known(linear) for linear in linears) or not have_plain_attention(layers):
             return None
         blocks = [_block(type(linear), *linear.kind[1:4]) for linear in linears_of(layers[0])]
-        return None if None in blocks else cls(layers, [block for block in blocks if block is not None])
+        return None if None in blocks else cls(layers, np.array(blocks, np.int64))
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(M, D) to (M, D)."""
