@@ -151,7 +151,8 @@ class Measurements:
             network.zero_grad()
             logits = network(batch.to(torch.device(name))).logits["masked_lm"]
             torch.nn.functional.cross_entropy(logits.float(), batch.input_ids.long().to(logits.device)).backward()
-            gradients[name, dtype] = [p.grad.double().cpu() for p in network.parameters() if p.grad is not None]
+            grads = [p.grad for p in network.parameters() if p.grad is not None]
+            gradients[name, dtype] = [one.to("cpu", torch.float64, copy=True) for one in grads]  # `to` moves gradients
         reference, given = gradients.values()
         floor = 1e-3 * max(float(gradient.abs().max()) for gradient in reference)  # that of a key's bias is 0
         largest = max(

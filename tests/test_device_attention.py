@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import flash_attention_on_cpu
 import pytest
 import torch
-import varlen_on_cpu
 from torch import Tensor
 
 from bertkit import Batch
@@ -130,9 +130,9 @@ def test_arguments_of_varlen_attention_mean_the_reference(window: int | Window |
     slope = torch.randn(expected.shape).bfloat16()
     ours, reference = (torch.autograd.grad((x * slope).sum(), together)[0] for x in (results, expected))
     torch.testing.assert_close(ours[: sum(LENGTHS)], reference[: sum(LENGTHS)], rtol=2e-2, atol=2e-2)
-    longest, given = varlen_on_cpu.calls[-1]
+    longest, given = flash_attention_on_cpu.calls[-1]
     assert longest == max(LENGTHS) and all(-1 <= reach < longest for reach in given)
-    assert (given == [-1, 0]) == (window == CAUSAL) and (given == [-1, -1]) == (window is None)
+    assert (given == (-1, 0)) == (window == CAUSAL) and (given == (-1, -1)) == (window is None)
 
 
 @pytest.mark.parametrize("kernel", ["varlen", "blocks", "runs"])

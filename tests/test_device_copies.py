@@ -8,9 +8,9 @@ from collections.abc import Callable
 from importlib import import_module
 from types import SimpleNamespace
 
+import flash_attention_on_cpu  # noqa: F401
 import pytest
 import torch
-import varlen_on_cpu  # noqa: F401
 from random_models import our_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode

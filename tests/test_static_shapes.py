@@ -5,10 +5,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import flash_attention_on_cpu  # noqa: F401
 import numpy as np
 import pytest
 import torch
-import varlen_on_cpu  # noqa: F401
 from test_pretraining import pretraining, write_corpus
 from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
 from torch import nn
