@@ -15,8 +15,8 @@ an epoch of sentiment classification compared with transformers' Trainer; tokens
 The results are written after each part. At the end of the time the part in progress is stopped; what it had found is
 kept. `--only` runs some parts, and keeps the others of the day.
 
-`--device cpu --quick` runs every part on small models, without float16: a test of this script, whose speeds mean
-nothing. Needs ../shared/data.
+`PYTHONPATH=tests/gpu:tests python benchmarks/gpu.py --quick` runs every part on small models and a simulated GPU: a
+test of this script and of the checks, whose speeds mean nothing. Needs ../shared/data.
 """
 
 import argparse
@@ -46,7 +46,6 @@ from turns import say
 import bertkit
 from bertkit import BertConfig, Model, Tokenizer
 from bertkit.architectures import prepare
-from bertkit.device import CPU_PRECISIONS
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.locate import locate
 from bertkit.neighbors import DeviceScan, RowMask, encode_rows, nearest, top_k
@@ -71,7 +70,6 @@ class Measurements:
     def __init__(self, device: str, quick: bool, work: Path) -> None:
         self.device, self.quick, self.work = device, quick, work
         self.precision, self.is_cuda = "bfloat16", device.startswith("cuda")
-        self.precisions = [name for name in BOUNDS if device != "cpu" or name in CPU_PRECISIONS]
         self.vocabularies: dict[str, Path] = {}  # by size, trained by the first run
 
     def parts(self) -> dict[str, Callable[[], dict[str, Any] | Iterator[dict[str, Any]]]]:
@@ -81,7 +79,7 @@ class Measurements:
             "vectors": self.vectors,
             "waits": self.waits,
             "graphs": self.graphs,
-            "generation": lambda: gpu_generation.checks(self.device, self.quick, self.precisions),
+            "generation": lambda: gpu_generation.checks(self.device, self.quick, list(BOUNDS)),
             "gradients": self.gradients,
             "losses": self.losses,
             "compilation": self.compilation,
@@ -96,7 +94,7 @@ class Measurements:
         passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 400]
         expected = bertkit.load(MINILM, device="cpu").embed(passages, normalize=True)
         found: dict[str, Any] = {}
-        for precision in self.precisions:
+        for precision in BOUNDS:
             model = bertkit.load(MINILM, device=self.device, precision=precision)
             found[precision] = float(np.abs(model.embed(passages, normalize=True) - expected).max())
             found[f"{precision} holds"] = found[precision] <= BOUNDS[precision]
@@ -220,7 +218,7 @@ class Measurements:
 
         tokenizer = AutoTokenizer.from_pretrained(folder)
         network: Any = BertForMaskedLM.from_pretrained(folder, attn_implementation="sdpa").to(self.device).train()
-        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=self.device != "cpu")
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
         compiled = network if self.quick else torch.compile(network, dynamic=True)
         collate = DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=8)
         paragraphs = texts.shuffled(texts.wikitext())
@@ -322,7 +320,7 @@ class Measurements:
         network = AutoModelForSequenceClassification.from_pretrained(locate(MINILM), num_labels=len(labels))
         arguments = TrainingArguments(
             str(self.work / "trainer"), num_train_epochs=1, per_device_train_batch_size=32, bf16=True,
-            use_cpu=self.device == "cpu", report_to=[], save_strategy="no", disable_tqdm=True,
+            report_to=[], save_strategy="no", disable_tqdm=True,
         )  # fmt: skip
         Trainer(network, arguments, train_dataset=rows, processing_class=tokenizer).train()
         theirs = time.perf_counter() - started
@@ -374,7 +372,7 @@ def best_seconds(work: Callable[[], Any]) -> float:
 
 @cache
 def chip(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{device}, not a GPU"
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def describe(results: dict) -> str:

@@ -1,6 +1,7 @@
 """The library of the simulated GPU (tests/gpu), compiled once for a process."""
 
 import atexit
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,10 +11,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
 TESTS = Path(__file__).parent
 FLAGS = ["-O1", "-std=c++20", "-Wall", "-Wextra", "-shared", "-fPIC"]
+
+
+def torch_folder() -> Path:
+    """The folder of torch, which is not imported."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 @cache
@@ -21,9 +28,9 @@ def library_or_reason() -> Path | str:
     """The library, or why there is none."""
     if not sys.platform.startswith("linux") or shutil.which("g++") is None:
         return "the simulated GPU needs Linux and g++"
-    if torch.version.cuda or torch.version.hip:
+    of_torch, folder = torch_folder(), Path(tempfile.mkdtemp())
+    if not {"libtorch_cuda.so", "libtorch_hip.so"}.isdisjoint(os.listdir(of_torch / "lib")):
         return "this build of torch has real GPUs"
-    folder, of_torch = Path(tempfile.mkdtemp()), Path(torch.__file__).parent
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     headers = [f"-isystem{of_torch / 'include' / more}" for more in ("", "torch/csrc/api/include")]
     libraries = [f"-L{of_torch / 'lib'}", "-ltorch_cpu", "-lc10"]
@@ -33,12 +40,14 @@ def library_or_reason() -> Path | str:
     return library
 
 
-def simulation() -> dict[str, str]:
-    """Environment of a process with the simulated GPU; skips the test where there can be none."""
+def simulation(number: int = 1) -> dict[str, str]:
+    """Environment of a process, and of those that it starts, with simulated GPUs; skips the test where there can be
+    none."""
     library = library_or_reason()
     if isinstance(library, str):
         pytest.skip(library)
-    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = [str(TESTS / "gpu"), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     unset = {"PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
-    return {**kept, "SIMULATED_GPU": str(library), "PYTHONPATH": paths}
+    settings = {"SIMULATED_GPU": str(library), "SIMULATED_GPUS": str(number), "PYTHONPATH": os.pathsep.join(paths)}
+    return kept | settings

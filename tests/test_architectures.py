@@ -62,6 +62,7 @@ def _toy_names(names: TensorNames) -> TensorNames:
     )
 
 
+@pytest.mark.cpu_only
 def test_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = replace(
         BERT, model_type="toy", class_prefix="Toy", config=ToyConfig, names=_toy_names(BERT.names),

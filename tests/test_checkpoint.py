@@ -38,7 +38,7 @@ def published(folder: Path, kind: str, number: int = 2, num_labels: int = 2, **c
 
 
 def values(model: Model) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach() for name, parameter in model.network.named_parameters()}
+    return {name: parameter.detach().cpu() for name, parameter in model.network.named_parameters()}
 
 
 def assert_same_values(actual: Model, expected: Model) -> None:
@@ -571,7 +571,7 @@ def test_types_of_pairs_are_those_of_transformers(tmp_path: Path, settings: dict
     ours = bertkit.load(tmp_path)
     encoding = ours.tokenizer.encode("the cat", "walk")
     assert encoding.token_type_ids.tolist() == types
-    logits = ours.network(bertkit.collate([encoding])).logits["sequence_classification"]
+    logits = ours.network.cpu()(bertkit.collate([encoding])).logits["sequence_classification"]
     ours.save(tmp_path / "saved")
     for folder in (tmp_path, tmp_path / "saved"):
         assert bertkit.load(folder).tokenizer.encode("the cat", "walk").token_type_ids.tolist() == types

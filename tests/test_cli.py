@@ -377,7 +377,7 @@ def test_unknown_model_offline(complaint, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     line = complaint("tokenize", "a", "--model", "nobody/nothing")
-    assert "no such folder, installed model package or cached download" in line
+    assert "no such folder or file, installed model package or cached download" in line
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -215,6 +215,7 @@ NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it s
         (RUSSIAN, [], "a to z and spaces, of which the corpus has 1: expected at least 96; give no writers"),
         (RUSSIAN, ["--size", "huge"], "size 'huge': expected one of tiny"),
         (RUSSIAN, ["--seeds", "0", "1", "0"], "seeds 0, 1, 0: expected each once"),
+        (RUSSIAN, ["--models", "bert", "bert"], "models bert, bert: expected each once"),
         (NOVEL, ["--writers"], "corpus.txt: expected two or more documents"),
     ],
 )

@@ -262,6 +262,7 @@ def test_rows_that_do_not_fit_are_scanned_by_the_cpu(monkeypatch) -> None:
 # ---- where it is used
 
 
+@pytest.mark.cpu_only
 def test_index_on_a_device_equals_one_on_the_cpu(encoder: Path, tmp_path: Path, monkeypatch) -> None:
     texts, searched = sentences(150), []
 

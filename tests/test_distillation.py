@@ -47,6 +47,7 @@ def classifier() -> Model:
     return model
 
 
+@pytest.mark.cpu_only
 def test_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
     teacher = classifier()
     student = student_of(teacher, 2)

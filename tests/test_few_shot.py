@@ -196,7 +196,7 @@ def test_contrastive_training_separates_labels_of_frozen_vectors(tmp_path: Path)
     assert tuple(model.network.heads) == ("vector_classification",) and model.sentence_settings.normalize
     vectors = torch.from_numpy(model.embed([one.text for one in train]))
     again, _ = logistic_regression(vectors, torch.tensor([KINDS.index(one.label) for one in train]), 3)
-    head = model.network.heads["vector_classification"]
+    head = model.network.cpu().heads["vector_classification"]
     assert torch.allclose(head.classifier.weight.double(), again, atol=1e-2)
     vectors = model.embed(data(9, 3)[0])
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)

@@ -123,7 +123,8 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     train = write(tmp_path / "train.csv", [*rows(), ("", "cats"), ("a cat", ""), ("the only one", "mouse")])
     base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--num-epochs", "1",
             "--out", str(tmp_path / "out")]  # fmt: skip
-    assert "train.csv, line 82" in call(capsys, *base)[2]
+    error = call(capsys, *base)[2]
+    assert "train.csv, line 82" in error and error.rstrip().endswith("--skip-bad skips rows that cannot be used")
     dev = write(tmp_path / "dev.csv", [*rows(10), ("a cat", "cast")])
     code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
     assert code == 0 and result["rows_skipped"] == 4, error

@@ -41,7 +41,7 @@ def test_two_ranks_equal_one(task: str, encoder: Path, tmp_path: Path) -> None:
     for name, before in (("one", []), ("two", launch)):
         arguments = [
             "finetune", task, "--model", str(encoder), "--train", train, "--dev", dev, "--out", str(tmp_path / name),
-            "--batch-size", "7", "--num-epochs", "2", "--learning-rate", "0.003", "--device", "cpu",
+            "--batch-size", "7", "--num-epochs", "2", "--learning-rate", "0.003",
         ]  # fmt: skip
         results = subprocess.run([*before, *program, *arguments], capture_output=True, text=True, timeout=300)
         assert results.returncode == 0, results.stderr

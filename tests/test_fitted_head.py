@@ -233,6 +233,7 @@ def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_pat
 # ---- training from there
 
 
+@pytest.mark.cpu_only
 def test_nothing_worse_than_frozen_features_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev = labeled(60), labeled(30, seed=2)
     settings = replace(SETTINGS, learning_rate=5.0, warmup=0.0)  # which destroys the encoder
@@ -290,6 +291,7 @@ def test_copies_of_a_run_fit_their_own_heads(sentence_encoder: Path, tmp_path: P
     assert replace(run, out=tmp_path / "second").start(second, dev) == alone.start(second, dev)
 
 
+@pytest.mark.cpu_only
 def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, head_learning_rate=0.0)
     run = Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", settings, log_line=print)

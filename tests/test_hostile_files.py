@@ -207,7 +207,7 @@ def test_any_byte_of_a_header_changed(folder: Path, originals: Files, data: st.D
 def refused_or_the_same(folder: Path) -> None:
     """Parts that do not affect the weights may change: free text of the metadata, order of keys."""
     try:
-        model = bertkit.load(folder)
+        model = bertkit.load(folder, device="cpu")
     except CheckpointError:
         return
     reference = published_model("masked_lm", 4).state_dict()

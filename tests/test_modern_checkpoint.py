@@ -45,7 +45,7 @@ def published(folder: Path, kind: str = "masked_lm", **changes) -> Path:
 def outputs(model: Model) -> torch.Tensor:
     batch = bertkit.collate(model.tokenizer.encode_batch(["the cat sat on the mat " * 4, "a dog"]))
     with torch.no_grad():
-        return model.network(batch).encoded.last_hidden_state
+        return model.network(batch.to(model.device)).encoded.last_hidden_state.cpu()
 
 
 def test_both_spellings_say_the_same(tmp_path: Path) -> None:

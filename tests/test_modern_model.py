@@ -249,7 +249,7 @@ def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
     with pytest.raises(MissingHeadError, match="never trained"):
         model.fill_mask("the [MASK]")
     model.save(tmp_path / "made")
-    again = load(tmp_path / "made")
+    again = load(tmp_path / "made", device="cpu")
     assert again.config == config
     with pytest.raises(MissingHeadError, match="never trained"):
         again.fill_mask("the [MASK]")
@@ -261,7 +261,7 @@ def test_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
     trained = our_model("masked_lm", 8)
     trained.save(tmp_path / "trained")
     options = {"heads": ["token_classification"], "new": ["token_classification"], "label_names": ["A", "B", "C"]}
-    model = load(tmp_path / "trained", **options)
+    model = load(tmp_path / "trained", device="cpu", **options)
     theirs, report = transformers.ModernBertForTokenClassification.from_pretrained(
         tmp_path / "trained", num_labels=3, output_loading_info=True
     )
@@ -274,5 +274,5 @@ def test_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
     assert (origins["head.dense.weight"], origins["classifier.weight"]) == ("loaded", "initialized")
     with pytest.raises(MissingHeadError, match="never trained"):
         model.require_trained("token_classification")
-    reloaded = load(tmp_path / "trained", new=["masked_lm"])
+    reloaded = load(tmp_path / "trained", device="cpu", new=["masked_lm"])
     assert not torch.equal(reloaded.network.heads["masked_lm"].dense.weight, theirs.head.dense.weight)

@@ -180,8 +180,9 @@ class Similarity(Regression):
         """Each text must be nearest to its pair among all pairs of the batch (van den Oord et al. 2018)."""
         texts, pairs = outputs.view(-1, 2, outputs.shape[1]).unbind(1)
         scores = texts @ pairs.T / 0.05
-        loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)), reduction="sum")
-        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double(), totals[0]]))
+        own = torch.arange(len(scores), device=scores.device)
+        loss = torch.nn.functional.cross_entropy(scores, own, reduction="sum")
+        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), totals[0]]))
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
         head: Any = network.heads[self.head]

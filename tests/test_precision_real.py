@@ -18,6 +18,7 @@ def cosines(precision: str, texts: list[str]) -> np.ndarray:
     return (exact * results).sum(1)
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize(("precision", "closest"), [("bfloat16", 0.9999), ("int8", 0.99)])
 def test_passages(precision: str, closest: float, documentation: list) -> None:
     texts = [passage.text for passage in documentation][::151]  # about 80

@@ -87,6 +87,7 @@ def test_every_chain_of_modules_is_opened_and_saved(tmp_path: Path, chain: str) 
     assert np.array_equal(again.embed(TEXTS[:3]), model.embed(TEXTS[:3]))
 
 
+@pytest.mark.cpu_only
 def test_vector_has_the_same_bits_regardless_of_other_texts(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "two")
     model = bertkit.load(tmp_path / "published")
@@ -272,6 +273,7 @@ def _class(path: str) -> type:
     return getattr(torch.nn, path.rpartition(".")[2])
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("version", [2, 4, 6])
 @pytest.mark.parametrize("activation", [None, IDENTITY, SIGMOID, "torch.nn.modules.activation.Tanh"])
 def test_scores_of_cross_encoders_of_every_version(tmp_path: Path, version: int, activation: str | None) -> None:

@@ -312,6 +312,7 @@ def test_other_bad_settings_raise() -> None:
 # ---- on disk
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize(
     "task",
     [

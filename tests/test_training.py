@@ -324,6 +324,7 @@ def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
 # ---- resuming
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("optimizer", ["adamw", pytest.param("adamw-2018", marks=pytest.mark.slow), "muon"])
 def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
     settings = replace(SETTINGS, optimizer=optimizer)

@@ -264,7 +264,7 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
             start_run(run, rows)
     run = run_of(tmp_path / "out", sentence_encoder, [])
     for start in (run.start, partial(sweep, run, {"seed": [0]})):
-        with pytest.raises(UsageError, match=r"minutes=0\.5 does not limit a sweep"):
+        with pytest.raises(UsageError, match=r"minutes=0\.5 does not limit (a sweep|Finetuning.start): omit it, or "):
             start(labeled(40), labeled(20))
     assert not (tmp_path / "out").exists()
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))

@@ -28,6 +28,7 @@ ORDERS = [  # of labels, as published models have them
 ]
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("names", ORDERS)
 def test_probabilities_equal_the_pipeline_of_transformers(

@@ -1,6 +1,6 @@
 """The simulated GPU itself: it computes what the CPU computes, and refuses what a GPU refuses.
 
-Run by test_simulated_gpu.py with the plugin that simulates.
+Run by test_simulated_gpu.py.
 """
 
 import threading

@@ -1,4 +1,4 @@
-// A CUDA device of torch, simulated on the CPU: every operator runs as the CPU's kernel on the same memory.
+// CUDA devices of torch, simulated on the CPU: every operator runs as the CPU's kernel on the same memory.
 //
 // What a real device demands is demanded: operands are on the device, products are of floating point numbers, and only
 // pinned memory is copied without waiting. Such copies happen late, new memory is full of NaN, and graphs are recorded
@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -37,7 +38,18 @@ using c10::DeviceType;
 using c10::IValue;
 using Stack = std::vector<IValue>;
 
-const Device CPU(DeviceType::CPU), GPU(DeviceType::CUDA, 0);
+const Device CPU(DeviceType::CPU);
+
+c10::DeviceIndex num_devices() {
+    static const char* given = std::getenv("SIMULATED_GPUS");
+    return given ? static_cast<c10::DeviceIndex>(std::atoi(given)) : 1;
+}
+
+thread_local c10::DeviceIndex current = 0;  // each thread begins with the first device
+
+Device current_gpu() { return Device(DeviceType::CUDA, current); }
+
+bool is_on_gpu(const Tensor& tensor) { return tensor.defined() && tensor.device().type() == DeviceType::CUDA; }
 
 // ---- memory
 
@@ -71,7 +83,7 @@ struct DeviceAllocator final : c10::Allocator {
         most_allocated = std::max(most_allocated.load(), allocated.load());
         auto* block = new Block{data, static_cast<int64_t>(size)};
         if (capturing) capturing->own.insert(data);
-        return {data, block, &release, GPU};
+        return {data, block, &release, current_gpu()};
     }
     c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
     void copy_data(void* to, const void* from, size_t size) const override { std::memcpy(to, from, size); }
@@ -146,7 +158,7 @@ void start_copies() {
 
 Tensor on_cpu(const Tensor& tensor) {
     // The same memory, as a tensor of the CPU.
-    if (!tensor.defined() || tensor.device().type() != DeviceType::CUDA) return tensor;
+    if (!is_on_gpu(tensor)) return tensor;
     const auto& storage = tensor.storage();
     c10::DataPtr data(const_cast<void*>(storage.data()), CPU);
     c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data), c10::GetCPUAllocator(), true);
@@ -170,7 +182,7 @@ Tensor on_device(const Tensor& tensor) {
 
 void remember(const Tensor& tensor) {
     // The memory of a tensor that the graph being recorded uses.
-    if (!tensor.defined() || tensor.device() != GPU) return;
+    if (!is_on_gpu(tensor)) return;
     if (capturing->own.count(tensor.storage().data()))
         capturing->kept.push_back(tensor.storage());
     else
@@ -197,6 +209,11 @@ IValue each_tensor(const IValue& value, Function change) {
             changed.push_back(one.has_value() ? std::optional<Tensor>(change(*one)) : std::nullopt);
         return changed;
     }
+    if (value.isList() && !value.toListRef().empty() && value.toListRef()[0].isTensorList()) {
+        c10::List<c10::List<Tensor>> changed;
+        for (const IValue& list : value.toListRef()) changed.push_back(each_tensor(list, change).toTensorList());
+        return changed;
+    }
     return value;
 }
 
@@ -208,7 +225,14 @@ const std::set<std::string> WAITING = {"aten::nonzero", "aten::masked_select", "
 const std::set<std::string> PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv",
                                         "aten::addmv", "aten::dot"};
 
-void check_operands(const std::string& name, const Stack& arguments) {
+Device check_operands(const std::string& name, const Stack& arguments) {
+    // The device of the operands.
+    std::optional<Device> gpu;
+    for (const IValue& value : arguments)
+        each_tensor(value, [&](const Tensor& one) {
+            if (is_on_gpu(one) && !gpu.has_value()) gpu = one.device();
+            return one;
+        });
     const bool indexes = starts_with(name, "aten::index") || starts_with(name, "aten::_index_put_impl_");
     for (size_t at = 0; at < arguments.size(); ++at) {
         const IValue& value = arguments[at];
@@ -222,7 +246,7 @@ void check_operands(const std::string& name, const Stack& arguments) {
             continue;
         }
         each_tensor(value, [&](const Tensor& one) {
-            TORCH_CHECK(!one.defined() || one.device() == GPU || (one.device() == CPU && one.dim() == 0),
+            TORCH_CHECK(!one.defined() || one.device() == gpu || (one.device() == CPU && one.dim() == 0),
                         "Expected all tensors to be on the same device: argument ", at, " of ", name, " is on ",
                         one.device());
             TORCH_CHECK(!one.defined() || !PRODUCTS.count(name) || one.is_floating_point(),
@@ -231,6 +255,7 @@ void check_operands(const std::string& name, const Stack& arguments) {
         });
     }
     if (WAITING.count(name)) wait_because(name);
+    return gpu.value_or(current_gpu());
 }
 
 Stack run(const c10::OperatorHandle& op, const Stack& arguments, const Stack& aliases) {
@@ -240,7 +265,7 @@ Stack run(const c10::OperatorHandle& op, const Stack& arguments, const Stack& al
     for (size_t at = 0; at < arguments.size(); ++at)  // an `out` may have got another size
         if (arguments[at].isTensor() && arguments[at].toTensor().defined()) {
             Tensor before = arguments[at].toTensor(), after = aliases[at].toTensor();
-            if (before.device() != GPU) continue;
+            if (!is_on_gpu(before)) continue;
             if (before.sizes() != after.sizes() || before.strides() != after.strides()) {
                 if (after.storage().data() != before.storage().data()) {
                     TORCH_CHECK(!capturing, "a tensor is resized in a graph");
@@ -263,7 +288,7 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
     const size_t count = schema.arguments().size();
     Stack arguments(stack->end() - static_cast<long>(count), stack->end());
     stack->resize(stack->size() - count);
-    check_operands(name, arguments);
+    const c10::DeviceGuard guard(check_operands(name, arguments));
     Stack aliases;
     for (const IValue& value : arguments)
         aliases.push_back(value.isDevice() ? IValue(CPU) : each_tensor(value, on_cpu));
@@ -309,20 +334,22 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
 
 // ---- operators that know the device
 
-Tensor empty(IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<Device>,
-             std::optional<bool>, std::optional<at::MemoryFormat> format) {
+Tensor empty(IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+             std::optional<Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+    const c10::OptionalDeviceGuard guard(device);
     return at::detail::empty_generic(size, &device_memory, c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                      dtype.value_or(at::get_default_dtype_as_scalartype()), format);
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<at::ScalarType> dtype,
-                     std::optional<at::Layout>, std::optional<Device>, std::optional<bool>) {
+                     std::optional<at::Layout>, std::optional<Device> device, std::optional<bool>) {
+    const c10::OptionalDeviceGuard guard(device);
     return new_on_device(size, stride, dtype.value_or(at::get_default_dtype_as_scalartype()));
 }
 
 Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
     start_copies();
-    if (to.device() == from.device()) {
+    if (is_on_gpu(to) && is_on_gpu(from)) {
         auto step = [target = on_cpu(to), source = on_cpu(from)]() { target.copy_(source); };
         step();
         if (capturing) {
@@ -332,7 +359,7 @@ Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
         }
         return to;
     }
-    const bool to_gpu = to.device() == GPU;
+    const bool to_gpu = is_on_gpu(to);
     const Tensor& host = to_gpu ? from : to;
     if (!non_blocking || !is_pinned(host)) {
         wait_because(to_gpu ? "a copy to the device" : "a copy to the host");
@@ -358,7 +385,7 @@ at::Scalar number(const Tensor& tensor) {
 }
 
 const Tensor& resize(const Tensor& tensor, IntArrayRef size, std::optional<at::MemoryFormat> format) {
-    Tensor moved = empty(size, tensor.scalar_type(), {}, {}, {}, format);
+    Tensor moved = empty(size, tensor.scalar_type(), {}, tensor.device(), {}, format);
     if (tensor.sizes() == size) return tensor;
     auto* impl = tensor.unsafeGetTensorImpl();
     const auto least = std::min(tensor.storage().nbytes(), moved.storage().nbytes());
@@ -380,6 +407,11 @@ Tensor& set_storage(Tensor& tensor, c10::Storage source, int64_t offset, IntArra
     return tensor;
 }
 
+Tensor& set_whole_storage(Tensor& tensor, c10::Storage source) {
+    const auto size = static_cast<int64_t>(source.nbytes() / tensor.itemsize());
+    return set_storage(tensor, std::move(source), 0, {size}, {});
+}
+
 Tensor& set_tensor(Tensor& tensor, const Tensor& source) {
     return set_storage(tensor, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
@@ -397,10 +429,18 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     m.impl("unfold", TORCH_FN(at::native::unfold));
     m.impl("resize_", TORCH_FN(resize));
     m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
+    m.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
     m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
     m.impl("copy_", TORCH_FN(copy));
     m.impl("_local_scalar_dense", TORCH_FN(number));
     m.impl("record_stream", TORCH_FN(record_stream));
+}
+
+// Messages between processes, which the CPU's process group sends.
+TORCH_LIBRARY_IMPL(c10d, CUDA, m) {
+    for (const char* name : {"allreduce_", "broadcast_", "barrier", "allgather_", "_allgather_base_", "scatter_",
+                             "_reduce_scatter_base_"})
+        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 // ---- graphs, for Python
@@ -410,9 +450,19 @@ std::deque<Graph> graphs;
 TORCH_LIBRARY(simulated_gpu, m) {
     m.def("position() -> int", []() -> int64_t { return position(); });
     m.def("wait_until(int place) -> ()", [](int64_t place) { wait_until(place); });
+    m.def("current() -> int", []() -> int64_t { return current; });
+    m.def("set_current(int index) -> ()", [](int64_t index) { current = static_cast<c10::DeviceIndex>(index); });
     m.def("set_sync_mode(int mode) -> ()", [](int64_t mode) { sync_mode = static_cast<int>(mode); });
     m.def("allocated() -> int", []() -> int64_t { return allocated; });
     m.def("most_allocated() -> int", []() -> int64_t { return most_allocated; });
+    m.def("resize_storage(Tensor(a!) tensor, int size) -> ()", [](const Tensor& tensor, int64_t size) {
+        const c10::DeviceGuard guard(tensor.device());
+        const c10::Storage storage = tensor.storage();
+        c10::DataPtr data = device_memory.allocate(static_cast<size_t>(size));
+        if (const auto least = std::min<size_t>(storage.nbytes(), size)) std::memcpy(data.get(), storage.data(), least);
+        storage.set_data_ptr(std::move(data));
+        storage.set_nbytes(size);
+    });
     m.def("begin_capture() -> int", []() -> int64_t {
         TORCH_CHECK(!capturing, "a graph is being captured");
         start_copies();
@@ -437,10 +487,23 @@ TORCH_LIBRARY(simulated_gpu, m) {
 // ---- what torch asks of a device
 
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
-    Device exchangeDevice(Device) const override { return GPU; }
-    Device getDevice() const override { return GPU; }
-    c10::Stream getStream(Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, GPU); }
-    c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, GPU); }
+    Device exchangeDevice(Device device) const override {
+        const Device before = current_gpu();
+        setDevice(device);
+        return before;
+    }
+    Device getDevice() const override { return current_gpu(); }
+    void setDevice(Device device) const override { current = device.index(); }
+    void uncheckedSetDevice(Device device) const noexcept override { current = device.index(); }
+    c10::Stream getStream(Device device) const noexcept override {
+        return c10::Stream(c10::Stream::DEFAULT, device);
+    }
+    c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+    c10::DeviceIndex deviceCount() const noexcept override { return num_devices(); }
+    void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+    void block(void*, const c10::Stream&) const override {}
+    bool queryEvent(void*) const override { return true; }
+    void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
@@ -455,16 +518,16 @@ struct CUDAHooks final : CUDAHooksInterface {
     bool isAvailable() const override { return true; }
     bool hasCUDA() const override { return true; }
     bool hasPrimaryContext(DeviceIndex) const override { return true; }
-    DeviceIndex deviceCount() const override { return 1; }
-    int getNumGPUs() const override { return 1; }
-    DeviceIndex current_device() const override { return 0; }
-    DeviceIndex getCurrentDevice() const override { return 0; }
+    DeviceIndex deviceCount() const override { return num_devices(); }
+    int getNumGPUs() const override { return num_devices(); }
+    DeviceIndex current_device() const override { return current; }
+    DeviceIndex getCurrentDevice() const override { return current; }
     bool isPinnedPtr(const void* data) const override {
         std::lock_guard<std::mutex> lock(pinned_lock);
         return pinned.count(data) > 0;
     }
     Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
-    Device getDeviceFromPtr(void*) const override { return GPU; }
+    Device getDeviceFromPtr(void*) const override { return current_gpu(); }
 };
 REGISTER_CUDA_HOOKS(CUDAHooks)
 }  // namespace at

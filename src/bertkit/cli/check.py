@@ -47,14 +47,13 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.cli.labeled_files import columns_of, note_skipped
-    from bertkit.files import BadRows
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_skipped
     from bertkit.finetuning.cross_validation import check_training_data
     from bertkit.reports.training_data import write_training_data_report
 
     if report is not None:
         check_writable(report)
-    bad_rows = BadRows(skip=skip_bad)
+    bad_rows = bad_rows_of(skip_bad)
     examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
     note_skipped(bad_rows.rows)
     checked = check_training_data(model, task, examples, precision=precision, device=device)

@@ -188,15 +188,14 @@ def _evaluate_task(
     smaller: dict[int, str],
 ) -> _Evaluation:
     """Print the metrics, and write the requested report."""
-    from bertkit.cli.labeled_files import columns_of, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import ExampleFile, JudgedTask
-    from bertkit.tasks.reading import BadRows
 
     task, counts = model.trained.task, PredictReport()
-    bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
+    bad_rows, bad_training_rows = bad_rows_of(skip_bad), bad_rows_of(skip_bad)
     file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels)
     evidence = None
     others = train is not None or seeds or smaller  # refused for tasks without evidence

@@ -30,6 +30,11 @@ def columns_of(given: Sequence[str] | None) -> dict[str, str]:
     return columns
 
 
+def bad_rows_of(skip: bool) -> BadRows:
+    """Handling of unusable rows by a command with the option --skip-bad."""
+    return BadRows(skip=skip, advice="; --skip-bad skips rows that cannot be used")
+
+
 def read_both(
     kind: type[TextTask],
     train: Sequence[Path],
@@ -43,7 +48,7 @@ def read_both(
     Raises:
         DataError: a row that cannot be used, unless ``skip``; or no rows are left.
     """
-    bad_rows, skipped = BadRows(skip=skip), []
+    bad_rows, skipped = bad_rows_of(skip), []
     examples = [
         kind.in_dataset(example, number)
         for number, path in enumerate(train)

@@ -48,16 +48,15 @@ def command(
         Predict no answer where its score exceeds that of the best answer by more than this; by default the model's
         stored threshold.
     """
-    from bertkit.cli.labeled_files import columns_of, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_skipped
     from bertkit.inference import PredictReport
     from bertkit.tasks import ExampleFile, TextSet
-    from bertkit.tasks.reading import BadRows
 
     if output is not None:
         check_jsonl(output)
         check_not_input(output, input)
     opened = open_trained(model, compute, no_answer_threshold)
-    report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
+    report, bad_rows = PredictReport(), bad_rows_of(skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     if opened.trained.task.example_type is TextSet:
         examples = (row.with_positive() for row in examples)

@@ -101,7 +101,7 @@ class Comparison:
             A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown size or model, no seed or one twice, no training time, a cloze without exactly one
+            UsageError: an unknown size or model, no seed, one of them twice, no training time, a cloze without exactly one
                 [MASK], or another comparison's folder.
             DataError: a corpus that cannot be read or split, or has too few letters for the writers.
         """
@@ -112,8 +112,9 @@ class Comparison:
             raise UsageError(f"writers {', '.join(sorted(unknown))}: expected any of {', '.join(WRITERS)}")
         if not self.seeds or not self.models:
             raise UsageError("a comparison needs at least one model and one seed")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise UsageError(f"seeds {', '.join(map(str, self.seeds))}: expected each once")
+        for kind, given in (("seeds", self.seeds), ("models", self.models), ("writers", self.writers)):
+            if len(set(given)) < len(given):
+                raise UsageError(f"{kind} {', '.join(map(str, given))}: expected each once")
         if self.num_steps is not None and self.num_steps < 1:
             raise UsageError(f"num_steps={self.num_steps}: expected at least 1")
         if self.num_steps is None and not (self.minutes is not None and self.minutes > 0):

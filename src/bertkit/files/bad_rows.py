@@ -30,12 +30,15 @@ class SkippedRow(NamedTuple):
 class BadRows:
     """Handling of unusable rows: each raises an error, or with ``skip`` is recorded.
 
+    Args:
+        advice: the end of the error message, for example how rows can be skipped.
+
     Attributes:
         rows: skipped rows.
     """
 
-    def __init__(self, *, skip: bool = False) -> None:
-        self.skip = skip
+    def __init__(self, *, skip: bool = False, advice: str = "") -> None:
+        self.skip, self.advice = skip, advice
         self.rows: list[SkippedRow] = []
 
     def add(self, path: str | Path, line: int, why: str, row: object = "") -> None:
@@ -45,7 +48,7 @@ class BadRows:
             DataError: unless rows are skipped.
         """
         if not self.skip:
-            raise DataError(location(path, line) + why)
+            raise DataError(location(path, line) + why + self.advice)
         self.rows.append(SkippedRow.of(path, line, why, str(row)))
 
     def none_left(self, path: str | Path) -> DataError:

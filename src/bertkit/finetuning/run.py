@@ -89,7 +89,7 @@ class Finetuning:
             TrainingError: the loss is not a number.
         """
         check_folder_writable(self.out)
-        self.settings.check_untimed()
+        self.settings.check_untimed("Finetuning.start", "call start_run")
         train, dev = self.taught(train, dev)
         run = replace(self)
         if began_before_fitted_heads(self.out):

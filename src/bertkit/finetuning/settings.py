@@ -169,13 +169,10 @@ class FinetuningSettings:
         if self.patience is not None and not dev:
             raise UsageError(f"patience={self.patience} requires dev examples, to measure improvement")
 
-    def check_untimed(self) -> None:
-        """Raise a UsageError if ``minutes`` is set, for runs that it does not limit."""
+    def check_untimed(self, work: str, instead: str) -> None:
+        """Raise a UsageError if ``minutes`` is set, for work that it does not limit."""
         if self.minutes is not None:
-            raise UsageError(
-                f"minutes={self.minutes:g} does not limit a sweep or a distillation, nor Finetuning.start: omit it, or "
-                "search within that time with bertkit finetune without a sweep, an estimator, or start_run"
-            )
+            raise UsageError(f"minutes={self.minutes:g} does not limit {work}: omit it, or {instead}")
 
     def completed(self, values: Mapping[str, Any]) -> Self:
         """A copy in which these values replace None."""

@@ -1,29 +1,17 @@
-"""A pytest plugin, `-p simulated_gpu`: torch with a CUDA device whose operators the CPU computes (tests/gpu).
+"""torch's Python functions for CUDA devices, on the devices of device.cpp; imported by sitecustomize.py after torch."""
 
-As on a machine with a GPU, `device="auto"` is that device. `python tests/simulated_gpu.py SCRIPT ...` runs a script
-there. Both have to begin before torch is imported, and need the environment of `simulated_gpu_library.simulation`.
-"""
-
-import ctypes
-import importlib.util
 import os
-import runpy
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-assert "torch" not in sys.modules, "the simulated GPU has to be there before torch is imported"
-_torch = importlib.util.find_spec("torch")
-assert _torch is not None and _torch.origin is not None
-for _name in ("libc10.so", "libtorch_cpu.so", os.environ["SIMULATED_GPU"]):
-    ctypes.CDLL(str(Path(_torch.origin).parent / "lib" / _name), mode=ctypes.RTLD_GLOBAL)
-
-import torch  # noqa: E402
+import flash_attention_on_cpu  # noqa: F401
+import torch
+import torch.distributed as dist
 
 GPU: Any = torch.ops.simulated_gpu
+NUMBER = int(os.environ.get("SIMULATED_GPUS", "1"))
 BYTES = 8 << 30
 SYNC_MODES = ("default", "warn", "error")
 
@@ -32,6 +20,9 @@ class Event:
     """All work of the device that began before the event was recorded."""
 
     place: int | None = None
+
+    def __init__(self, **options: Any) -> None:
+        pass
 
     def record(self, stream: Any = None) -> None:
         self.place = GPU.position()
@@ -42,16 +33,19 @@ class Event:
 
 
 class Stream:
-    """The only stream."""
+    """The only stream of a device: what it waits for has been computed."""
 
-    def __init__(self, device: Any = None) -> None:
-        self.device = torch.device("cuda", 0)
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.device = torch.device("cuda", number_of(device))
 
     def wait_stream(self, other: Any) -> None:
         pass
 
-    def record_event(self) -> Event:
-        event = Event()
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
         event.record()
         return event
 
@@ -72,9 +66,25 @@ def graph(recorded: CUDAGraph, stream: Any = None, capture_error_mode: str = "gl
         GPU.end_capture()
 
 
-@contextmanager
-def unchanged(*_: Any) -> Iterator[None]:
-    yield
+class Device:
+    """The device of a block."""
+
+    def __init__(self, device: Any) -> None:
+        self.number = number_of(device)
+
+    def __enter__(self) -> None:
+        self.before = GPU.current()
+        GPU.set_current(self.number)
+
+    def __exit__(self, *_: Any) -> None:
+        GPU.set_current(self.before)
+
+
+def number_of(device: Any) -> int:
+    if isinstance(device, int):
+        return device
+    index = None if device is None else torch.device(device).index
+    return GPU.current() if index is None else index
 
 
 class Properties(SimpleNamespace):
@@ -92,11 +102,11 @@ REPLACED = {
     "CUDAGraph": CUDAGraph,
     "Event": Event,
     "Stream": Stream,
-    "current_device": lambda: 0,
-    "current_stream": lambda device=None: Stream(),
-    "default_generators": (torch.default_generator,),
-    "device": unchanged,
-    "device_count": lambda: 1,
+    "current_device": GPU.current,
+    "current_stream": Stream,
+    "default_generators": (torch.default_generator,) * NUMBER,
+    "device": Device,
+    "device_count": lambda: NUMBER,
     "get_device_capability": lambda device=None: (9, 0),
     "get_device_name": lambda device=None: PROPERTIES.name,
     "get_device_properties": lambda device=None: PROPERTIES,
@@ -111,20 +121,26 @@ REPLACED = {
     "memory_allocated": lambda device=None: GPU.allocated(),
     "memory_reserved": lambda device=None: GPU.allocated(),
     "reset_peak_memory_stats": lambda device=None: None,
-    "set_device": lambda device: None,
+    "set_device": lambda device: GPU.set_current(number_of(device)),
     "set_sync_debug_mode": set_sync_debug_mode,
-    "stream": unchanged,
+    "stream": lambda stream: nullcontext(),
     "synchronize": lambda device=None: GPU.wait_until(GPU.position()),
 }
 for _name, _value in REPLACED.items():
     setattr(torch.cuda, _name, _value)
-for _name in ("_cuda_getDevice", "_cuda_exchangeDevice", "_cuda_maybeExchangeDevice", "_cuda_getCurrentRawStream"):
-    setattr(torch._C, _name, lambda *_: 0)
-torch._C._cuda_getDeviceCount = lambda: 1
+torch.cuda.nccl.version = lambda: (0, 0, 0)  # pyrefly: ignore
+torch._C._cuda_getDevice = GPU.current
+torch._C._cuda_getDeviceCount = lambda: NUMBER
+torch._C._cuda_getCurrentRawStream = lambda device: 0
 
-import flash_attention_on_cpu  # noqa: E402, F401
+_compile, _connect, _resize = torch.compile, dist.init_process_group, torch.UntypedStorage.resize_
 
-_compile = torch.compile
+
+def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+    if storage.device.type != "cuda":
+        return _resize(storage, size)
+    GPU.resize_storage(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage), size)
+    return storage
 
 
 def compile_without_code(model: Any = None, **options: Any) -> Any:
@@ -132,9 +148,13 @@ def compile_without_code(model: Any = None, **options: Any) -> Any:
     return _compile(model, **{**options, "backend": "aot_eager"})
 
 
-torch.compile = compile_without_code  # pyrefly: ignore
+def connect(backend: str | None = None, **options: Any) -> None:
+    """init_process_group, in which gloo sends the messages of nccl."""
+    if backend == "nccl":
+        dist.get_backend = lambda group=None: "nccl"  # pyrefly: ignore
+        backend = "cpu:gloo,cuda:gloo"
+    _connect(backend, **options)
 
-if __name__ == "__main__":
-    sys.argv = sys.argv[1:]
-    sys.path.insert(0, str(Path(sys.argv[0]).parent))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+
+torch.compile, dist.init_process_group = compile_without_code, connect  # pyrefly: ignore
+torch.UntypedStorage.resize_ = resize  # pyrefly: ignore
