@@ -38,6 +38,7 @@ def client(server: Server) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 @pytest.mark.parametrize("dimensions", [None, 7])
 def test_openai_client_gets_the_vectors_of_the_library_bit_for_bit(client, model, encoding, dimensions):
@@ -108,6 +109,7 @@ def test_bad_bodies_have_one_clear_sentence(server, body, status, says):
     assert received == status and says in answer["error"]["message"], answer
 
 
+@pytest.mark.cpu_only
 def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(server, model):
     _, answer, headers = server.request("/v1/embeddings", {"input": [LONG, "a"], "model": "model"})
     assert headers["x-inputs-cut"] == "1" and int(headers["x-tokens-cut"]) == 120 - 22
@@ -118,6 +120,7 @@ def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(serve
     assert (np.array(windowed["data"][0]["embedding"], np.float32) == expected).all()
 
 
+@pytest.mark.cpu_only
 def test_concurrent_clients_get_their_vectors(server, model):
     draw = np.random.default_rng(0)
     words = np.array("the of and cat dog sat mat un able run walk talk blue red green".split())
@@ -245,6 +248,7 @@ def test_disconnected_clients_do_not_affect_others(server):
     assert _metric(server, "te_queue_size") == 0
 
 
+@pytest.mark.cpu_only
 def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
     path = tmp_path / "socket"
     with serving("--model", encoder, "--unix-socket", path) as server:

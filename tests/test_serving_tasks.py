@@ -56,6 +56,7 @@ def test_info_describes_every_model(server, models):
     assert info["models"][2]["model_type"]["classifier"]["label2id"] == {"blame": 0, "praise": 1, "neither": 2}
 
 
+@pytest.mark.cpu_only
 def test_predict_has_the_probabilities_of_the_library(server, models):
     expected = models["sentiment"].predict(TEXTS)
     rows = server.post("/predict", {"inputs": [[text] for text in TEXTS]})
@@ -73,6 +74,7 @@ def test_predict_has_the_probabilities_of_the_library(server, models):
     assert softmax.tolist() == pytest.approx([each["score"] for each in rows[0]], abs=1e-6)
 
 
+@pytest.mark.cpu_only
 def test_rerank_in_both_forms(server, models):
     scores = np.array([each.score for each in models["ranker"].predict([(QUERY, text) for text in TEXTS])], np.float32)
     order = np.argsort(-scores, kind="stable").tolist()
@@ -96,6 +98,7 @@ def test_rerank_in_both_forms(server, models):
     )
 
 
+@pytest.mark.cpu_only
 def test_entities_answers_and_masks_equal_those_of_the_library(server, models):
     entities = models["tagger"].predict([LONG])[0].entities
     answer = server.post("/entities", {"inputs": LONG})
@@ -129,6 +132,7 @@ def test_zero_shot_labels_are_scored_by_entailment(server, models):
     assert sum(each["score"] for each in among) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.cpu_only
 def test_vectors_tokens_and_similarities(server, models):
     encoder = models["encoder"]
     vectors = encoder.embed(TEXTS, normalize=True)
@@ -152,6 +156,7 @@ def test_vectors_tokens_and_similarities(server, models):
     assert status == 422 and "send the text itself" in answer["error"]
 
 
+@pytest.mark.cpu_only
 def test_inference_client_gets_what_the_library_gives(server, models, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine, too
     vectors = client(server, "encoder").feature_extraction(TEXTS[0], normalize=True)
@@ -174,6 +179,7 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
     assert {each.label for each in labels} == {"dog", "cat"}
 
 
+@pytest.mark.cpu_only
 def test_model_names_input_types_and_prompt_names_choose_the_prompt(server, models):
     def vectors(**body):
         return np.array(server.post("/embed", {"inputs": TEXTS, **body}), np.float32)
@@ -188,6 +194,7 @@ def test_model_names_input_types_and_prompt_names_choose_the_prompt(server, mode
     assert (vectors(model="prompted") == prompted.embed(TEXTS, normalize=True)).all()
 
 
+@pytest.mark.cpu_only
 def test_sparse_vectors_are_those_of_the_library(server, models):
     vectors = server.post("/embed_sparse", {"inputs": TEXTS})
     expected = models["masks"].embed_sparse(TEXTS).dense()

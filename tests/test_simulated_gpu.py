@@ -29,13 +29,18 @@ def test_simulated_gpu_is_like_a_gpu() -> None:
 
 
 def test_models_compute_and_learn_there() -> None:
-    run_there("test_families.py", "test_static_shapes.py", "-k", "fine_tuning or verb or sentence or compiled_run")
+    run_there(
+        "test_families.py",
+        "test_static_shapes.py",
+        "-k",
+        "fine_tuning and (albert or modern or deberta or gte) or verb or compiled_run",
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_every_test_there() -> None:
-    run_there("-m", "not slow and not cpu_only and not every_processor", "-n", "2", "--dist", "loadfile")
+    run_there("-m", "not slow and not cpu_only and not every_processor", "-n", "2", "--dist", "loadfile", number=2)
 
 
 @pytest.mark.slow

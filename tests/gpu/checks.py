@@ -33,11 +33,11 @@ def test_results_and_gradients_are_those_of_the_cpu() -> None:
 
 
 def test_every_thread_has_the_device() -> None:
-    found = []
-    thread = threading.Thread(target=lambda: found.append(torch.ones(3, device="cuda").sum().item()))
+    results = []
+    thread = threading.Thread(target=lambda: results.append(torch.ones(3, device="cuda").sum().item()))
     thread.start()
     thread.join()
-    assert found == [3.0]
+    assert results == [3.0]
 
 
 @pytest.mark.parametrize(

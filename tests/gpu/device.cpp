@@ -132,10 +132,10 @@ int64_t position() {
     return num_done + static_cast<int64_t>(to_host.size());
 }
 
-void wait_until(int64_t place) {
+void wait_until(int64_t end) {
     std::lock_guard<std::mutex> lock(queue_lock);
     run_all(to_device);
-    for (; num_done < place && !to_host.empty(); ++num_done, to_host.pop_front()) to_host.front()();
+    for (; num_done < end && !to_host.empty(); ++num_done, to_host.pop_front()) to_host.front()();
 }
 
 void wait() {
@@ -436,11 +436,12 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     m.impl("record_stream", TORCH_FN(record_stream));
 }
 
-// Messages between processes, which the CPU's process group sends.
-TORCH_LIBRARY_IMPL(c10d, CUDA, m) {
+void send_by_cpu() {
+    // Messages between processes are sent by the CPU's process group.
+    static torch::Library library(torch::Library::IMPL, "c10d", c10::DispatchKey::CUDA, __FILE__, __LINE__);
     for (const char* name : {"allreduce_", "broadcast_", "barrier", "allgather_", "_allgather_base_", "scatter_",
                              "_reduce_scatter_base_"})
-        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+        library.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 // ---- graphs, for Python
@@ -449,9 +450,10 @@ std::deque<Graph> graphs;
 
 TORCH_LIBRARY(simulated_gpu, m) {
     m.def("position() -> int", []() -> int64_t { return position(); });
-    m.def("wait_until(int place) -> ()", [](int64_t place) { wait_until(place); });
+    m.def("wait_until(int end) -> ()", [](int64_t end) { wait_until(end); });
     m.def("current() -> int", []() -> int64_t { return current; });
     m.def("set_current(int index) -> ()", [](int64_t index) { current = static_cast<c10::DeviceIndex>(index); });
+    m.def("send_by_cpu() -> ()", &send_by_cpu);
     m.def("set_sync_mode(int mode) -> ()", [](int64_t mode) { sync_mode = static_cast<int>(mode); });
     m.def("allocated() -> int", []() -> int64_t { return allocated; });
     m.def("most_allocated() -> int", []() -> int64_t { return most_allocated; });

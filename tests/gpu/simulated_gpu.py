@@ -19,17 +19,17 @@ SYNC_MODES = ("default", "warn", "error")
 class Event:
     """All work of the device that began before the event was recorded."""
 
-    place: int | None = None
+    position: int | None = None
 
     def __init__(self, **options: Any) -> None:
         pass
 
     def record(self, stream: Any = None) -> None:
-        self.place = GPU.position()
+        self.position = GPU.position()
 
     def synchronize(self) -> None:
-        assert self.place is not None, "the event was not recorded"
-        GPU.wait_until(self.place)
+        assert self.position is not None, "the event was not recorded"
+        GPU.wait_until(self.position)
 
 
 class Stream:
@@ -151,6 +151,7 @@ def compile_without_code(model: Any = None, **options: Any) -> Any:
 def connect(backend: str | None = None, **options: Any) -> None:
     """init_process_group, in which gloo sends the messages of nccl."""
     if backend == "nccl":
+        GPU.send_by_cpu()
         dist.get_backend = lambda group=None: "nccl"  # pyrefly: ignore
         backend = "cpu:gloo,cuda:gloo"
     _connect(backend, **options)
