@@ -5,14 +5,15 @@
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
 with its default and its static cache; CTranslate2, converted from the same weights, and ours in float32, bfloat16 and
-int8. Turns one after the other, of which the best counts. In float32 the tokens are compared too. ``--quick`` takes
-smaller models.
+int8; CTranslate2 in a process of its own. Turns one after the other, of which the best counts. In float32 the tokens
+are compared too. ``--quick`` takes smaller models.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import report
 import tokenizers
 import torch
 import transformers
+from worker import Worker
 
 from bertkit.generation import GenerationSettings, load_generator
 
@@ -126,7 +128,17 @@ def run_ctranslate2(model: Any, ids: np.ndarray) -> list[list[int]]:
     return [one.sequences_ids[0] for one in made]
 
 
-def measured(theirs: Any, ours: Any, converted: dict[str, Any], ids: np.ndarray, turns: int) -> dict[str, Any]:
+def load_ctranslate2(folder: Path, name: str, threads: int) -> Callable[[str, np.ndarray], list[list[int]] | None]:
+    """A function of a precision and prompts: the new tokens by CTranslate2; None for a precision that it lacks here.
+
+    For a process of its own: once its threads have run, torch's are up to twice as slow.
+    """
+    library = transformers.MarianMTModel if name == "encoder-decoder" else transformers.GPT2LMHeadModel
+    converted = ctranslate2_models(library.from_pretrained(folder), folder / "converted", threads)
+    return lambda precision, ids: run_ctranslate2(converted[precision], ids) if precision in converted else None
+
+
+def measured(theirs: Any, ours: Any, peer: Worker | None, ids: np.ndarray, turns: int) -> dict[str, Any]:
     """Tokens per second of each program for a batch, and the number of rows with transformers' tokens."""
     inputs, num_tokens = torch.from_numpy(ids), ids.shape[0] * NEW_TOKENS
 
@@ -153,12 +165,11 @@ def measured(theirs: Any, ours: Any, converted: dict[str, Any], ids: np.ndarray,
         line[f"bertkit {precision}"] = speed if all(len(one) == NEW_TOKENS for one in made) else "ended early"
         if precision == "float32":
             line["bertkit's rows equal"] = sum(one == other for one, other in zip(made, expected, strict=True))
-        if precision in converted:
-            run_ctranslate2(converted[precision], ids)
-            work = partial(run_ctranslate2, converted[precision], ids)
-            line[f"CTranslate2 {precision}"], made = best_speed(work, num_tokens, turns)
+        taken = [] if peer is None else [peer.turn(precision, ids) for _ in range(1 + turns)][1:]
+        if taken and taken[0].result is not None:
+            line[f"CTranslate2 {precision}"] = round(num_tokens / min(turn.seconds for turn in taken), 1)
             if precision == "float32":
-                same = sum(one == other for one, other in zip(made, expected, strict=True))
+                same = sum(one == other for one, other in zip(taken[0].result, expected, strict=True))
                 line["CTranslate2's rows equal"] = same
     return line
 
@@ -180,15 +191,17 @@ def main() -> None:
             write_tokenizer(Path(folder), theirs.config.vocab_size)
             ours = load_generator(folder)
             try:
-                converted = ctranslate2_models(theirs, Path(folder) / "converted", options.threads)
-            except ImportError as error:
-                converted, results["skipped"] = {}, {"CTranslate2": str(error)}
+                peer = Worker("generate", "load_ctranslate2", Path(folder), name, options.threads)
+            except RuntimeError as error:
+                peer, results["skipped"] = None, {"CTranslate2": str(error)}
             for batch_size in map(int, options.batches.split(",")):
                 draw = np.random.default_rng(batch_size)
                 ids = draw.integers(5, theirs.config.vocab_size - 1, (batch_size, PROMPT_TOKENS))
-                line = measured(theirs, ours, converted, ids, options.rounds)
+                line = measured(theirs, ours, peer, ids, options.rounds)
                 results["rows"].append({"model": name, "batch": batch_size, **line})
                 print(json.dumps(results["rows"][-1]), flush=True)
+            if peer is not None:
+                peer.close()
     report.finish(results, describe(results), options.out)
 
 

@@ -341,6 +341,9 @@ def test_cross_encoder_reranks_collection(docs: Path, encoder: Path) -> None:
         texts = [one.text for one in index.store.records()]
         expected = sorted(reranker.score_pairs("zebras", texts).tolist(), reverse=True)[:3]
         assert [one.score for one in results] == pytest.approx(expected, abs=1e-6)
+        of_labels = our_model("sequence_classification", 3, num_labels=3)
+        with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
+            index.search("zebras", 3, reranker=of_labels)
 
 
 def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> None:

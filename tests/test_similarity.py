@@ -20,6 +20,7 @@ from torch import Tensor
 import bertkit
 from bertkit import Model, TextSet
 from bertkit.errors import DataError, UsageError
+from bertkit.finetuning.teaching import taught
 from bertkit.tasks import Similarity
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.reading.text_sets import read_text_sets
@@ -569,6 +570,13 @@ def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
 def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Similarity.of_examples(data, options)
+
+
+def test_teacher_gives_one_score(tmp_path: Path) -> None:
+    our_model("sequence_classification", 3, num_labels=3).save(tmp_path / "teacher")
+    options = {"teacher": str(tmp_path / "teacher")}
+    with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
+        taught(options, [rows("pairs")], tmp_path / "kept", "cpu")
 
 
 # --- a guide model ----------------------------------------------------------------------------------------------------

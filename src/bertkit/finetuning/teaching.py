@@ -21,11 +21,11 @@ def taught(
     """Add the vectors or scores of the teacher and the guide in the options to the examples that lack them.
 
     Args:
-        options: "teacher", a sentence encoder or a cross-encoder; "guide", a sentence encoder.
+        options: "teacher", a sentence encoder, a cross-encoder or a late-interaction model; "guide", a sentence encoder.
         kept: cache folder of vectors and scores, created if missing.
 
     Raises:
-        UsageError: alignment with a teacher that is not a sentence encoder.
+        UsageError: alignment with a teacher that is not a sentence encoder, or a cross-encoder with several labels.
     """
     results = [list(part) for part in parts]
     aligned = any(isinstance(example, TaughtText) for part in results for example in part)
@@ -98,7 +98,8 @@ def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[T
 
 def _scores(teacher: Model, queries: list[str], texts: list[str]) -> np.ndarray:
     """(N,) float32."""
-    if "sequence_classification" in teacher.network.heads:
+    if teacher.scores_pairs:
+        teacher.rank("", [])  # which refuses several labels
         return teacher.score_pairs(queries, texts)
     different = list(dict.fromkeys([*queries, *texts]))
     numbers = {text: number for number, text in enumerate(different)}

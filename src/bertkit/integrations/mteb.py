@@ -74,6 +74,7 @@ class BertkitCrossEncoder:
 
     Raises:
         CheckpointError: no such model.
+        UsageError: a model with several labels.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class BertkitCrossEncoder:
         precision: str = "float32",
     ) -> None:
         self.model = load(model, precision=precision, device=device or "auto")
+        self.model.rank("", [])  # which refuses several labels
         self.mteb_model_meta = _meta(model, revision or _revision(model, precision), "cross-encoder")
 
     def predict(

@@ -235,7 +235,8 @@ class Index:
             reranker: a cross-encoder that reranks the first hundred.
 
         Raises:
-            UsageError: a query that is empty or not a str, ``k`` below 1, or an unknown mode.
+            UsageError: a query that is empty or not a str, ``k`` below 1, an unknown mode, or a reranker with several
+                labels.
         """
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
@@ -271,9 +272,9 @@ class Index:
                 numbers, scores = fuse_ranks([numbers for numbers, _ in rankings])
             if reranker is not None:
                 records = snapshot.records(numbers[:_DEPTH])
-                scores = reranker.score_pairs(query, [record.text for record in records])
-                order = np.argsort(-scores, kind="stable")
-                numbers, scores = numbers[:_DEPTH][order], scores[order]
+                ranked = reranker.rank(query, [record.text for record in records])
+                numbers = numbers[[one.index for one in ranked]]
+                scores = np.array([one.score for one in ranked], dtype=np.float32)
             return self._results(snapshot, query, numbers[:k], scores[:k])
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
