@@ -21,7 +21,8 @@ def taught(
     """Add the vectors or scores of the teacher and the guide in the options to the examples that lack them.
 
     Args:
-        options: "teacher", a sentence encoder, a cross-encoder or a late-interaction model; "guide", a sentence encoder.
+        options: "teacher", a sentence encoder, a cross-encoder or a late-interaction model; "guide", a sentence
+            encoder.
         kept: cache folder of vectors and scores, created if missing.
 
     Raises:
