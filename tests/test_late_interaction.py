@@ -16,7 +16,9 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 import bertkit
+from bertkit import TextSet
 from bertkit.errors import CheckpointError, TruncationWarning, UsageError
+from bertkit.finetuning.teaching import taught
 from bertkit.inference import TokenVectors, embed_tokens, max_sim
 
 SHAPE = {"hidden_size": 20, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 41}
@@ -135,6 +137,14 @@ def test_folders_of_pylate(tmp_path: Path) -> None:
     assert late is not None and late.expansion == 16 and late.skipped == tuple(string.punctuation)
     queries = embed_tokens(model._runner, late, ["the cat", "a dog walk"], as_queries=True)
     assert queries.starts.tolist() == [0, 16, 32] and queries.vectors.shape == (32, 7)
+
+
+def test_teaches_with_its_scores(tmp_path: Path) -> None:
+    folder = published(tmp_path, None, ("", ""), [])
+    rows = [TextSet("the cat", ("a cat",), ("a dog ran",)), TextSet("walk", ("walked",))]
+    ((first, second),) = taught({"teacher": str(folder)}, [rows], tmp_path / "kept", "cpu")
+    scores = bertkit.load(folder).score_pairs(["the cat", "the cat", "walk"], ["a cat", "a dog ran", "walked"])
+    assert [*first.scores, *second.scores] == pytest.approx(scores.tolist(), rel=1e-5)
 
 
 def test_max_sim_of_odd_sizes() -> None:
