@@ -5,7 +5,7 @@
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
 with its default and its static cache; CTranslate2, converted from the same weights, and ours in float32, bfloat16 and
-int8; CTranslate2 in a process of its own. Turns one after the other, of which the best counts. In float32 the tokens
+int8; CTranslate2 in a separate process. Turns one after the other, of which the best counts. In float32 the tokens
 are compared too. ``--quick`` takes smaller models.
 """
 
@@ -128,13 +128,13 @@ def run_ctranslate2(model: Any, ids: np.ndarray) -> list[list[int]]:
     return [one.sequences_ids[0] for one in made]
 
 
-def load_ctranslate2(folder: Path, name: str, threads: int) -> Callable[[str, np.ndarray], list[list[int]] | None]:
+def load_ctranslate2(folder: Path, threads: int) -> Callable[[str, np.ndarray], list[list[int]] | None]:
     """A function of a precision and prompts: the new tokens by CTranslate2; None for a precision that it lacks here.
 
-    For a process of its own: once its threads have run, torch's are up to twice as slow.
+    For a separate process: once its threads have run, torch's are up to twice as slow.
     """
-    library = transformers.MarianMTModel if name == "encoder-decoder" else transformers.GPT2LMHeadModel
-    converted = ctranslate2_models(library.from_pretrained(folder), folder / "converted", threads)
+    (name,) = transformers.AutoConfig.from_pretrained(folder).architectures
+    converted = ctranslate2_models(getattr(transformers, name).from_pretrained(folder), folder / "converted", threads)
     return lambda precision, ids: run_ctranslate2(converted[precision], ids) if precision in converted else None
 
 
@@ -191,7 +191,7 @@ def main() -> None:
             write_tokenizer(Path(folder), theirs.config.vocab_size)
             ours = load_generator(folder)
             try:
-                peer = Worker("generate", "load_ctranslate2", Path(folder), name, options.threads)
+                peer = Worker("generate", "load_ctranslate2", Path(folder), options.threads)
             except RuntimeError as error:
                 peer, results["skipped"] = None, {"CTranslate2": str(error)}
             for batch_size in map(int, options.batches.split(",")):

@@ -17,8 +17,8 @@ calls: list[tuple[int, tuple[int, int]]] = []
 """(longest sequence, window) of every forward call."""
 
 
-def _window(options: dict[str, Any]) -> tuple[int, int]:
-    left, right = options["window_size_left"], options["window_size_right"]
+def _window(left: int | None, right: int | None) -> tuple[int, int]:
+    """The window with -1 for no limit."""
     return -1 if left is None else left, -1 if right is None else right
 
 
@@ -51,7 +51,7 @@ def _forward(
     query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *,
     window_size_left=None, window_size_right=None, **others,
 ):  # fmt: skip
-    window = _window(locals())
+    window = _window(window_size_left, window_size_right)
     assert cum_seq_q is cum_seq_k or torch.equal(cum_seq_q, cum_seq_k)
     assert max_q == max_k and not return_debug_mask
     _check((query, key, value), cum_seq_q, max_q, dropout_p, is_causal, window, **others)
@@ -68,8 +68,9 @@ def _backward(
     grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
     unused, *, window_size_left=None, window_size_right=None, **others,
 ):  # fmt: skip
-    window = _window(locals())
-    _check((grad_out.contiguous(), query, key, value), cum_seq_q, max_q, dropout_p, is_causal, window, **others)
+    window = _window(window_size_left, window_size_right)
+    grad_out = grad_out.contiguous()  # as CUDA's does first
+    _check((grad_out, query, key, value), cum_seq_q, max_q, dropout_p, is_causal, window, **others)
     gradients = [torch.full_like(x, torch.nan) for x in (query, key, value)]
     for rows, q, k, v, probs in _parts(query, key, value, cum_seq_q, window):
         slope = grad_out[rows].transpose(0, 1).float()

@@ -21,8 +21,10 @@ def test_every_part_runs_and_holds(shared_data: Path, tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.json")
     results = json.loads(path.read_text())
     assert results["skipped"] == {} and results["chip"] == "simulated GPU"
-    kept = {f"{part}, {name}": value for part, found in results["parts"].items() for name, value in found.items()}
-    holds = {name: value for name, value in kept.items() if "holds" in name}
+    figures = {
+        f"{part}, {name}": value for part, of_part in results["parts"].items() for name, value in of_part.items()
+    }
+    holds = {name: value for name, value in figures.items() if "holds" in name}
     assert len(holds) == 26 and all(holds.values()), results["parts"]
-    assert kept["graphs, recorded"] and kept["compilation, graphs"] == 1
-    assert kept["pre-training at 128, compiled, tokens a second"] > 0
+    assert figures["graphs, recorded"] and figures["compilation, graphs"] == 1
+    assert figures["pre-training at 128, compiled, tokens a second"] > 0

@@ -263,8 +263,8 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"the head of {run.task} is neither trained nor fitted"):
             start_run(run, rows)
     run = run_of(tmp_path / "out", sentence_encoder, [])
-    for start in (run.start, partial(sweep, run, {"seed": [0]})):
-        with pytest.raises(UsageError, match=r"minutes=0\.5 does not limit (a sweep|Finetuning.start): omit it, or "):
+    for start, work in ((run.start, r"Finetuning\.start"), (partial(sweep, run, {"seed": [0]}), "a sweep")):
+        with pytest.raises(UsageError, match=rf"minutes=0\.5 does not limit {work}: omit it, or "):
             start(labeled(40), labeled(20))
     assert not (tmp_path / "out").exists()
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))

@@ -11,6 +11,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -111,9 +112,9 @@ struct PinnedAllocator final : c10::Allocator {
     void copy_data(void* to, const void* from, size_t size) const override { std::memcpy(to, from, size); }
 } pinned_memory;
 
-bool is_pinned(const Tensor& tensor) {
+bool is_pinned(const void* data) {
     std::lock_guard<std::mutex> lock(pinned_lock);
-    return pinned.count(tensor.storage().data()) > 0;
+    return pinned.count(data) > 0;
 }
 
 // ---- work that is queued
@@ -138,15 +139,11 @@ void wait_until(int64_t end) {
     for (; num_done < end && !to_host.empty(); ++num_done, to_host.pop_front()) to_host.front()();
 }
 
-void wait() {
-    wait_until(position());
-}
-
 void wait_because(const std::string& cause) {
     TORCH_CHECK(!capturing, "CUDA error: operation not permitted when stream is capturing: ", cause);
     TORCH_CHECK(sync_mode < 2, "called a synchronizing CUDA operation: ", cause);
     if (sync_mode == 1) TORCH_WARN("called a synchronizing CUDA operation: ", cause);
-    wait();
+    wait_until(position());
 }
 
 void start_copies() {
@@ -217,6 +214,14 @@ IValue each_tensor(const IValue& value, Function change) {
     return value;
 }
 
+template <typename Function>
+void visit_tensors(const IValue& value, Function visit) {
+    each_tensor(value, [&](const Tensor& one) {
+        visit(one);
+        return one;
+    });
+}
+
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
 const std::set<std::string> WAITING = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::_unique",
@@ -229,9 +234,8 @@ Device check_operands(const std::string& name, const Stack& arguments) {
     // The device of the operands.
     std::optional<Device> gpu;
     for (const IValue& value : arguments)
-        each_tensor(value, [&](const Tensor& one) {
+        visit_tensors(value, [&](const Tensor& one) {
             if (is_on_gpu(one) && !gpu.has_value()) gpu = one.device();
-            return one;
         });
     const bool indexes = starts_with(name, "aten::index") || starts_with(name, "aten::_index_put_impl_");
     for (size_t at = 0; at < arguments.size(); ++at) {
@@ -245,40 +249,33 @@ Device check_operands(const std::string& name, const Stack& arguments) {
                     wait_because(name + " reads indices");
             continue;
         }
-        each_tensor(value, [&](const Tensor& one) {
+        visit_tensors(value, [&](const Tensor& one) {
             TORCH_CHECK(!one.defined() || one.device() == gpu || (one.device() == CPU && one.dim() == 0),
                         "Expected all tensors to be on the same device: argument ", at, " of ", name, " is on ",
                         one.device());
             TORCH_CHECK(!one.defined() || !PRODUCTS.count(name) || one.is_floating_point(),
                         name, " is not implemented for integers");
-            return one;
         });
     }
     if (WAITING.count(name)) wait_because(name);
     return gpu.value_or(current_gpu());
 }
 
-Stack run(const c10::OperatorHandle& op, const Stack& arguments, const Stack& aliases) {
-    // The operator on the CPU; results are tensors of the CPU.
-    Stack stack = aliases;
-    op.callBoxed(&stack);
-    for (size_t at = 0; at < arguments.size(); ++at)  // an `out` may have got another size
-        if (arguments[at].isTensor() && arguments[at].toTensor().defined()) {
-            Tensor before = arguments[at].toTensor(), after = aliases[at].toTensor();
-            if (!is_on_gpu(before)) continue;
-            if (before.sizes() != after.sizes() || before.strides() != after.strides()) {
-                if (after.storage().data() != before.storage().data()) {
-                    TORCH_CHECK(!capturing, "a tensor is resized in a graph");
-                    Tensor moved = on_device(after);
-                    before.unsafeGetTensorImpl()->set_storage_keep_dtype(moved.storage());
-                    before.unsafeGetTensorImpl()->set_sizes_and_strides(moved.sizes(), moved.strides(), 0);
-                } else {
-                    before.unsafeGetTensorImpl()->set_sizes_and_strides(
-                        after.sizes(), after.strides(), after.storage_offset());
-                }
-            }
-        }
-    return stack;
+void set_memory(const Tensor& tensor, c10::Storage source, int64_t offset, IntArrayRef size, IntArrayRef stride) {
+    auto* impl = tensor.unsafeGetTensorImpl();
+    impl->set_storage_keep_dtype(std::move(source));
+    impl->set_sizes_and_strides(size, stride, offset);
+}
+
+void take_size(const Tensor& tensor, const Tensor& alias) {
+    // The size that an operator gave to the alias, as to an `out`.
+    if (tensor.sizes() == alias.sizes() && tensor.strides() == alias.strides()) return;
+    c10::Storage storage = tensor.storage();
+    if (alias.storage().data() != storage.data()) {
+        TORCH_CHECK(!capturing, "a tensor is resized in a graph");
+        storage = on_device(alias).storage();
+    }
+    set_memory(tensor, storage, alias.storage_offset(), alias.sizes(), alias.strides());
 }
 
 void fallback(const c10::OperatorHandle& op, Stack* stack) {
@@ -292,7 +289,11 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
     Stack aliases;
     for (const IValue& value : arguments)
         aliases.push_back(value.isDevice() ? IValue(CPU) : each_tensor(value, on_cpu));
-    Stack results = run(op, arguments, aliases);
+    Stack results = aliases;
+    op.callBoxed(&results);
+    for (size_t at = 0; at < count; ++at)
+        if (arguments[at].isTensor() && is_on_gpu(arguments[at].toTensor()))
+            take_size(arguments[at].toTensor(), aliases[at].toTensor());
     std::vector<Tensor> fresh;
     for (size_t at = 0; at < results.size(); ++at) {
         const auto* alias = schema.returns()[at].alias_info();
@@ -310,11 +311,7 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
         }
     }
     if (capturing) {
-        for (const IValue& value : arguments)
-            each_tensor(value, [](const Tensor& one) {
-                remember(one);
-                return one;
-            });
+        for (const IValue& value : arguments) visit_tensors(value, remember);
         for (const Tensor& one : fresh) remember(one);
         capturing->steps.push_back([op, aliases, fresh]() {
             Stack again = aliases;
@@ -322,10 +319,9 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
             size_t next = 0;
             for (size_t at = 0; at < again.size(); ++at)
                 if (op.schema().returns()[at].alias_info() == nullptr)
-                    each_tensor(again[at], [&](const Tensor& one) {
+                    visit_tensors(again[at], [&](const Tensor& one) {
                         if (one.defined()) on_cpu(fresh[next]).copy_(one);
                         ++next;
-                        return one;
                     });
         });
     }
@@ -361,7 +357,7 @@ Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
     }
     const bool to_gpu = is_on_gpu(to);
     const Tensor& host = to_gpu ? from : to;
-    if (!non_blocking || !is_pinned(host)) {
+    if (!non_blocking || !is_pinned(host.storage().data())) {
         wait_because(to_gpu ? "a copy to the device" : "a copy to the host");
         on_cpu(to).copy_(on_cpu(from));
         return to;
@@ -385,25 +381,17 @@ at::Scalar number(const Tensor& tensor) {
 }
 
 const Tensor& resize(const Tensor& tensor, IntArrayRef size, std::optional<at::MemoryFormat> format) {
-    Tensor moved = empty(size, tensor.scalar_type(), {}, tensor.device(), {}, format);
     if (tensor.sizes() == size) return tensor;
-    auto* impl = tensor.unsafeGetTensorImpl();
+    Tensor moved = empty(size, tensor.scalar_type(), {}, tensor.device(), {}, format);
     const auto least = std::min(tensor.storage().nbytes(), moved.storage().nbytes());
     if (least) std::memcpy(const_cast<void*>(moved.storage().data()), tensor.storage().data(), least);
-    impl->set_storage_keep_dtype(moved.storage());
-    impl->set_sizes_and_strides(moved.sizes(), moved.strides(), 0);
+    set_memory(tensor, moved.storage(), 0, moved.sizes(), moved.strides());
     return tensor;
 }
 
 Tensor& set_storage(Tensor& tensor, c10::Storage source, int64_t offset, IntArrayRef size, IntArrayRef stride) {
-    auto* impl = tensor.unsafeGetTensorImpl();
-    impl->set_storage_keep_dtype(std::move(source));
-    if (stride.empty() && !size.empty()) {
-        impl->set_sizes_contiguous(size);
-        impl->set_storage_offset(offset);
-    } else {
-        impl->set_sizes_and_strides(size, stride, offset);
-    }
+    const auto contiguous = c10::contiguous_strides(size);
+    set_memory(tensor, std::move(source), offset, size, stride.empty() ? IntArrayRef(contiguous) : stride);
     return tensor;
 }
 
@@ -524,10 +512,7 @@ struct CUDAHooks final : CUDAHooksInterface {
     int getNumGPUs() const override { return num_devices(); }
     DeviceIndex current_device() const override { return current; }
     DeviceIndex getCurrentDevice() const override { return current; }
-    bool isPinnedPtr(const void* data) const override {
-        std::lock_guard<std::mutex> lock(pinned_lock);
-        return pinned.count(data) > 0;
-    }
+    bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
     Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
     Device getDeviceFromPtr(void*) const override { return current_gpu(); }
 };

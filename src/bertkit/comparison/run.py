@@ -101,8 +101,8 @@ class Comparison:
             A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown size or model, no seed, one of them twice, no training time, a cloze without exactly
-                one [MASK], or another comparison's folder.
+            UsageError: an unknown size, model or writer, no model or seed, one of these twice, no training time,
+                a cloze without exactly one [MASK], or another comparison's folder.
             DataError: a corpus that cannot be read or split, or has too few letters for the writers.
         """
         BertConfig.of_size(self.size)  # which refuses an unknown one, before the folder is claimed
