@@ -3,22 +3,22 @@
 oneDNN then chooses the kernels of such a processor and runs them: their bits are right, their speed means nothing.
 """
 
-import atexit
 import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
+from other_processes import TESTS, compiled
 
-SOURCES = Path(__file__).parent / "amx"
+SOURCES = TESTS / "amx"
 EMULATOR = [SOURCES / name for name in ("processor.c", "patches.c", "registers.c", "tiles.c", "vectors.c")]
 EMULATOR_FLAGS = ["-march=skylake-avx512", "-mavx512vnni", "-ffp-contract=off"]
-WARNINGS = ["-O2", "-std=gnu17", "-Wall", "-Wextra"]
+SHARED = ["-shared", "-fPIC", "-ftls-model=initial-exec"]
+COMPILER = ["gcc", "-O2", "-std=gnu17", "-Wall", "-Wextra"]
 EMULATED = {"amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx_vnni"}
 """Instruction sets, by their names in /proc/cpuinfo; of FP16 only what oneDNN and LLVM use here."""
 
@@ -33,13 +33,6 @@ def processor_flags() -> list[str]:
     return next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
 
 
-def compiled(name: str, *arguments: str | Path) -> Path:
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    subprocess.run(["gcc", *WARNINGS, *map(str, arguments), "-o", str(folder / name)], check=True)
-    return folder / name
-
-
 @cache
 def library_or_reason() -> Path | str:
     """The library to preload, or why there is none."""
@@ -47,7 +40,7 @@ def library_or_reason() -> Path | str:
         return f"the emulator of AMX needs {', '.join(lacking)}"
     if shutil.which("gcc") is None:
         return "the emulator of AMX needs gcc"
-    library = compiled("libamx.so", *EMULATOR_FLAGS, "-shared", "-fPIC", "-ftls-model=initial-exec", *EMULATOR)
+    library = compiled("libamx.so", *COMPILER, *EMULATOR_FLAGS, *SHARED, *EMULATOR)
     tried = subprocess.run(["true"], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
     return library if tried.returncode == 0 else f"AMX cannot be emulated here: {tried.stderr.strip()}"
 

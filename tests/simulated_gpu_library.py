@@ -1,18 +1,15 @@
 """The library of the simulated GPU (tests/gpu), compiled once for a process."""
 
-import atexit
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import pytest
+from other_processes import TESTS, compiled, environment_with
 
-TESTS = Path(__file__).parent
 FLAGS = ["-O1", "-std=c++20", "-Wall", "-Wextra", "-shared", "-fPIC"]
 
 
@@ -28,16 +25,12 @@ def library_or_reason() -> Path | str:
     """The library, or why there is none."""
     if not sys.platform.startswith("linux") or shutil.which("g++") is None:
         return "the simulated GPU needs Linux and g++"
-    of_torch, folder = torch_folder(), Path(tempfile.mkdtemp())
+    of_torch = torch_folder()
     if not {"libtorch_cuda.so", "libtorch_hip.so"}.isdisjoint(os.listdir(of_torch / "lib")):
         return "this build of torch has real GPUs"
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     headers = [f"-isystem{of_torch / 'include' / more}" for more in ("", "torch/csrc/api/include")]
     libraries = [f"-L{of_torch / 'lib'}", "-ltorch_cpu", "-lc10"]
-    library = folder / "libgpu.so"
-    source = str(TESTS / "gpu" / "device.cpp")
-    subprocess.run(["g++", *FLAGS, *headers, source, "-o", str(library), *libraries], check=True)
-    return library
+    return compiled("libgpu.so", "g++", *FLAGS, *headers, TESTS / "gpu" / "device.cpp", *libraries)
 
 
 def simulation(number: int = 1) -> dict[str, str]:
@@ -46,8 +39,4 @@ def simulation(number: int = 1) -> dict[str, str]:
     library = library_or_reason()
     if isinstance(library, str):
         pytest.skip(library)
-    paths = [str(TESTS / "gpu"), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    unset = {"PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
-    kept = {name: value for name, value in os.environ.items() if name not in unset}
-    settings = {"SIMULATED_GPU": str(library), "SIMULATED_GPUS": str(number), "PYTHONPATH": os.pathsep.join(paths)}
-    return kept | settings
+    return environment_with({"SIMULATED_GPU": str(library), "SIMULATED_GPUS": str(number)}, TESTS / "gpu")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_amx import EMULATOR, EMULATOR_FLAGS, SOURCES, compiled, emulation
+from emulated_amx import COMPILER, EMULATOR, EMULATOR_FLAGS, SOURCES, emulation
+from other_processes import compiled
 
 FLAGS = [*EMULATOR_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"]
 SMALLEST = np.float32(2.0**-126)
@@ -20,7 +21,7 @@ SMALLEST = np.float32(2.0**-126)
 @cache
 def driver() -> Path:
     emulation()  # skips where it cannot be
-    return compiled("instructions", *FLAGS, SOURCES / "instructions.c", *EMULATOR)
+    return compiled("instructions", *COMPILER, *FLAGS, SOURCES / "instructions.c", *EMULATOR)
 
 
 def run_instruction(name: str, records: bytes = b"", *, patched: bool = False) -> np.ndarray:

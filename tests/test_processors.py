@@ -10,14 +10,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
 from emulated_amx import EMULATED, emulation, processor_flags
+from other_processes import TESTS, environment_with, run_tests
 
-TESTS = Path(__file__).parent
 MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
 KERNELS = {"test_kernels.py", "test_modern_kernels.py", "test_training_kernels.py"}
 TOKENIZER = {"test_tokenizer_engine.py", "test_tokenizer_exact.py"}
@@ -76,20 +75,11 @@ def environment_of(processor: Processor) -> dict[str, str]:
     lacking = missing(processor.needs)
     if not set(lacking) <= EMULATED:
         pytest.skip(f"this machine has no {', '.join(lacking)}")
-    unset = {"OMP_NUM_THREADS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment |= emulation() if lacking else {}
-    paths = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])  # where the plugin is
-    return environment | dict(processor.settings) | {"PYTHONPATH": paths}
+    return environment_with({**(emulation() if lacking else {}), **processor.settings})
 
 
 def run_again(processor: Processor, files: set[str], marker: str) -> None:
-    environment = environment_of(processor)
-    command = [sys.executable, "-m", "pytest", "-m", marker, "-p", "no:cacheprovider", "--timeout", "0", "--tb", "line"]
-    result = subprocess.run(
-        [*command, *processor.arguments, *sorted(files)], cwd=TESTS, env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, f"{processor}:\n{result.stdout[-9_000:]}\n{result.stderr[-3_000:]}"
+    run_tests(environment_of(processor), "-m", marker, *processor.arguments, *sorted(files))
 
 
 def test_libraries_use_the_simulated_processor() -> None:
