@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
     generator = torch.Generator().manual_seed(width)
     linear = OneDNNInt8Linear(torch.randn(192, width, generator=generator), torch.zeros(192))
     values = torch.randint(0, 256, (num_rows, width), generator=generator, dtype=torch.uint8)
-    values[0], values[1] = 255, 0
+    values[0], values[-1] = 255, 0
     subtracts_after = prepared_few_rows_int8._subtracts_after(192, width)
     must_exist(subtracts_after is not None)
     product = prepared_few_rows_int8._multiply(linear, values, bool(subtracts_after))
@@ -246,7 +247,7 @@ def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str
             arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
             delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
             with ThreadPoolExecutor(len(delays)) as pool:
-                results = list(pool.map(partial(after, precision, arguments), delays))
+                results = list(pool.map(partial(after_delay, ENCODE[precision], arguments), delays))
             for result in results:
                 np.testing.assert_array_equal(result[: len(expected)], expected)
 
@@ -277,9 +278,9 @@ def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarra
     return fast, batch, array(expected.bfloat16() if precision.startswith("bfloat16") else expected)
 
 
-def after(precision: str, arguments: tuple, delay: float) -> np.ndarray:
+def after_delay(function: Any, arguments: tuple, delay: float) -> np.ndarray:
     time.sleep(delay)
-    return ENCODE[precision](*arguments)
+    return function(*arguments)
 
 
 def test_every_unit_of_a_step_is_computed_once_before_the_next_step() -> None:

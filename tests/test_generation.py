@@ -49,25 +49,23 @@ def byte_level_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def gpt2(folder: Path, number: int = 0) -> Any:
+def gpt2(folder: Path, number: int = 0, **changes: Any) -> Any:
     """A random GPT-2 in transformers, saved with its tokenizer."""
     folder.mkdir(exist_ok=True)
     byte_level_tokenizer(folder)
     size = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
-    config = transformers.GPT2Config(
-        vocab_size=size + 3, n_embd=24, n_layer=2, n_head=3, n_positions=40, bos_token_id=0, eos_token_id=0
-    )
+    sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 40} | changes
+    config = transformers.GPT2Config(vocab_size=size + 3, bos_token_id=0, eos_token_id=0, **sizes)
     model = transformers.GPT2LMHeadModel(config).eval()
     randomize(model, number)
     model.save_pretrained(folder)
     return model
 
 
-def bert_decoder(folder: Path, number: int = 0) -> Any:
+def bert_decoder(folder: Path, number: int = 0, **changes: Any) -> Any:
     """A random BERT that reads left to right."""
-    config = transformers.BertConfig(
-        vocab_size=99, **SIZES, max_position_embeddings=40, is_decoder=True, attn_implementation="eager"
-    )
+    sizes = SIZES | {"vocab_size": 99, "max_position_embeddings": 40} | changes
+    config = transformers.BertConfig(**sizes, is_decoder=True, attn_implementation="eager")
     model = transformers.BertLMHeadModel(config).eval()
     randomize(model, number)
     model.save_pretrained(folder)
@@ -98,7 +96,7 @@ def bert_pair(folder: Path, number: int = 0, **changes: Any) -> Any:
     """A random pair of BERTs, the decoder with another number of layers."""
     encoder = transformers.BertConfig(vocab_size=99, **(SIZES | changes), max_position_embeddings=40)
     decoder = transformers.BertConfig(
-        vocab_size=99, **(SIZES | {"num_hidden_layers": 1}), max_position_embeddings=40, is_decoder=True,
+        vocab_size=99, **(SIZES | changes | {"num_hidden_layers": 1}), max_position_embeddings=40, is_decoder=True,
         add_cross_attention=True,
     )  # fmt: skip
     config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bertkit.checkpoint.generation_rules import Ending
+from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding, Generated, next_log_probs
 from bertkit.generation.settings import GenerationSettings
 
@@ -70,11 +71,12 @@ def beam_search(
     running, logits = list(searches), decoding.start(prompts)
     while running:
         is_last = np.array([search.limit == len(search.ids[0]) + 1 for search in running for _ in search.rows])
-        log_probs, row = next_log_probs(logits, ending, is_last).cpu(), 0
-        for search in running:
-            own = log_probs[row : row + len(search.rows)]
-            row += len(search.rows)
-            search.advance(own, ending.end_ids)
+        with on_one_core():  # as in `generate_ids`
+            log_probs, row = next_log_probs(logits, ending, is_last).cpu(), 0
+            for search in running:
+                own = log_probs[row : row + len(search.rows)]
+                row += len(search.rows)
+                search.advance(own, ending.end_ids)
         running = [search for search in running if not search.is_done]
         if not running:
             break

@@ -4,20 +4,26 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.batch import Batch, collate
 from bertkit.device import send
+from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.few_rows import PANEL, TILE_ROWS
+from bertkit.transformer.kernels.row_invariance import filled_rows, product_row_count
 from bertkit.transformer.prepared_decoder import PreparedDecoder
+from bertkit.transformer.prepared_few_rows_decoder import FewRowsLinear
 
 
 class PreparedOutput:
@@ -31,15 +37,25 @@ class PreparedOutput:
 
     def __init__(self, head: Any, word_embedding: Tensor, decoder: PreparedDecoder) -> None:
         self.head, self.weight_dtype, self.dtype = head, word_embedding.dtype, decoder.dtype
+        self.vocab_size = len(word_embedding)
         with torch.inference_mode():
-            bias = None if head.bias is None else head.bias.to(self.dtype)
-            self.linear = decoder.kernels.linear(word_embedding.to(self.dtype), bias)
+            bias = word_embedding.new_zeros(self.vocab_size) if head.bias is None else head.bias
+            missing = -self.vocab_size % PANEL
+            weight, bias = F.pad(word_embedding, (0, 0, 0, missing)), F.pad(bias, (0, missing))
+            self.linear = decoder.kernels.linear(weight.to(self.dtype), bias.to(self.dtype))
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:
-        with inference_kernels():
+        few_rows = self._few_rows if len(hidden) <= max(TILE_ROWS) else None
+        with inference_kernels(), on_one_core() if few_rows else nullcontext():
             transformed = self.head.transform(hidden.to(self.weight_dtype))
-        return self.linear(transformed.to(self.dtype).contiguous()).float()
+        x = transformed.to(self.dtype).contiguous()
+        product = few_rows(filled_rows(x, product_row_count(len(x))))[: len(x)] if few_rows else self.linear(x)
+        return product[:, : self.vocab_size].float()
+
+    @cached_property
+    def _few_rows(self) -> FewRowsLinear | None:
+        return FewRowsLinear.of(self.linear)
 
 
 class CachedDecoding:

@@ -15,6 +15,7 @@ from torch import Tensor
 from bertkit.checkpoint.generation_rules import Ending
 from bertkit.compiled import compiled
 from bertkit.device import receive, send
+from bertkit.executor import on_one_core
 from bertkit.generation.settings import GenerationSettings
 from bertkit.randomness import key_of, uniform
 
@@ -73,14 +74,15 @@ def generate_ids(
         steps = [len(results[row].ids) for row in rows]
         forces_end = np.array([limits[row] == step + 1 for row, step in zip(rows, steps, strict=True)])
         counters = [(first_index + row, step) for row, step in zip(rows, steps, strict=True)]
-        log_probs = next_log_probs(logits, ending, forces_end)
-        if settings.temperature is not None:
-            log_probs = log_probs.cpu()  # to draw from all of them
-        drawn = _choose(log_probs, settings, counters)
-        number = min(settings.num_candidates, log_probs.shape[1])
-        chosen, chosen_log_probs, *likeliest = _received(
-            drawn, log_probs.gather(1, drawn[:, None])[:, 0], *(log_probs.topk(number) if number else ())
-        )
+        with on_one_core():  # OpenMP's threads would keep the other cores busy for a while
+            log_probs = next_log_probs(logits, ending, forces_end)
+            if settings.temperature is not None:
+                log_probs = log_probs.cpu()  # to draw from all of them
+            drawn = _choose(log_probs, settings, counters)
+            number = min(settings.num_candidates, log_probs.shape[1])
+            chosen, chosen_log_probs, *likeliest = _received(
+                drawn, log_probs.gather(1, drawn[:, None])[:, 0], *(log_probs.topk(number) if number else ())
+            )
         stays = []
         for number, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
             result = results[row]

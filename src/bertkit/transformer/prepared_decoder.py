@@ -4,6 +4,7 @@ Shape letters: N new tokens of all rows, R rows, S source tokens, D hidden_size.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
-from bertkit.transformer.kernels.key_value_cache import KeyValueCache
+from bertkit.transformer.kernels.few_rows import TILE_ROWS
+from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
+from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 from bertkit.transformer.window import CAUSAL
 
 PRECISIONS = tuple(name for name in ALL_PRECISIONS if name != "float64")
@@ -41,12 +44,15 @@ class _PreparedLayer:
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.is_pre_norm, self.activation = isinstance(layer, PreNormLayer), activation
+        self.linears = [self.query_key_value, self.output, self.expand, self.project]  # of a step
+        self.is_cross = isinstance(layer, DecoderLayer)
         if isinstance(layer, DecoderLayer):
             cross = layer.cross_attention
             self.cross_query = prepared(cross.query.weight, cross.query.bias)
             self.cross_key_value = prepared(*joined((cross.key, cross.value)))
             self.cross_output = prepared(cross.output.weight, cross.output.bias)
             self.cross_norm = kernels.norm(layer.cross_attention_norm, dtype)
+            self.linears += [self.cross_query, self.cross_output]
 
     def __call__(self, hidden: Tensor, cache: "DecodingCache | WholeSequences", number: int) -> Tensor:
         """(N, D) to (N, D) in a step that the cache has begun; ``number`` is the index of the layer."""
@@ -159,11 +165,18 @@ class PreparedDecoder:
         num_tokens = len(batch.input_ids)
         rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
         hidden = self.embeddings.look_up(rows).to(self.dtype)
-        for number, layer in enumerate(self.layers):
-            hidden = layer(hidden, cache, number)
+        if isinstance(cache, DecodingCache) and len(hidden) in TILE_ROWS and self._few_rows is not None:
+            hidden = self._few_rows(hidden, cache)
+        else:
+            for number, layer in enumerate(self.layers):
+                hidden = layer(hidden, cache, number)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         return hidden[:num_tokens]
+
+    @cached_property
+    def _few_rows(self) -> FewRowsDecoder | None:
+        return FewRowsDecoder.of(self.layers) if self.kernels.cache is CompiledKeyValueCache else None
 
 
 class WholeSequences:

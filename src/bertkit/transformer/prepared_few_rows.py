@@ -80,16 +80,15 @@ class FewRows:
     def of(cls, layers: Sequence[Any]) -> Self | None:
         """The same layers for a few rows; None where other kernels are needed: another precision, activation or kind of
         attention, a processor without AVX-512, or products whose bits would differ."""
-        linears = [linear for layer in layers for linear in linears_of(layer)]
-        if not all(_is_known(linear) for linear in linears) or not have_plain_attention(layers):
+        blocks = [[block_of(linear) for linear in linears_of(layer)] for layer in layers]
+        if any(None in of_layer for of_layer in blocks) or not have_plain_attention(layers):
             return None
-        blocks = [_block(type(linear), *linear.kind[1:4]) for linear in linears_of(layers[0])]
-        return None if None in blocks else cls(layers, np.array(blocks, np.int64))
+        return cls(layers, np.array(blocks[0], np.int64))
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(M, D) to (M, D)."""
         encoded = on_shared_threads(encode_few_rows, *self.arguments(hidden_states, batch))
-        return _tensor(encoded[: len(hidden_states)], hidden_states.dtype)
+        return tensor_of(encoded[: len(hidden_states)], hidden_states.dtype)
 
     def arguments(self, hidden_states: Tensor, batch: Batch) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
@@ -133,7 +132,7 @@ def kernel_of_short_texts() -> str:
     names = []
     for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         kind = linear_for(precision).linear
-        if _is_known(_of_probe(kind, PANEL, PANEL, dtype)) and _block(kind, PANEL, PANEL, dtype) is not None:
+        if block_of(_of_probe(kind, PANEL, PANEL, dtype)) is not None:
             names.append(precision)
     names += ["int8"] if has_wide_registers("avx512vnni") else []
     if not names:
@@ -147,20 +146,26 @@ def linears_of(layer: Any) -> list[Any]:
     return [layer.query_key_value, layer.output, layer.expand, layer.project]
 
 
-def _is_known(linear: Any) -> bool:
-    """Whether `few_rows` multiplies weights of this kind and shape, and this processor has the instructions."""
+def block_of(linear: Any) -> int | None:
+    """The number of inputs whose products oneDNN adds up at a time in a linear layer.
+
+    None if `few_rows` does not give its bits: weights of another kind or shape, or packed or added in another way, or
+    a processor without the instructions.
+    """
     if type(linear) not in (OneDNNLinear, WidenedLinear) or linear.bias is None:
-        return False
+        return None
     num_outputs, width, packed = *linear.kind[1:3], linear.bias.dtype
     feature = "avx512bf16" if packed == torch.bfloat16 else "avx512f"
-    return has_wide_registers(feature) and num_outputs % PANEL == 0 and width * packed.itemsize % (4 * WIDTH) == 0
+    if not has_wide_registers(feature) or num_outputs % PANEL or width * packed.itemsize % (4 * WIDTH):
+        return None
+    return _block(type(linear), *linear.kind[1:4])
 
 
 def _of_probe(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> Any:
     return kind(probe_weight(num_outputs, width, dtype), torch.zeros(num_outputs, dtype=dtype))
 
 
-def _tensor(numbers: np.ndarray, dtype: torch.dtype) -> Tensor:
+def tensor_of(numbers: np.ndarray, dtype: torch.dtype) -> Tensor:
     """The same memory as a tensor, the opposite of `array`."""
     return torch.from_numpy(numbers).view(dtype)
 
@@ -177,10 +182,7 @@ def address_of(linear: Any) -> int:
 
 @cache
 def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> int | None:
-    """The number of inputs whose products oneDNN adds up at a time, for an (N, K) weight in a kind of linear layer.
-
-    None if there is no such number: it packs weights or adds products in another way than `few_rows`.
-    """
+    """`block_of` an (N, K) weight in a kind of linear layer."""
     if not can_read_packed_weights():
         return None
     linear = _of_probe(kind, num_outputs, width, dtype)
@@ -211,4 +213,4 @@ def _multiply(linear: Any, block: int, x: Tensor, residual: Tensor | None = None
         np.intp(PLAIN if residual is None else ADD), out if residual is None else array(residual), out,
         np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, WIDTH * TILE_COLUMNS), np.float32),
     )  # fmt: skip
-    return _tensor(out[:num_rows], x.dtype)
+    return tensor_of(out[:num_rows], x.dtype)

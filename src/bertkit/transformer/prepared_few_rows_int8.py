@@ -38,10 +38,7 @@ class FewRowsInt8:
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._linears = [linears_of(layer) for layer in layers]  # own the memory of the addresses
-        vectors = [
-            np.stack([_vectors(linear, bool(_subtracts_after(*linear.kind[1:]))) for linear in same])
-            for same in zip(*self._linears, strict=True)
-        ]
+        vectors = [np.stack([vectors_of(linear) for linear in same]) for same in zip(*self._linears, strict=True)]
         norms = [
             np.stack([norm[:2] for norm in same])
             for same in zip(*((layer.attention_norm, layer.feed_forward_norm) for layer in layers), strict=True)
@@ -59,11 +56,8 @@ class FewRowsInt8:
     def of(cls, layers: Sequence[Any]) -> Self | None:
         """The same layers for a few rows; None where other kernels are needed: another activation or kind of attention,
         a processor without AVX-512 VNNI, or products whose bits would differ."""
-        if not has_wide_registers("avx512vnni") or not have_plain_attention(layers):
-            return None
-        shapes = {linear.kind[1:] for linear in linears_of(layers[0])}
-        is_onednn = all(type(linear) is OneDNNInt8Linear for layer in layers for linear in linears_of(layer))
-        return cls(layers) if is_onednn and all(_subtracts_after(*shape) is not None for shape in shapes) else None
+        is_exact = all(gives_bits_of(linear) for layer in layers for linear in linears_of(layer))
+        return cls(layers) if is_exact and have_plain_attention(layers) else None
 
     def __call__(self, hidden_states: Any, batch: Batch) -> Tensor:
         """`HiddenStates` (M, D) to (M, D) float32."""
@@ -96,8 +90,19 @@ class FewRowsInt8:
         return self._layers, space, num_rows, self._num_heads, batch.cu_seqlens.numpy(), added
 
 
-def _vectors(linear: Any, subtracts_after: bool) -> np.ndarray:
+def gives_bits_of(linear: Any) -> bool:
+    """Whether `multiply_int8` gives the bits of a linear layer, and this processor has the instructions."""
+    if not has_wide_registers("avx512vnni") or type(linear) is not OneDNNInt8Linear:
+        return False
+    return _subtracts_after(*linear.kind[1:]) is not None
+
+
+def vectors_of(linear: Any) -> np.ndarray:
     """(5, N) float32, as of `Int8Layers`."""
+    return _vectors(linear, bool(_subtracts_after(*linear.kind[1:])))
+
+
+def _vectors(linear: Any, subtracts_after: bool) -> np.ndarray:
     offsets = (128 * linear.rounded_sums).to(torch.int32).numpy()
     num_outputs = len(offsets)
     nothing = np.zeros(num_outputs, np.float32)

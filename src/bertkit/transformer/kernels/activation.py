@@ -15,16 +15,20 @@ from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.training_rows import gelu_forward
-from bertkit.transformer.kernels.vector_functions import logistic
-from bertkit.transformer.kernels.vectors import WIDTH, broadcast, fma
+from bertkit.transformer.kernels.vector_functions import gelu_tanh, silu
+from bertkit.transformer.kernels.vectors import WIDTH
 
 
-def apply_activation(x: Tensor, name: str) -> Tensor:
-    """An activation by its name in ACTIVATIONS: (M, N) to the same, without gradient."""
+def apply_activation(x: Tensor, name: str, *, in_place: bool = False) -> Tensor:
+    """An activation by its name in ACTIVATIONS: (M, N) to the same, without gradient.
+
+    Args:
+        in_place: ``x`` is contiguous, and may become the result.
+    """
     if x.device.type != "cpu" or name == "relu":  # without rounding
         return ACTIVATIONS[name](x)
     x = x.contiguous()
-    out = torch.empty_like(x)
+    out = x if in_place else torch.empty_like(x)
     if name in _VECTORS and x.dtype in (torch.float32, torch.bfloat16):
         _VECTORS[name](array(x), array(out))
         return out
@@ -36,14 +40,10 @@ def apply_activation(x: Tensor, name: str) -> Tensor:
 
 @compiled
 def _gelu_tanh_vectors(x, out):
-    """``x / 2 * (1 + tanh(inner))`` is ``x * logistic(2 * inner)``."""
     num_rows, width = x.shape
     for row in range(num_rows):
         for c in range(0, width, WIDTH):
-            numbers = read(x, row, c)
-            share = fma(numbers * numbers, broadcast(np.float32(0.044715)), broadcast(np.float32(1)))
-            inner = numbers * share * broadcast(np.float32(2 * math.sqrt(2 / np.pi)))
-            write(out, row, c, numbers * logistic(inner))
+            write(out, row, c, gelu_tanh(read(x, row, c)))
 
 
 @compiled
@@ -51,8 +51,7 @@ def _silu_vectors(x, out):
     num_rows, width = x.shape
     for row in range(num_rows):
         for c in range(0, width, WIDTH):
-            numbers = read(x, row, c)
-            write(out, row, c, numbers * logistic(numbers))
+            write(out, row, c, silu(read(x, row, c)))
 
 
 @compiled

@@ -6,6 +6,8 @@ time from consecutive memory. Shape letters: N new tokens of all rows, D hidden_
 capacity in tokens, a multiple of 16.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from bertkit.compiled import compiled
@@ -25,32 +27,45 @@ from bertkit.transformer.kernels.vectors import (
 )
 
 
+class CachedAttention(NamedTuple):
+    """The keys and values of a layer, and who attends to them in a step."""
+
+    cu_new: np.ndarray  # (R + 1,) int64, cumulative number of new tokens
+    lengths: np.ndarray  # (R,) int64, tokens of each row before the new ones; without ``is_causal`` all visible keys
+    cache_rows: np.ndarray  # (R,) int64, cache row that each row attends to
+    is_causal: bool  # a new token attends to itself and earlier ones
+    keys: np.ndarray  # (G, H, C / 16, K, 16) float32, G cache rows
+    values: np.ndarray  # (G, H, C, K padded to whole vectors) float32
+
+
 @compiled
 def append_keys_values(rows, column, cu_new, lengths, keys, values):
     """Append keys and values of new tokens to the cache.
 
     Args:
         rows: (N, ...) array with the keys of all heads of each new token from ``column`` on, followed by the values.
-        cu_new: (R + 1,) int64, cumulative number of new tokens.
-        lengths: (R,) int64, number of cached tokens of each row.
-        keys: (R, H, C / 16, K, 16) float32.
-        values: (R, H, C, K padded to whole vectors) float32.
+        cu_new, lengths, keys, values: as in `CachedAttention`, of rows that are cache rows.
     """
+    for row in range(len(lengths)):
+        for head in range(keys.shape[1]):
+            append_head(rows, column, row, head, cu_new, lengths, keys, values)
+
+
+@compiled
+def append_head(rows, column, row, head, cu_new, lengths, keys, values):
+    """`append_keys_values` for one row and head."""
     num_heads, head_dim = keys.shape[1], keys.shape[3]
     line = np.empty(head_dim + WIDTH, np.float32)
-    for row in range(len(lengths)):
-        for token in range(cu_new[row], cu_new[row + 1]):
-            at = lengths[row] + token - cu_new[row]
-            for head in range(num_heads):
-                first = column + head * head_dim
-                for c in range(0, head_dim, WIDTH):
-                    store(line, c, read(rows, token, first + c))
-                for c in range(head_dim):
-                    keys[row, head, at // WIDTH, c, at % WIDTH] = line[c]
-                for c in range(0, head_dim, WIDTH):
-                    store(line, c, read(rows, token, first + num_heads * head_dim + c))
-                for c in range(head_dim):
-                    values[row, head, at, c] = line[c]
+    for token in range(cu_new[row], cu_new[row + 1]):
+        at, first = lengths[row] + token - cu_new[row], column + head * head_dim
+        for c in range(0, head_dim, WIDTH):
+            store(line, c, read(rows, token, first + c))
+        for c in range(head_dim):
+            keys[row, head, at // WIDTH, c, at % WIDTH] = line[c]
+        for c in range(0, head_dim, WIDTH):
+            store(line, c, read(rows, token, first + num_heads * head_dim + c))
+        for c in range(head_dim):
+            values[row, head, at, c] = line[c]
 
 
 @compiled
@@ -75,46 +90,49 @@ def _weighted_sum(factors, number, numbers, offset, stride):
 
 
 @compiled
-def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, context):
+def attend_cached(rows, attention, context):
     """``context = softmax(Q K^T / sqrt(K)) V`` of new tokens whose keys and values are already cached.
 
     Args:
         rows: (N, ...) array with the queries of all heads in its first D columns.
-        cu_new, keys, values: as for `append_keys_values`.
-        lengths: (R,) int64, number of tokens of each row before the new ones; without ``is_causal`` all visible keys.
-        cache_rows: (R,) int64, cache row that each row attends to.
-        is_causal: a new token attends to itself and earlier ones.
         context: (N, D) array.
     """
+    for row in range(len(attention.lengths)):
+        for head in range(attention.keys.shape[1]):
+            attend_head(rows, row, head, attention, context)
+
+
+@compiled
+def attend_head(rows, row, head, attention, context):
+    """`attend_cached` for one row and head."""
+    keys, values, cu_new = attention.keys, attention.values, attention.cu_new
     num_heads, head_dim, capacity, width = keys.shape[1], keys.shape[3], values.shape[2], values.shape[3]
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     query, weights = np.empty(width, np.float32), np.empty(capacity, np.float32)
-    for row in range(len(lengths)):
-        for token in range(cu_new[row], cu_new[row + 1]):
-            seen = lengths[row] + (token - cu_new[row] + 1 if is_causal else 0)
-            for head in range(num_heads):
-                for c in range(0, head_dim, WIDTH):
-                    store(query, c, read(rows, token, head * head_dim + c))
-                own = cache_rows[row] * num_heads + head
-                own_keys, own_values = own * capacity * head_dim, own * capacity
-                top = broadcast(np.float32(-np.inf))
-                for key in range(0, seen, WIDTH):
-                    store(weights, key, _weighted_sum(query, head_dim, keys, own_keys + key * head_dim, WIDTH))
-                    if key + WIDTH > seen:
-                        for beyond in range(seen, key + WIDTH):
-                            weights[beyond] = -np.inf
-                    top = larger(top, load(weights, key))
-                shift = broadcast(-scale * largest(top))
-                summed = broadcast(np.float32(0))
-                for key in range(0, seen, WIDTH):
-                    power = exp2(fma(load(weights, key), broadcast(scale), shift))
-                    store(weights, key, power)
-                    if key + WIDTH > seen:
-                        for beyond in range(seen, key + WIDTH):
-                            weights[beyond] = 0
-                    summed = summed + load(weights, key)
-                share = broadcast(np.float32(1) / total(summed))
-                for c in range(0, head_dim, WIDTH):
-                    mixed = _weighted_sum(weights, seen, values, own_values * width + c, width)
-                    offset = token * context.shape[1] + head * head_dim + c
-                    store_first(context, offset, mixed * share, head_dim - c)
+    own = attention.cache_rows[row] * num_heads + head
+    own_keys, own_values = own * capacity * head_dim, own * capacity
+    for token in range(cu_new[row], cu_new[row + 1]):
+        seen = attention.lengths[row] + (token - cu_new[row] + 1 if attention.is_causal else 0)
+        for c in range(0, head_dim, WIDTH):
+            store(query, c, read(rows, token, head * head_dim + c))
+        top = broadcast(np.float32(-np.inf))
+        for key in range(0, seen, WIDTH):
+            store(weights, key, _weighted_sum(query, head_dim, keys, own_keys + key * head_dim, WIDTH))
+            if key + WIDTH > seen:
+                for beyond in range(seen, key + WIDTH):
+                    weights[beyond] = -np.inf
+            top = larger(top, load(weights, key))
+        shift = broadcast(-scale * largest(top))
+        summed = broadcast(np.float32(0))
+        for key in range(0, seen, WIDTH):
+            power = exp2(fma(load(weights, key), broadcast(scale), shift))
+            store(weights, key, power)
+            if key + WIDTH > seen:
+                for beyond in range(seen, key + WIDTH):
+                    weights[beyond] = 0
+            summed = summed + load(weights, key)
+        share = broadcast(np.float32(1) / total(summed))
+        for c in range(0, head_dim, WIDTH):
+            mixed = _weighted_sum(weights, seen, values, own_values * width + c, width)
+            offset = token * context.shape[1] + head * head_dim + c
+            store_first(context, offset, mixed * share, head_dim - c)

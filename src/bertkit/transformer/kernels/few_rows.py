@@ -33,8 +33,8 @@ from bertkit.transformer.kernels.llvm_vectors import (
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vector_functions import normal
-from bertkit.transformer.kernels.vectors import WIDTH, load, rounded_as, store, transpose
+from bertkit.transformer.kernels.vector_functions import gelu_tanh, normal, silu
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, larger, load, rounded_as, store, transpose
 
 intrinsic: Any = extending.intrinsic
 
@@ -47,12 +47,12 @@ TILE_COLUMNS = 2 * WIDTH
 ROOM = WIDTH
 """Unused rows at the end of an array: rows are read in blocks of sixteen."""
 
-TILE_ROWS = {8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8, 48: 12}
+TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8, 48: 12}
 """Number of rows -> rows of a tile, whose sums are kept in registers."""
 
-PLAIN, ADD, GELU = range(3)
-"""What a product does after adding the bias: nothing, add the residual, GELU. Callers pass ``np.intp(GELU)``: for plain
-constants numba would compile the product again for each value."""
+PLAIN, ADD, GELU, GELU_TANH, SILU, RELU = range(6)
+"""What a product does after adding the bias: nothing, add the residual, or an activation. Callers pass
+``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
 
 _STEPS = 5  # of a layer
 
@@ -165,7 +165,7 @@ def _words_of(x, bias):
 
 @compiled
 def multiply(counters, step, x, num_rows, address, block, bias, then, residual, out, columns, sums):
-    """One step: ``out = x W^T + bias``, then PLAIN, ADD or GELU.
+    """One step: ``out = x W^T + bias``, then one of PLAIN to RELU.
 
     Args:
         x: (M, K) float32 or bfloat16, K a multiple of 16, with weights of bfloat16 of 32.
@@ -213,19 +213,33 @@ def put_tile(sums, num_rows, row, column, bias, then, residual, out):
         for c in range(0, TILE_COLUMNS, WIDTH):
             at = (row + r) * out.shape[1] + column + c
             vector = load(sums, r * TILE_COLUMNS + c) + load(bias, column + c)
-            if then == ADD:
-                vector = vector + load(residual, at)
-            if then == GELU:
-                vector = rounded_as(bias, vector)
-                cdf, _ = normal(vector)
-                vector = vector * cdf
-            store(out, at, vector)
+            store(out, at, after_product(vector, bias, then, residual, at))
+
+
+@compiled
+def after_product(vector, bias, then, residual, at):
+    """Add the residual at an index, or apply the activation to the vector in the precision of the bias."""
+    if then == ADD:
+        return vector + load(residual, at)
+    if then == PLAIN:
+        return vector
+    vector = rounded_as(bias, vector)
+    if then == GELU:
+        cdf, _ = normal(vector)
+        return vector * cdf
+    if then == GELU_TANH:
+        return gelu_tanh(vector)
+    if then == SILU:
+        return silu(vector)
+    return larger(vector, broadcast(np.float32(0)))
 
 
 @compiled
 def tile_rows(num_rows):
     """Rows of a tile."""
-    return 12 if num_rows % 12 == 0 else 14 if num_rows == 14 else 8
+    if num_rows in (1, 2, 4, 14):
+        return num_rows
+    return 12 if num_rows % 12 == 0 else 8
 
 
 @compiled

@@ -16,7 +16,9 @@ from numba import extending, types
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.few_rows import (
     PANEL,
+    ROOM,
     TILE_COLUMNS,
+    after_product,
     for_each_tile,
     sums_of_tile,
     take_columns,
@@ -24,10 +26,10 @@ from bertkit.transformer.kernels.few_rows import (
     with_room,
 )
 from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, INTS, pointer_of
-from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows
+from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vectors import WIDTH
+from bertkit.transformer.kernels.vectors import WIDTH, store
 
 intrinsic: Any = extending.intrinsic
 
@@ -150,19 +152,55 @@ def multiply_int8(counters, step, x, num_rows, address, vectors, out, columns):
         out: (M + ROOM, N) float32.
         columns: memory of this thread: M * K / 4 + 16 numbers.
     """
-    groups, num_outputs = x.shape[1] // 4, out.shape[1]
-    num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
+    groups, num_units, tile = x.shape[1] // 4, out.shape[1] // PANEL, tile_rows(num_rows)
     has_columns = False
     unit = claim(counters, step)
     while unit < num_units:
         if not has_columns:
             take_columns(x.view(np.float32), num_rows, tile, columns)
             has_columns = True
-        for half in range(2):
-            column = unit * PANEL + half * TILE_COLUMNS
-            weights = address + 4 * (unit * PANEL * groups + half * TILE_COLUMNS)
-            for row in range(0, num_rows, tile):
-                multiply_int8_tile(columns, row * groups, tile, weights, groups, vectors, column, num_outputs, out, row)
+        multiply_int8_panel(columns, num_rows, tile, address, unit, groups, vectors, out)
+        finish(counters, step)
+        unit = claim(counters, step)
+    wait(counters, step, num_units)
+
+
+@compiled
+def multiply_int8_panel(columns, num_rows, tile, address, unit, groups, vectors, out):
+    """One unit of `multiply_int8`, the columns of a panel; ``groups`` are those of four inputs."""
+    for half in range(2):
+        column = unit * PANEL + half * TILE_COLUMNS
+        weights = address + 4 * (unit * PANEL * groups + half * TILE_COLUMNS)
+        for row in range(0, num_rows, tile):
+            multiply_int8_tile(columns, row * groups, tile, weights, groups, vectors, column, out.shape[1], out, row)
+
+
+@compiled
+def multiply_rounded(counters, step, x, num_rows, address, vectors, then, residual, out, columns):
+    """One step of `RoundedLinear`: ``out = x W^T + bias``, then one of PLAIN to RELU.
+
+    Args:
+        x: (M + ROOM, K) float32, K a multiple of 64; each thread quantizes it.
+        residual: (M, N) float32, read for ADD only.
+        address, vectors, out, columns: as of `multiply_int8`.
+    """
+    width, num_outputs = x.shape[1], out.shape[1]
+    num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
+    values = np.empty((num_rows + ROOM, width), np.uint8)
+    quantized = Quantized(values, np.empty(num_rows, np.float32), np.empty(num_rows, np.float32))
+    product = product_of(out, quantized, vectors)
+    has_columns = False
+    unit = claim(counters, step)
+    while unit < num_units:
+        if not has_columns:
+            quantize_rows(x, 0, num_rows, quantized)
+            take_columns(values.view(np.float32), num_rows, tile, columns)
+            has_columns = True
+        multiply_int8_panel(columns, num_rows, tile, address, unit, width // 4, vectors, out)
+        for row in range(num_rows):
+            for c in range(unit * PANEL, (unit + 1) * PANEL, WIDTH):
+                at = row * num_outputs + c
+                store(out, at, after_product(read(product, row, c), out, then, residual, at))
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)

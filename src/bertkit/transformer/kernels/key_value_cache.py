@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.device import send_together
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.cached_attention import append_keys_values, attend_cached
+from bertkit.transformer.kernels.cached_attention import CachedAttention, append_keys_values, attend_cached
 from bertkit.transformer.kernels.rows import whole_vectors
 from bertkit.transformer.kernels.vectors import WIDTH
 
@@ -118,22 +118,22 @@ class CompiledKeyValueCache:
     def __init__(
         self, num_layers: int, num_rows: int, num_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        keys = np.zeros((num_rows, num_heads, 0, head_dim, WIDTH), np.float32)  # transposed, in blocks
-        values = np.zeros((num_rows, num_heads, 0, whole_vectors(head_dim)), np.float32)
-        self.layers = [(keys, values)] * num_layers
+        shape = num_layers, num_rows, num_heads, 0
+        self.keys = np.zeros((*shape, head_dim, WIDTH), np.float32)  # transposed, in blocks
+        self.values = np.zeros((*shape, whole_vectors(head_dim)), np.float32)
         self.width = num_heads * head_dim
 
     def begin_append(self, cu_new: np.ndarray, lengths: np.ndarray) -> None:
         """As `PlainKeyValueCache.begin_append`."""
         self._appended = cu_new, lengths
-        missing = _missing(self.layers[0][1].shape[2], lengths + np.diff(cu_new)) if self.layers else 0
-        if missing:
-            more_keys, more = ((0, 0), (0, 0), (0, missing // WIDTH), (0, 0), (0, 0)), ((0, 0), (0, 0), (0, missing))
-            self.layers = [(np.pad(keys, more_keys), np.pad(values, (*more, (0, 0)))) for keys, values in self.layers]
+        if missing := _missing(self.values.shape[3], lengths + np.diff(cu_new)):
+            before, after = ((0, 0),) * 3, (0, 0)
+            self.keys = np.pad(self.keys, (*before, (0, missing // WIDTH), after, after))
+            self.values = np.pad(self.values, (*before, (0, missing), after))
 
     def append(self, number: int, rows: Tensor, column: int) -> None:
         """As `PlainKeyValueCache.append`."""
-        append_keys_values(array(rows), column, *self._appended, *self.layers[number])
+        append_keys_values(array(rows), column, *self._appended, self.keys[number], self.values[number])
 
     def begin_attend(self, cu_new: np.ndarray, lengths: np.ndarray, cache_rows: np.ndarray, is_causal: bool) -> None:
         """As `PlainKeyValueCache.begin_attend`."""
@@ -142,12 +142,17 @@ class CompiledKeyValueCache:
     def attend(self, number: int, rows: Tensor) -> Tensor:
         """As `PlainKeyValueCache.attend`."""
         context = rows.new_zeros(len(rows), self.width)
-        attend_cached(array(rows), *self._attending, *self.layers[number], array(context))
+        attention = CachedAttention(*self._attending, self.keys[number], self.values[number])
+        attend_cached(array(rows), attention, array(context))
         return context
+
+    def of_all_layers(self) -> CachedAttention:
+        """The step that has begun, with keys (L, G, H, C / 16, K, 16) and values (L, G, H, C, ...) of L layers."""
+        return CachedAttention(*self._attending, self.keys, self.values)
 
     def take(self, rows: np.ndarray) -> None:
         """As `PlainKeyValueCache.take`."""
-        self.layers = [(keys[rows], values[rows]) for keys, values in self.layers]
+        self.keys, self.values = (np.take(each, rows, axis=1) for each in (self.keys, self.values))  # C-contiguous
 
 
 KeyValueCache = PlainKeyValueCache | CompiledKeyValueCache

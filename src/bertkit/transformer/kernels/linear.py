@@ -16,22 +16,11 @@ from torch import Tensor
 
 from bertkit.executor import on_one_core
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized, padded
-from bertkit.transformer.kernels.training_rows import gelu_forward
 
 _ROWS_EXPECTED = 1_024
 """A hint for the packed layout; any number of rows works."""
-
-_FUSED_ACTIVATIONS = {  # published name -> oneDNN's attribute and algorithm
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-    "relu": ("relu", ""),
-    "silu": ("swish", ""),
-    "swish": ("swish", ""),
-    "tanh": ("tanh", ""),
-}
 
 
 @cache
@@ -114,7 +103,7 @@ class PlainLinear(RowInvariant):
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """The product, for any number of rows."""
         y = F.linear(x, self.weight, self.bias)
-        y = y if activation is None else apply_activation(y, activation)
+        y = y if activation is None else apply_activation(y, activation, in_place=True)
         return y if residual is None else y.add_(residual)
 
 
@@ -124,7 +113,8 @@ class OneDNNLinear(PlainLinear):
     The layout of packed weights may depend on the number of threads that pack them. Here it is always one, so that all
     weights of a shape have the layout that `few_rows` was tried with.
 
-    GELU is a separate kernel, so that `few_rows` gives the same bits; this takes 1 to 4 % of the product in float32.
+    Activations are separate kernels, so that `few_rows` gives the same bits; GELU takes 1 to 4 % of the time of a
+    product in float32.
     """
 
     def pack(self, weight: Tensor) -> Tensor:
@@ -137,12 +127,8 @@ class OneDNNLinear(PlainLinear):
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if residual is not None:
             return self._multiply_and_add(x, residual, self.weight, self.bias, "add")
-        is_separate = activation == "gelu"
-        attribute, algorithm = ("none", "") if activation is None or is_separate else _FUSED_ACTIVATIONS[activation]
-        product = self._multiply(x, self.weight, self.bias, attribute, [], algorithm)
-        if is_separate:
-            gelu_forward(array(product), array(product))
-        return product
+        product = self._multiply(x, self.weight, self.bias, "none", [], "")
+        return product if activation is None else apply_activation(product, activation, in_place=True)
 
 
 class WidenedLinear(OneDNNLinear):

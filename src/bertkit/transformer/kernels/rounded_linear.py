@@ -26,5 +26,5 @@ class RoundedLinear:
         y = np.empty(product.values.shape, np.float32)
         read_rows(product, y)
         result = torch.from_numpy(y)
-        result = result if activation is None else apply_activation(result, activation)
+        result = result if activation is None else apply_activation(result, activation, in_place=True)
         return result if residual is None else result.add_(residual)

@@ -1,4 +1,4 @@
-"""exp2, the logistic function and GELU of sixteen numbers at once."""
+"""exp2, the logistic function and activations of sixteen numbers at once."""
 
 import numpy as np
 
@@ -42,6 +42,19 @@ def logistic(x):
     power = exp2(away * broadcast(np.float32(-1 / np.log(2))))
     share = inverse(broadcast(np.float32(1)) + power)
     return where_positive(x, share, power * share)
+
+
+@compiled
+def silu(x):
+    """x * logistic(x)."""
+    return x * logistic(x)
+
+
+@compiled
+def gelu_tanh(x):
+    """``x / 2 * (1 + tanh(inner))``, which is ``x * logistic(2 * inner)``."""
+    share = fma(x * x, broadcast(np.float32(0.044715)), broadcast(np.float32(1)))
+    return x * logistic(x * share * broadcast(np.float32(2 * np.sqrt(2 / np.pi))))
 
 
 @compiled

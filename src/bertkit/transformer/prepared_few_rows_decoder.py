@@ -1,0 +1,143 @@
+"""The layers of a prepared decoder for a few rows: one token of each text, a step of generation.
+
+Shape letters: M rows, D hidden_size, L layers.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor
+
+from bertkit.transformer.decoding_cache import DecodingCache
+from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.few_rows import GELU, GELU_TANH, RELU, ROOM, SILU
+from bertkit.transformer.kernels.few_rows_decoder import (
+    COUNTERS,
+    CrossLayers,
+    DecoderLayers,
+    DecoderSpace,
+    LayerNorms,
+    RoundedWeights,
+    Weights,
+    decode_few_rows,
+    multiply_few_rows,
+)
+from bertkit.transformer.kernels.rounded_linear import RoundedLinear
+from bertkit.transformer.prepared_few_rows import address_of, block_of, on_shared_threads, tensor_of
+from bertkit.transformer.prepared_few_rows_int8 import gives_bits_of, vectors_of
+
+_ACTIVATIONS = {
+    "gelu": GELU,
+    "gelu_new": GELU_TANH,
+    "gelu_pytorch_tanh": GELU_TANH,
+    "silu": SILU,
+    "swish": SILU,
+    "relu": RELU,
+}
+
+
+class FewRowsDecoder:
+    """Decoder layers for a few rows, bit-identical to the layers one after the other."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self._prepared = layers  # own the memory of the addresses
+        weights, norms = partial(_weights, layers), partial(_norms, layers)
+        self._layers = DecoderLayers(
+            weights("query_key_value"), weights("output"), weights("expand"), weights("project"),
+            norms("attention_norm"), norms("feed_forward_norm"),
+            layers[0].is_pre_norm, np.intp(_ACTIVATIONS[layers[0].activation]),
+        )  # fmt: skip
+        self._cross = None
+        if layers[0].is_cross:
+            self._cross = CrossLayers(weights("cross_query"), weights("cross_output"), norms("cross_norm"))
+
+    @classmethod
+    def of(cls, layers: Sequence[Any]) -> Self | None:
+        """The same layers for a few rows; None where other kernels are needed: another precision or activation, a
+        processor without AVX-512, or products whose bits would differ."""
+        if not layers or layers[0].activation not in _ACTIVATIONS:
+            return None
+        return cls(layers) if all(_is_known(linear) for layer in layers for linear in layer.linears) else None
+
+    def __call__(self, hidden: Tensor, cache: DecodingCache) -> Tensor:
+        """(M, D) to (M, D), for a number of rows in TILE_ROWS, in a step that the cache has begun."""
+        decoded = on_shared_threads(decode_few_rows, *self.arguments(hidden, cache))
+        return tensor_of(decoded[: len(hidden)], hidden.dtype)
+
+    def arguments(self, hidden: Tensor, cache: DecodingCache) -> tuple[Any, ...]:
+        """The arguments of `decode_few_rows`, for every thread."""
+        (num_rows, width), given = hidden.shape, array(hidden.contiguous())
+        num_layers, wide = len(self._prepared), _num_outputs(self._prepared[0].expand)
+
+        def room(*shape: int) -> np.ndarray:
+            return np.empty((*shape[:-1], num_rows + ROOM, shape[-1]), given.dtype)
+
+        space = DecoderSpace(
+            given,
+            room(3 * width),
+            room(width),
+            np.zeros((num_rows + ROOM, width), given.dtype),
+            room(num_layers, width),
+            room(num_layers, width),
+            room(wide),
+            room(num_layers, width),
+            np.zeros(num_layers * COUNTERS, np.int64),
+        )
+        own: Any = cache.own
+        sources: Any = cache.sources
+        return (
+            self._layers,
+            self._cross,
+            space,
+            num_rows,
+            own.of_all_layers(),
+            None if sources is None else sources.of_all_layers(),
+        )
+
+
+class FewRowsLinear:
+    """A linear layer for a few rows, bit-identical to it."""
+
+    def __init__(self, linear: Any) -> None:
+        self._linear, self._weights = linear, _weights_of([linear])
+
+    @classmethod
+    def of(cls, linear: Any) -> Self | None:
+        """The same linear layer for a few rows; None where other kernels are needed, as for `FewRowsDecoder`."""
+        return cls(linear) if _is_known(linear) else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(M, K) to (M, N), for a number of rows in TILE_ROWS."""
+        given = array(x)
+        out = np.empty((len(x) + ROOM, _num_outputs(self._linear)), given.dtype)
+        product = on_shared_threads(multiply_few_rows, self._weights, np.zeros(2, np.int64), given, len(x), out)
+        return tensor_of(product[: len(x)], x.dtype)
+
+
+def _is_known(linear: Any) -> bool:
+    return gives_bits_of(linear.linear) if isinstance(linear, RoundedLinear) else block_of(linear) is not None
+
+
+def _num_outputs(linear: Any) -> int:
+    return (linear.linear if isinstance(linear, RoundedLinear) else linear).kind[1]
+
+
+def _weights(layers: Sequence[Any], name: str) -> Weights | RoundedWeights:
+    return _weights_of([getattr(layer, name) for layer in layers])
+
+
+def _weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
+    if isinstance(linears[0], RoundedLinear):
+        rounded = [linear.linear for linear in linears]
+        addresses = np.array([address_of(linear) for linear in rounded], np.int64)
+        return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in rounded]))
+    addresses, block = np.array([address_of(linear) for linear in linears], np.int64), block_of(linears[0])
+    assert block is not None
+    return Weights(addresses, block, np.stack([array(linear.bias) for linear in linears]))
+
+
+def _norms(layers: Sequence[Any], name: str) -> LayerNorms:
+    norms = [getattr(layer, name).norm for layer in layers]
+    return LayerNorms(np.stack([np.stack(norm[:2]) for norm in norms]), norms[0].eps)

@@ -1,0 +1,139 @@
+"""Steps of generation for a few rows: bit-identical to layers one after the other, on any number of threads."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_few_rows import after_delay, must_exist, require, supported
+from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
+from torch import Tensor
+
+from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, load_generator
+from bertkit.transformer import prepared_few_rows_decoder
+from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
+from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder, FewRowsLinear
+
+PRECISIONS = ["float32", "bfloat16", "int8"]
+BERT = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4}
+MARIAN = {"d_model": 128, "encoder_ffn_dim": 64, "decoder_ffn_dim": 192}
+MAKERS: dict[str, Callable[[Path], Any]] = {
+    "gpt2": lambda folder: gpt2(folder, n_embd=192, n_head=6),
+    "bert": lambda folder: bert_decoder(folder, **BERT),
+    "marian, relu": lambda folder: marian(folder, 0, **MARIAN, encoder_attention_heads=4, decoder_attention_heads=8),
+    "marian, silu": lambda folder: marian(folder, 1, **MARIAN, encoder_attention_heads=4, decoder_attention_heads=2),
+    "encoder-decoder": lambda folder: bert_pair(folder, **BERT),
+}
+DRAW = np.random.default_rng(3)
+PROMPTS = [DRAW.integers(5, 90, length) for length in (1, 31, 3, 17, 2)]
+PARENTS = [[0, 1, 2, 3, 4], [4, 4, 1, 0, 2, 2, 2], [*range(7)] * 2, [6], [0], [0, 0]]
+"""Rows that continue in steps of 5, 7, 14, 1, 1 and 2 rows."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("generators")
+    for number, make in enumerate(MAKERS.values()):
+        make(folder / str(number))
+    return {name: folder / str(number) for number, name in enumerate(MAKERS)}
+
+
+@pytest.fixture
+def layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (FewRowsDecoder, FewRowsLinear):
+        monkeypatch.setattr(kind, "of", lambda *arguments: None)
+
+
+def logits_of_steps(generator: Generator, precision: str, prompts: list[np.ndarray]) -> list[Tensor]:
+    inputs = [own[:20] for own in prompts] if isinstance(generator, SequenceToSequence) else prompts
+    decoding, draw = generator.decoding(inputs, precision), np.random.default_rng(4)
+    logits = [decoding.start(prompts)]
+    for parents in PARENTS:
+        logits.append(decoding.step(draw.integers(5, 90, len(parents)), np.array(parents)))
+    return logits
+
+
+def prompts_of(number: int) -> list[np.ndarray]:
+    """All PROMPTS, whose tokens are too many for a step of a few rows, or the start of each."""
+    return PROMPTS if number == 0 else [own[:number] for own in PROMPTS]
+
+
+@supported
+@pytest.mark.every_processor
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_logits_are_bit_identical_to_layers(
+    folders: dict[str, Path], name: str, precision: str, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> None:
+    require(precision)
+    rows, before = [], torch.get_num_threads()
+
+    def counted(function: Any, *arguments: Any) -> np.ndarray:
+        rows.append(arguments[3] if function is decode_few_rows else None)
+        return on_shared_threads(function, *arguments)
+
+    on_shared_threads = prepared_few_rows_decoder.on_shared_threads
+    monkeypatch.setattr(prepared_few_rows_decoder, "on_shared_threads", counted)
+    generator, given = load_generator(folders[name]), {}
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        try:
+            given[num_threads] = [logits_of_steps(generator, precision, prompts_of(each)) for each in (0, 3)]
+        finally:
+            torch.set_num_threads(before)
+    must_exist(rows, precision)
+    assert {1, 2, 8, 14} <= set(rows)
+    assert None in rows
+    request.getfixturevalue("layer_by_layer")
+    generator, rows[:] = load_generator(folders[name]), []
+    expected = [logits_of_steps(generator, precision, prompts_of(each)) for each in (0, 3)]
+    assert not rows
+    for each in given.values():
+        for ours, theirs in zip(each, expected, strict=True):
+            assert all(map(torch.equal, ours, theirs))
+
+
+@supported
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
+    require(precision)
+    generator = load_generator(folders["marian, relu"])
+    decoding: Any = generator.decoding(PROMPTS[:3], precision)
+    must_exist(decoding.decoder._few_rows, precision)
+    few_rows, cache = decoding.decoder._few_rows, decoding.start_cache(3)
+    hidden = torch.randn(4, 128, generator=torch.Generator().manual_seed(0)).to(decoding.decoder.dtype)
+    expected = None
+    for repetition in range(20):
+        cache.lengths[:] = 0  # each time the first step
+        cache.begin(np.ones(3, np.int64))
+        arguments = few_rows.arguments(hidden, cache)
+        if expected is None:
+            expected = decode_few_rows(*arguments)
+            arguments = few_rows.arguments(hidden, cache)
+        delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
+        with ThreadPoolExecutor(len(delays)) as pool:
+            for result in pool.map(partial(after_delay, decode_few_rows, arguments), delays):
+                np.testing.assert_array_equal(result[:4], expected[:4])
+
+
+@supported
+def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> None:
+    settings = [GenerationSettings(max_new_tokens=9, num_candidates=2), GenerationSettings(num_beams=3)]
+    made = [[load_generator(folder).generate(TEXTS, each) for each in settings] for folder in folders.values()]
+    request.getfixturevalue("layer_by_layer")
+    assert made == [[load_generator(folder).generate(TEXTS, each) for each in settings] for folder in folders.values()]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"n_embd": 96, "n_head": 3}, {"activation_function": "tanh", "n_embd": 192}], ids=str
+)
+def test_other_layers_are_left_to_the_kernels_of_any_size(tmp_path: Path, changes: dict[str, Any]) -> None:
+    gpt2(tmp_path / "model", **changes)
+    for precision in PRECISIONS:
+        decoding: Any = load_generator(tmp_path / "model").decoding(PROMPTS, precision)
+        assert decoding.decoder._few_rows is None
+        assert bool(decoding.start(PROMPTS).isfinite().all())
