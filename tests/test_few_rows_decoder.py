@@ -13,10 +13,10 @@ from test_few_rows import after_delay, must_exist, require, supported
 from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
-from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, load_generator
+from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
 from bertkit.transformer import prepared_few_rows_decoder
 from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
-from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder, FewRowsLinear
+from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 BERT = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4}
@@ -44,16 +44,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (FewRowsDecoder, FewRowsLinear):
-        monkeypatch.setattr(kind, "of", lambda *arguments: None)
+    monkeypatch.setattr(FewRowsDecoder, "of", lambda layers: None)
+    monkeypatch.setattr(decoding, "few_rows_of", lambda linear: None)
 
 
 def logits_of_steps(generator: Generator, precision: str, prompts: list[np.ndarray]) -> list[Tensor]:
     inputs = [own[:20] for own in prompts] if isinstance(generator, SequenceToSequence) else prompts
-    decoding, draw = generator.decoding(inputs, precision), np.random.default_rng(4)
-    logits = [decoding.start(prompts)]
+    steps, draw = generator.decoding(inputs, precision), np.random.default_rng(4)
+    logits = [steps.start(prompts)]
     for parents in PARENTS:
-        logits.append(decoding.step(draw.integers(5, 90, len(parents)), np.array(parents)))
+        logits.append(steps.step(draw.integers(5, 90, len(parents)), np.array(parents)))
     return logits
 
 
@@ -102,10 +102,10 @@ def test_logits_are_bit_identical_to_layers(
 def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
     require(precision)
     generator = load_generator(folders["marian, relu"])
-    decoding: Any = generator.decoding(PROMPTS[:3], precision)
-    must_exist(decoding.decoder._few_rows, precision)
-    few_rows, cache = decoding.decoder._few_rows, decoding.start_cache(3)
-    hidden = torch.randn(4, 128, generator=torch.Generator().manual_seed(0)).to(decoding.decoder.dtype)
+    steps: Any = generator.decoding(PROMPTS[:3], precision)
+    must_exist(steps.decoder._few_rows, precision)
+    few_rows, cache = steps.decoder._few_rows, steps.start_cache(3)
+    hidden = torch.randn(4, 128, generator=torch.Generator().manual_seed(0)).to(steps.decoder.dtype)
     expected = None
     for repetition in range(20):
         cache.lengths[:] = 0  # each time the first step
@@ -134,6 +134,6 @@ def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> No
 def test_other_layers_are_left_to_the_kernels_of_any_size(tmp_path: Path, changes: dict[str, Any]) -> None:
     gpt2(tmp_path / "model", **changes)
     for precision in PRECISIONS:
-        decoding: Any = load_generator(tmp_path / "model").decoding(PROMPTS, precision)
-        assert decoding.decoder._few_rows is None
-        assert bool(decoding.start(PROMPTS).isfinite().all())
+        steps: Any = load_generator(tmp_path / "model").decoding(PROMPTS, precision)
+        assert steps.decoder._few_rows is None
+        assert bool(steps.start(PROMPTS).isfinite().all())

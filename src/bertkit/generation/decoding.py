@@ -23,7 +23,7 @@ from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.few_rows import PANEL, TILE_ROWS
 from bertkit.transformer.kernels.row_invariance import filled_rows, product_row_count
 from bertkit.transformer.prepared_decoder import PreparedDecoder
-from bertkit.transformer.prepared_few_rows_decoder import FewRowsLinear
+from bertkit.transformer.prepared_few_rows_decoder import few_rows_of
 
 
 class PreparedOutput:
@@ -54,8 +54,8 @@ class PreparedOutput:
         return product[:, : self.vocab_size].float()
 
     @cached_property
-    def _few_rows(self) -> FewRowsLinear | None:
-        return FewRowsLinear.of(self.linear)
+    def _few_rows(self) -> Callable[[Tensor], Tensor] | None:
+        return few_rows_of(self.linear)
 
 
 class CachedDecoding:

@@ -19,8 +19,10 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
-from bertkit.transformer.kernels.few_rows import TILE_ROWS
+from bertkit.transformer.kernels.few_rows import TILE_ROWS, has_wide_registers
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
+from bertkit.transformer.kernels.linear import WidenedLinear
+from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
@@ -76,7 +78,15 @@ def decoder_kernels(precision: str, device: torch.device) -> Kernels:
         UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
     kernels = kernels_for(precision, device)
-    return kernels_for("float32", device)._replace(linear=RoundedLinear) if precision == "int8" else kernels
+    if precision == "int8":
+        return kernels_for("float32", device)._replace(linear=RoundedLinear)
+    if kernels.linear is WidenedLinear and has_wide_registers():
+        return kernels._replace(linear=_narrow_linear)
+    return kernels
+
+
+def _narrow_linear(weight: Tensor, bias: Tensor | None) -> PanelLinear | WidenedLinear:
+    return (PanelLinear if PanelLinear.fits(weight) else WidenedLinear)(weight, bias)
 
 
 class PreparedDecoder:

@@ -3,7 +3,7 @@
 Shape letters: M num_rows, D hidden_size, K inputs, N outputs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, Self
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.executor import executor
 from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import linear_for
@@ -33,27 +32,15 @@ from bertkit.transformer.kernels.few_rows import (
 )
 from bertkit.transformer.kernels.linear import OneDNNLinear, WidenedLinear, has_onednn
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
+from bertkit.transformer.kernels.shared_steps import on_shared_threads
 
 _USUAL_BLOCKS = (512, 1_024)
 """Numbers of inputs that oneDNN adds up at a time on an Intel Xeon (family 6 model 207), of up to 1,024 and of more."""
-
-_MAX_THREADS = 4
-"""Threads that share a step, whose units take some microseconds."""
 
 
 def is_few(batch: Batch) -> bool:
     """Whether `FewRows` computes batches of this size."""
     return len(batch.input_ids) in TILE_ROWS
-
-
-def on_shared_threads(function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
-    """The result of a function whose steps several threads share, on this thread and others that are free."""
-    num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
-    helpers = [executor().submit(function, *arguments) for _ in range(num_helpers)]
-    result = function(*arguments)
-    for helper in helpers:
-        helper.cancel()
-    return result
 
 
 class FewRows:
@@ -67,6 +54,7 @@ class FewRows:
         biases = [np.stack([array(linear.bias) for linear in same]) for same in zip(*self._linears, strict=True)]
         norms = [np.stack([norm[:2] for norm in same]) for same in (attention_norms, feed_forward_norms)]
         self._layers = Layers(
+            biases[0][0, :0],
             np.array([[address_of(linear) for linear in linears] for linears in self._linears], np.int64),
             blocks,
             biases[0], biases[1], biases[2], biases[3],
@@ -209,7 +197,7 @@ def _multiply(linear: Any, block: int, x: Tensor, residual: Tensor | None = None
     rows, out = np.zeros((num_rows + ROOM, width), given.dtype), np.empty((num_rows + ROOM, num_outputs), given.dtype)
     rows[:num_rows] = given
     multiply(
-        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), block, array(linear.bias),
+        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), array(linear.bias), block, array(linear.bias),
         np.intp(PLAIN if residual is None else ADD), out if residual is None else array(residual), out,
         np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, WIDTH * TILE_COLUMNS), np.float32),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.few_rows import GELU, GELU_TANH, RELU, ROOM, SILU
+from bertkit.transformer.kernels.few_rows import CODES, PLAIN, ROOM
 from bertkit.transformer.kernels.few_rows_decoder import (
     COUNTERS,
     CrossLayers,
@@ -24,18 +24,11 @@ from bertkit.transformer.kernels.few_rows_decoder import (
     decode_few_rows,
     multiply_few_rows,
 )
+from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
-from bertkit.transformer.prepared_few_rows import address_of, block_of, on_shared_threads, tensor_of
+from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.prepared_few_rows import address_of, block_of, tensor_of
 from bertkit.transformer.prepared_few_rows_int8 import gives_bits_of, vectors_of
-
-_ACTIVATIONS = {
-    "gelu": GELU,
-    "gelu_new": GELU_TANH,
-    "gelu_pytorch_tanh": GELU_TANH,
-    "silu": SILU,
-    "swish": SILU,
-    "relu": RELU,
-}
 
 
 class FewRowsDecoder:
@@ -47,7 +40,7 @@ class FewRowsDecoder:
         self._layers = DecoderLayers(
             weights("query_key_value"), weights("output"), weights("expand"), weights("project"),
             norms("attention_norm"), norms("feed_forward_norm"),
-            layers[0].is_pre_norm, np.intp(_ACTIVATIONS[layers[0].activation]),
+            layers[0].is_pre_norm, np.intp(CODES[layers[0].activation]),
         )  # fmt: skip
         self._cross = None
         if layers[0].is_cross:
@@ -57,7 +50,7 @@ class FewRowsDecoder:
     def of(cls, layers: Sequence[Any]) -> Self | None:
         """The same layers for a few rows; None where other kernels are needed: another precision or activation, a
         processor without AVX-512, or products whose bits would differ."""
-        if not layers or layers[0].activation not in _ACTIVATIONS:
+        if not layers or layers[0].activation not in CODES:
             return None
         return cls(layers) if all(_is_known(linear) for layer in layers for linear in layer.linears) else None
 
@@ -103,25 +96,37 @@ class FewRowsLinear:
     def __init__(self, linear: Any) -> None:
         self._linear, self._weights = linear, _weights_of([linear])
 
-    @classmethod
-    def of(cls, linear: Any) -> Self | None:
-        """The same linear layer for a few rows; None where other kernels are needed, as for `FewRowsDecoder`."""
-        return cls(linear) if _is_known(linear) else None
-
     def __call__(self, x: Tensor) -> Tensor:
         """(M, K) to (M, N), for a number of rows in TILE_ROWS."""
         given = array(x)
         out = np.empty((len(x) + ROOM, _num_outputs(self._linear)), given.dtype)
-        product = on_shared_threads(multiply_few_rows, self._weights, np.zeros(2, np.int64), given, len(x), out)
-        return tensor_of(product[: len(x)], x.dtype)
+        arguments = self._weights, np.zeros(2, np.int64), given, len(x), np.intp(PLAIN), given, out
+        return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)
+
+
+def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:
+    """The linear layer for a few rows; None where other kernels are needed, as for `FewRowsDecoder`."""
+    if isinstance(linear, PanelLinear):
+        return linear
+    return FewRowsLinear(linear) if _is_known(linear) else None
 
 
 def _is_known(linear: Any) -> bool:
-    return gives_bits_of(linear.linear) if isinstance(linear, RoundedLinear) else block_of(linear) is not None
+    match linear:
+        case PanelLinear():
+            return True
+        case RoundedLinear():
+            return gives_bits_of(linear.linear)
+    return block_of(linear) is not None
 
 
 def _num_outputs(linear: Any) -> int:
-    return (linear.linear if isinstance(linear, RoundedLinear) else linear).kind[1]
+    match linear:
+        case PanelLinear():
+            return len(linear.bias)
+        case RoundedLinear():
+            return linear.linear.kind[1]
+    return linear.kind[1]
 
 
 def _weights(layers: Sequence[Any], name: str) -> Weights | RoundedWeights:
@@ -129,13 +134,16 @@ def _weights(layers: Sequence[Any], name: str) -> Weights | RoundedWeights:
 
 
 def _weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
-    if isinstance(linears[0], RoundedLinear):
-        rounded = [linear.linear for linear in linears]
-        addresses = np.array([address_of(linear) for linear in rounded], np.int64)
-        return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in rounded]))
-    addresses, block = np.array([address_of(linear) for linear in linears], np.int64), block_of(linears[0])
+    match linears[0]:
+        case PanelLinear():
+            return PanelLinear.of_layers(linears)
+        case RoundedLinear():
+            rounded = [linear.linear for linear in linears]
+            addresses = np.array([address_of(linear) for linear in rounded], np.int64)
+            return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in rounded]))
+    biases, block = np.stack([array(linear.bias) for linear in linears]), block_of(linears[0])
     assert block is not None
-    return Weights(addresses, block, np.stack([array(linear.bias) for linear in linears]))
+    return Weights(np.array([address_of(linear) for linear in linears], np.int64), biases[0, :0], block, biases)
 
 
 def _norms(layers: Sequence[Any], name: str) -> LayerNorms:

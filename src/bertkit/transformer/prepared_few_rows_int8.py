@@ -24,12 +24,12 @@ from bertkit.transformer.kernels.few_rows_int8 import (
 )
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference
+from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import (
     address_of,
     can_read_packed_weights,
     have_plain_attention,
     linears_of,
-    on_shared_threads,
 )
 
 

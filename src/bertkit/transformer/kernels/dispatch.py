@@ -23,7 +23,7 @@ from bertkit.transformer.kernels.linear import (
 class Kernels(NamedTuple):
     """A kernel for each step of a layer; all choices are equal up to rounding."""
 
-    linear: type
+    linear: Callable
     embeddings: type
     attention: Callable
     norm: type

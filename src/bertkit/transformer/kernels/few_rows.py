@@ -24,11 +24,13 @@ from bertkit.transformer.kernels.llvm_vectors import (
     FLOAT,
     FLOATS,
     INT,
+    SHORTS,
     BFloat16,
     in_all_lanes,
     llvm_function,
     pointer_of,
     suffix,
+    widen,
 )
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
@@ -54,6 +56,16 @@ PLAIN, ADD, GELU, GELU_TANH, SILU, RELU = range(6)
 """What a product does after adding the bias: nothing, add the residual, or an activation. Callers pass
 ``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
 
+CODES = {
+    "gelu": GELU,
+    "gelu_new": GELU_TANH,
+    "gelu_pytorch_tanh": GELU_TANH,
+    "silu": SILU,
+    "swish": SILU,
+    "relu": RELU,
+}
+"""Codes of activations by config names."""
+
 _STEPS = 5  # of a layer
 
 COUNTERS = 2 * _STEPS
@@ -67,6 +79,7 @@ _AHEAD = 32  # rows of a panel between a weight and the one that is requested fr
 class Layers(NamedTuple):
     """The weights of all layers."""
 
+    packed: np.ndarray  # (0,) in the dtype of the packed weights
     addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
     blocks: np.ndarray  # (4,) int64, inputs whose products oneDNN adds up at a time
     query_key_value_bias: np.ndarray  # (L, 3 D) in the dtype of the weights, as those below
@@ -114,7 +127,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
     for layer in range(len(layers.addresses)):
         weights, blocks, step = layers.addresses[layer], layers.blocks, _STEPS * layer
         multiply(
-            counters, step, hidden, num_rows, weights[0], blocks[0], layers.query_key_value_bias[layer],
+            counters, step, hidden, num_rows, weights[0], layers.packed, blocks[0], layers.query_key_value_bias[layer],
             np.intp(PLAIN), hidden, space.query_key_value, columns, sums,
         )  # fmt: skip
         if claim(counters, step + 1) == 0:
@@ -122,17 +135,17 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
             finish(counters, step + 1)
         wait(counters, step + 1, 1)
         multiply(
-            counters, step + 2, space.context, num_rows, weights[1], blocks[1], layers.output_bias[layer],
+            counters, step + 2, space.context, num_rows, weights[1], layers.packed, blocks[1], layers.output_bias[layer],
             np.intp(ADD), hidden, space.attended[layer], columns, sums,
         )  # fmt: skip
         norm = Norm(layers.attention_norm[layer, 0], layers.attention_norm[layer, 1], layers.eps[0])
         norm_rows(space.attended[layer][:num_rows], None, norm, attended[:num_rows], None)
         multiply(
-            counters, step + 3, attended, num_rows, weights[2], blocks[2], layers.expand_bias[layer],
+            counters, step + 3, attended, num_rows, weights[2], layers.packed, blocks[2], layers.expand_bias[layer],
             np.intp(GELU), attended, space.expanded, columns, sums,
         )  # fmt: skip
         multiply(
-            counters, step + 4, space.expanded, num_rows, weights[3], blocks[3], layers.project_bias[layer],
+            counters, step + 4, space.expanded, num_rows, weights[3], layers.packed, blocks[3], layers.project_bias[layer],
             np.intp(ADD), attended, space.projected[layer], columns, sums,
         )  # fmt: skip
         norm = Norm(layers.feed_forward_norm[layer, 0], layers.feed_forward_norm[layer, 1], layers.eps[1])
@@ -164,18 +177,20 @@ def _words_of(x, bias):
 
 
 @compiled
-def multiply(counters, step, x, num_rows, address, block, bias, then, residual, out, columns, sums):
+def multiply(counters, step, x, num_rows, address, packed, block, bias, then, residual, out, columns, sums):
     """One step: ``out = x W^T + bias``, then one of PLAIN to RELU.
 
     Args:
-        x: (M, K) float32 or bfloat16, K a multiple of 16, with weights of bfloat16 of 32.
-        num_rows: M, a key of TILE_ROWS; ``x`` has ROOM rows more.
+        x: (M, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32.
+        num_rows: M, a key of TILE_ROWS or a multiple of 8 or 12; ``x`` has ROOM rows more.
         address: of the packed (N, K) weight, N a multiple of PANEL.
-        bias: (N,) in the dtype of the weight.
+        packed: an array in the dtype of the packed weight. With bfloat16 and a bias in float32, weights are (N / 64, K,
+            64) and products are in float32.
+        bias: (N,) in the dtype of products.
         residual: (M, N), read for ADD only.
         columns, sums: memory of this thread: M * K + 16 numbers, and twice those of a tile.
     """
-    words, num_outputs = words_of(x, bias), out.shape[1]
+    words, num_outputs, size = words_of(x, bias), out.shape[1], 4 if packed.itemsize == bias.itemsize else 2
     num_words, block = words.shape[1], block * words.shape[1] // x.shape[1]
     num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
     has_columns = False
@@ -186,11 +201,11 @@ def multiply(counters, step, x, num_rows, address, block, bias, then, residual, 
             has_columns = True
         for half in range(2):
             column = unit * PANEL + half * TILE_COLUMNS
-            weights = address + 4 * (unit * PANEL * num_words + half * TILE_COLUMNS)
+            weights = address + size * (unit * PANEL * num_words + half * TILE_COLUMNS)
             for row in range(0, num_rows, tile):
                 for start in range(0, num_words, block):
                     count, own, at = min(block, num_words - start), sums[min(start, 1)], row * num_words + start * tile
-                    multiply_tile(bias, columns, at, tile, weights + 4 * PANEL * start, count, own)
+                    multiply_tile(packed, bias, columns, at, tile, weights + size * PANEL * start, count, own)
                     if start > 0:
                         add_tile(sums, tile)
                 put_tile(sums[0], tile, row, column, bias, then, residual, out)
@@ -253,24 +268,25 @@ def take_columns(x, num_rows, tile, columns):
 
 
 @intrinsic
-def multiply_tile(typing_context, bias, columns, at, num_rows, address, count, sums):
+def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, count, sums):
     """``sums[r, c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
-        bias: an array of the dtype of the weights, float32 or bfloat16.
+        packed, bias: arrays in the dtypes of the weights and of products, float32 or bfloat16.
         columns: float32, or two bfloat16 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
         address: of (count, 64) weights, or pairs of them; their first 32 columns are multiplied.
         sums: float32; the first num_rows * 32 are written.
     """
     add_products = _float_products if bias.dtype == types.float32 else _bfloat16_products
+    vector = FLOATS if packed.dtype == bias.dtype else SHORTS
 
     def generate(context, builder, signature, arguments):
-        _, columns, at, num_rows, address, count, sums = arguments
-        inputs = pointer_of(context, builder, signature.args[1], columns, at)[0]
+        _, _, columns, at, num_rows, address, count, sums = arguments
+        inputs = pointer_of(context, builder, signature.args[2], columns, at)[0]
         inputs = builder.bitcast(inputs, FLOAT.as_pointer())
-        weights = builder.inttoptr(address, FLOATS.as_pointer())
-        target = pointer_of(context, builder, signature.args[6], sums, at.type(0))[0]
+        weights = builder.inttoptr(address, vector.as_pointer())
+        target = pointer_of(context, builder, signature.args[7], sums, at.type(0))[0]
 
         def tile(rows: int) -> None:
             for number, each in enumerate(sums_of_tile(builder, rows, inputs, weights, count, add_products)):
@@ -279,7 +295,7 @@ def multiply_tile(typing_context, bias, columns, at, num_rows, address, count, s
         for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
 
-    kinds = (bias, columns, types.intp, types.intp, types.intp, types.intp, sums)
+    kinds = (packed, bias, columns, types.intp, types.intp, types.intp, types.intp, sums)
     return types.void(*kinds), generate
 
 
@@ -301,13 +317,14 @@ def sums_of_tile(
 
     Args:
         inputs: pointer to 32 bits of each row of a tile, for every row of the panel.
-        weights: pointer to vectors, the first in a row of the panel.
+        weights: pointer to vectors, the first in a row of the panel; of bfloat16 they are widened to float32.
         add_products: of builder, sums, a vector of weights, and the bits of one row in all lanes; returns new sums.
 
     Returns:
-        The sums, in the type of ``weights``; row by row.
+        The sums, row by row.
     """
-    num_vectors, stride, vector = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee
+    num_vectors, stride, is_short = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee == SHORTS
+    vector = FLOATS if is_short else weights.type.pointee
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -324,7 +341,8 @@ def sums_of_tile(
     for v in range(num_vectors):
         ahead = builder.gep(weights, [builder.add(row, k.type(v + _AHEAD * stride))])
         builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
-        vectors.append(builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=4))
+        loaded = builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=2)
+        vectors.append(widen(builder, loaded) if is_short else loaded)
     new = []
     for r in range(num_rows):
         number = in_all_lanes(builder, builder.load(builder.gep(column, [k.type(r)]), align=4))

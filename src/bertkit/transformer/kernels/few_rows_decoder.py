@@ -26,8 +26,9 @@ class Weights(NamedTuple):
     """The weights of a product in all layers, float32 or bfloat16."""
 
     addresses: np.ndarray  # (L,) int64, of the packed weights
-    block: int  # inputs whose products oneDNN adds up at a time
-    bias: np.ndarray  # (L, N) in the dtype of the weights
+    packed: np.ndarray  # (0,) in the dtype of the packed weights
+    block: int  # inputs whose products are added up at a time
+    bias: np.ndarray  # (L, N) in the dtype of products
 
 
 class RoundedWeights(NamedTuple):
@@ -151,18 +152,19 @@ def decode_few_rows(layers, cross, space, num_rows, own, sources):
 
 
 @compiled
-def multiply_few_rows(weights, counters, x, num_rows, out):
+def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
     """One product: a share of the work on this thread, the rest on other threads that call it with the same arguments.
 
     Args:
         weights: `Weights` or `RoundedWeights` of one layer.
         counters: (2,) int64 zeros.
-        x: (M, K), M a key of TILE_ROWS.
+        x: (M, K).
+        num_rows, then, residual: as of `multiply`.
         out: (M + ROOM, N), also returned.
     """
     columns = np.zeros(num_rows * x.shape[1] + WIDTH, np.float32)
     sums = np.zeros((2, WIDTH * TILE_COLUMNS), np.float32)
-    _multiply(weights, 0, counters, 0, with_room(x), num_rows, np.intp(PLAIN), x, out, columns, sums)
+    _multiply(weights, 0, counters, 0, with_room(x), num_rows, then, residual, out, columns, sums)
     return out
 
 
@@ -208,8 +210,8 @@ def _implement_multiply(weights, layer, counters, step, x, num_rows, then, resid
 
 def _multiply_floats(weights, layer, counters, step, x, num_rows, then, residual, out, columns, sums):
     multiply(
-        counters, step, x, num_rows, weights.addresses[layer], weights.block, weights.bias[layer], then, residual, out,
-        columns, sums,
+        counters, step, x, num_rows, weights.addresses[layer], weights.packed, weights.block, weights.bias[layer], then,
+        residual, out, columns, sums,
     )  # fmt: skip
 
 

@@ -9,14 +9,31 @@ those that others have claimed. So a thread that comes late, or never, costs tim
 Counters are an int64 array of zeros, two numbers for each step.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
 from llvmlite import ir
 from numba import extending, types
 
 from bertkit.compiled import compiled
+from bertkit.executor import executor
 
 intrinsic: Any = extending.intrinsic
+
+_MAX_THREADS = 4
+"""Threads that share a step, whose units take some microseconds."""
+
+
+def on_shared_threads(function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+    """The result of a function whose steps several threads share, on this thread and others that are free."""
+    num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
+    helpers = [executor().submit(function, *arguments) for _ in range(num_helpers)]
+    result = function(*arguments)
+    for helper in helpers:
+        helper.cancel()
+    return result
 
 
 @compiled

@@ -1,0 +1,63 @@
+"""Products of bfloat16 for processors where float32 is faster, with weights that stay bfloat16 in memory.
+
+Generation reads all weights for each token: in bfloat16 in half the time of float32. `WidenedLinear` keeps weights in
+float32, for oneDNN. Shape letters: M rows, K inputs, N outputs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.few_rows import ADD, CODES, PANEL, PLAIN, ROOM, TILE_ROWS
+from bertkit.transformer.kernels.few_rows_decoder import Weights, multiply_few_rows
+from bertkit.transformer.kernels.row_invariance import filled_rows, product_row_count
+from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.kernels.vectors import WIDTH
+
+_MOST_ROWS = 96
+"""Rows that are multiplied at a time, whose copies stay in the second-level cache."""
+
+
+class PanelLinear:
+    """As `PlainLinear` for bfloat16: products and sums are in float32, and each row has the same bits in any number."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        num_outputs, self.width = weight.shape
+        panels = array(weight).reshape(-1, PANEL, self.width).transpose(0, 2, 1)
+        self.panels = np.ascontiguousarray(panels)  # (N / 64, K, 64)
+        self.bias = np.zeros(num_outputs, np.float32) if bias is None else array(bias.float())
+        self._weights = self.of_layers([self])
+
+    @staticmethod
+    def of_layers(linears: "Sequence[PanelLinear]") -> Weights:
+        """The weights of the same product in all layers."""
+        addresses = np.array([linear.panels.ctypes.data for linear in linears], np.int64)
+        return Weights(
+            addresses, np.empty(0, np.uint16), linears[0].width, np.stack([linear.bias for linear in linears])
+        )
+
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether the (N, K) weight has whole panels and vectors."""
+        return len(weight) % PANEL == 0 and weight.shape[1] % WIDTH == 0
+
+    def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        """(M, K) bfloat16 to (M, N) bfloat16."""
+        then = ADD if residual is not None else CODES.get(activation, PLAIN)
+        parts = [self._multiply(x, residual, then, start) for start in range(0, len(x), _MOST_ROWS)]
+        product = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return product if activation is None or activation in CODES else apply_activation(product, activation)
+
+    def _multiply(self, x: Tensor, residual: Tensor | None, then: int, start: int) -> Tensor:
+        """The product of up to _MOST_ROWS rows."""
+        rows = x[start : start + _MOST_ROWS]
+        num_rows = product_row_count(len(rows)) if len(rows) <= max(TILE_ROWS) else -(-len(rows) // 12) * 12
+        added = rows if residual is None else residual[start : start + _MOST_ROWS]
+        given, other = (array(filled_rows(each.contiguous(), num_rows)) for each in (rows, added))
+        out = np.empty((num_rows + ROOM, len(self.bias)), given.dtype)
+        arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), other, out
+        return torch.from_numpy(on_shared_threads(multiply_few_rows, *arguments)[: len(rows)]).view(torch.bfloat16)
