@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_few_rows import after_delay, must_exist, require, supported
+from test_few_rows import WIDENED, after_delay, must_exist, require, supported
 from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
-from bertkit.transformer import prepared_few_rows_decoder
+from bertkit.transformer import prepared_decoder, prepared_few_rows_decoder
+from bertkit.transformer.kernels import panel_linear
+from bertkit.transformer.kernels.dispatch import kernels_for
+from bertkit.transformer.kernels.few_rows import has_wide_registers
 from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainLinear, WidenedLinear
+from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 
-PRECISIONS = ["float32", "bfloat16", "int8"]
+KINDS = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
 BERT = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4}
 MARIAN = {"d_model": 128, "encoder_ffn_dim": 64, "decoder_ffn_dim": 192}
 MAKERS: dict[str, Callable[[Path], Any]] = {
@@ -43,6 +48,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
+def precision(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A precision of generation, with the products of a key of KINDS."""
+    require(request.param)
+    kind = KINDS[request.param]
+
+    def kernels(precision: str, device: torch.device) -> Any:
+        chosen = kernels_for(precision, device)
+        return chosen if precision == "float32" else chosen._replace(linear=kind)
+
+    monkeypatch.setattr(prepared_decoder, "kernels_for", kernels)
+    return request.param.partition(" ")[0]
+
+
+every_kind = pytest.mark.parametrize("precision", KINDS, indirect=True)
+
+
+@pytest.fixture
 def layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FewRowsDecoder, "of", lambda layers: None)
     monkeypatch.setattr(decoding, "few_rows_of", lambda linear: None)
@@ -64,12 +86,11 @@ def prompts_of(number: int) -> list[np.ndarray]:
 
 @supported
 @pytest.mark.every_processor
-@pytest.mark.parametrize("precision", PRECISIONS)
+@every_kind
 @pytest.mark.parametrize("name", MAKERS)
 def test_logits_are_bit_identical_to_layers(
     folders: dict[str, Path], name: str, precision: str, monkeypatch: pytest.MonkeyPatch, request: Any
 ) -> None:
-    require(precision)
     rows, before = [], torch.get_num_threads()
 
     def counted(function: Any, *arguments: Any) -> np.ndarray:
@@ -77,7 +98,8 @@ def test_logits_are_bit_identical_to_layers(
         return on_shared_threads(function, *arguments)
 
     on_shared_threads = prepared_few_rows_decoder.on_shared_threads
-    monkeypatch.setattr(prepared_few_rows_decoder, "on_shared_threads", counted)
+    for module in (prepared_few_rows_decoder, panel_linear):
+        monkeypatch.setattr(module, "on_shared_threads", counted)
     generator, given = load_generator(folders[name]), {}
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
@@ -87,20 +109,19 @@ def test_logits_are_bit_identical_to_layers(
             torch.set_num_threads(before)
     must_exist(rows, precision)
     assert {1, 2, 8, 14} <= set(rows)
-    assert None in rows
+    assert None in rows  # the products with the vocabulary
     request.getfixturevalue("layer_by_layer")
     generator, rows[:] = load_generator(folders[name]), []
     expected = [logits_of_steps(generator, precision, prompts_of(each)) for each in (0, 3)]
-    assert not rows
+    assert not any(rows)
     for each in given.values():
         for ours, theirs in zip(each, expected, strict=True):
             assert all(map(torch.equal, ours, theirs))
 
 
 @supported
-@pytest.mark.parametrize("precision", PRECISIONS)
+@every_kind
 def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
-    require(precision)
     generator = load_generator(folders["marian, relu"])
     steps: Any = generator.decoding(PROMPTS[:3], precision)
     must_exist(steps.decoder._few_rows, precision)
@@ -133,7 +154,41 @@ def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> No
 )
 def test_other_layers_are_left_to_the_kernels_of_any_size(tmp_path: Path, changes: dict[str, Any]) -> None:
     gpt2(tmp_path / "model", **changes)
-    for precision in PRECISIONS:
+    for precision in ("float32", "bfloat16", "int8"):
         steps: Any = load_generator(tmp_path / "model").decoding(PROMPTS, precision)
         assert steps.decoder._few_rows is None
         assert bool(steps.start(PROMPTS).isfinite().all())
+
+
+@pytest.mark.skipif(not has_wide_registers(), reason="weights that stay bfloat16 need AVX-512")
+@pytest.mark.every_processor
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_new", "silu", "relu", "tanh", "residual"])
+@pytest.mark.parametrize(("num_outputs", "width"), [(64, 16), (192, 400), (128, 1_040)])
+@torch.inference_mode()
+def test_rows_of_weights_that_stay_bfloat16(num_outputs: int, width: int, activation: str | None) -> None:
+    generator, before = torch.Generator().manual_seed(width), torch.get_num_threads()
+    weight, bias, x, residual = (
+        torch.randn(*shape, generator=generator).bfloat16()
+        for shape in ((num_outputs, width), (num_outputs,), (203, width), (203, num_outputs))
+    )
+    assert PanelLinear.fits(weight)
+    options: dict[str, Any] = {} if activation == "residual" else {"activation": activation}
+    added = residual if activation == "residual" else None
+    linear, plain = PanelLinear(weight, bias), PlainLinear(weight.double(), bias.double())
+    whole = linear(x, residual=added, **options)
+    expected = plain(x.double(), residual=None if added is None else added.double(), **options)
+    bound = 2**-8 if activation in (None, "residual", "relu") else 2**-6  # activations are of rounded numbers
+    torch.testing.assert_close(whole.double(), expected, rtol=bound, atol=bound)
+    for num_threads, sizes in ((1, (1, 2, 200)), (2, (3, 100, 100)), (3, (96, 97, 10))):
+        torch.set_num_threads(num_threads)
+        try:
+            parts = zip(x.split(sizes), residual.split(sizes), strict=True)
+            given = [linear(own, residual=None if added is None else other, **options) for own, other in parts]
+        finally:
+            torch.set_num_threads(before)
+        assert torch.equal(torch.cat(given), whole)
+    assert torch.equal(PanelLinear(weight, None)(x), PanelLinear(weight, torch.zeros(num_outputs).bfloat16())(x))
+
+
+def test_weights_of_other_sizes_do_not_stay_bfloat16() -> None:
+    assert not any(PanelLinear.fits(torch.empty(shape)) for shape in ((96, 64), (64, 40)))

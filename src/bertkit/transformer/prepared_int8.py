@@ -3,6 +3,7 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
-from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import (
     Norm,
     Product,
@@ -66,7 +66,7 @@ class Int8Embeddings:
 class Int8Layer:
     """`EncoderLayer`; products are scaled by the next kernel."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear], bias: Any = None) -> None:
+    def __init__(self, layer: EncoderLayer, activation: str, linear: Callable, bias: Any = None) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
             linear(weight, bias) for weight, bias in layer.linears()
         )

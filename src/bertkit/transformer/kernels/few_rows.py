@@ -135,8 +135,8 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
             finish(counters, step + 1)
         wait(counters, step + 1, 1)
         multiply(
-            counters, step + 2, space.context, num_rows, weights[1], layers.packed, blocks[1], layers.output_bias[layer],
-            np.intp(ADD), hidden, space.attended[layer], columns, sums,
+            counters, step + 2, space.context, num_rows, weights[1], layers.packed, blocks[1],
+            layers.output_bias[layer], np.intp(ADD), hidden, space.attended[layer], columns, sums,
         )  # fmt: skip
         norm = Norm(layers.attention_norm[layer, 0], layers.attention_norm[layer, 1], layers.eps[0])
         norm_rows(space.attended[layer][:num_rows], None, norm, attended[:num_rows], None)
@@ -145,8 +145,8 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
             np.intp(GELU), attended, space.expanded, columns, sums,
         )  # fmt: skip
         multiply(
-            counters, step + 4, space.expanded, num_rows, weights[3], layers.packed, blocks[3], layers.project_bias[layer],
-            np.intp(ADD), attended, space.projected[layer], columns, sums,
+            counters, step + 4, space.expanded, num_rows, weights[3], layers.packed, blocks[3],
+            layers.project_bias[layer], np.intp(ADD), attended, space.projected[layer], columns, sums,
         )  # fmt: skip
         norm = Norm(layers.feed_forward_norm[layer, 0], layers.feed_forward_norm[layer, 1], layers.eps[1])
         norm_rows(space.projected[layer][:num_rows], None, norm, hidden[:num_rows], None)
@@ -324,7 +324,7 @@ def sums_of_tile(
         The sums, row by row.
     """
     num_vectors, stride, is_short = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee == SHORTS
-    vector = FLOATS if is_short else weights.type.pointee
+    vector = FLOATS if is_short else weights.type.pointee  # of sums
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")

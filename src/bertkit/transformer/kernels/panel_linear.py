@@ -47,7 +47,7 @@ class PanelLinear:
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) bfloat16 to (M, N) bfloat16."""
-        then = ADD if residual is not None else CODES.get(activation, PLAIN)
+        then = ADD if residual is not None else PLAIN if activation is None else CODES.get(activation, PLAIN)
         parts = [self._multiply(x, residual, then, start) for start in range(0, len(x), _MOST_ROWS)]
         product = parts[0] if len(parts) == 1 else torch.cat(parts)
         return product if activation is None or activation in CODES else apply_activation(product, activation)
