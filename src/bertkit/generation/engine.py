@@ -126,7 +126,9 @@ def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tenso
 def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> Tensor:
     """(R,) int64 chosen tokens; ``counters`` are the prompt and the step of each row. To draw, on the CPU."""
     if settings.temperature is None:
-        return log_probs.argmax(dim=-1)
+        if log_probs.device.type != "cpu":
+            return log_probs.argmax(dim=-1)
+        return torch.from_numpy(log_probs.numpy().argmax(axis=-1))  # several times as fast
     probs = kept_probs(log_probs, settings).cumsum(dim=-1).numpy()
     chosen = np.empty(len(probs), np.int64)
     for row, (index, step) in enumerate(counters):

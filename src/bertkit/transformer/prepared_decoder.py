@@ -4,6 +4,7 @@ Shape letters: N new tokens of all rows, R rows, S source tokens, D hidden_size.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from bertkit.batch import Batch
 from bertkit.device import PRECISIONS as ALL_PRECISIONS
 from bertkit.device import product_dtype
 from bertkit.errors import UsageError
+from bertkit.executor import on_one_core
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
@@ -174,9 +176,12 @@ class PreparedDecoder:
         """Hidden states (T, D) of a batch on the device of the weights, in the dtype of the products."""
         num_tokens = len(batch.input_ids)
         rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
-        hidden = self.embeddings.look_up(rows).to(self.dtype)
-        if isinstance(cache, DecodingCache) and len(hidden) in TILE_ROWS and self._few_rows is not None:
-            hidden = self._few_rows(hidden, cache)
+        is_few = isinstance(cache, DecodingCache) and len(rows.input_ids) in TILE_ROWS
+        few_rows = self._few_rows if is_few else None
+        with on_one_core() if few_rows else nullcontext():  # OpenMP's threads keep cores busy for a while
+            hidden = self.embeddings.look_up(rows).to(self.dtype)
+        if few_rows is not None:
+            hidden = few_rows(hidden, cache)
         else:
             for number, layer in enumerate(self.layers):
                 hidden = layer(hidden, cache, number)
