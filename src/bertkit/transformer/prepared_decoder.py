@@ -73,8 +73,11 @@ class _PreparedLayer:
         return self.feed_forward_norm(self.project(self.expand(hidden, activation=self.activation), residual=hidden))
 
 
-def decoder_kernels(precision: str, device: torch.device) -> Kernels:
+def decoder_kernels(precision: str, device: torch.device, *, in_steps: bool) -> Kernels:
     """Kernels of one of PRECISIONS on a device; with int8, everything but products is in float32.
+
+    Args:
+        in_steps: for one token of each row at a time, which takes as long as reading the weights.
 
     Raises:
         UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
@@ -82,7 +85,7 @@ def decoder_kernels(precision: str, device: torch.device) -> Kernels:
     kernels = kernels_for(precision, device)
     if precision == "int8":
         return kernels_for("float32", device)._replace(linear=RoundedLinear)
-    if kernels.linear is WidenedLinear and has_wide_registers():
+    if in_steps and kernels.linear is WidenedLinear and has_wide_registers():
         return kernels._replace(linear=_narrow_linear)
     return kernels
 
@@ -101,18 +104,26 @@ class PreparedDecoder:
         stack: a module with ``embeddings``, ``in_order()`` and ``config``.
         final_norm: normalization after the last layer, if there is one.
         precision: one of PRECISIONS; weights in float64 have their own.
+        in_steps: as of `decoder_kernels`.
 
     Raises:
         UsageError: another precision, or one that the device of the weights does not support.
     """
 
-    def __init__(self, stack: Any, precision: str = "float32", final_norm: nn.LayerNorm | None = None) -> None:
+    def __init__(
+        self,
+        stack: Any,
+        precision: str = "float32",
+        final_norm: nn.LayerNorm | None = None,
+        *,
+        in_steps: bool = True,
+    ) -> None:
         weight = stack.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
         elif precision not in PRECISIONS:
             raise UsageError(f"precision={precision!r}: generation runs in {', '.join(PRECISIONS)}")
-        self.kernels = decoder_kernels(precision, weight.device)
+        self.kernels = decoder_kernels(precision, weight.device, in_steps=in_steps)
         self.dtype, self.device = product_dtype(precision, weight.dtype), weight.device
         self.config, self.embeddings = stack.config, stack.embeddings
         with torch.inference_mode():
@@ -176,11 +187,10 @@ class PreparedDecoder:
         """Hidden states (T, D) of a batch on the device of the weights, in the dtype of the products."""
         num_tokens = len(batch.input_ids)
         rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
-        is_few = isinstance(cache, DecodingCache) and len(rows.input_ids) in TILE_ROWS
-        few_rows = self._few_rows if is_few else None
+        few_rows = self._few_rows if len(rows.input_ids) in TILE_ROWS else None
         with on_one_core() if few_rows else nullcontext():  # OpenMP's threads keep cores busy for a while
             hidden = self.embeddings.look_up(rows).to(self.dtype)
-        if few_rows is not None:
+        if few_rows is not None and isinstance(cache, DecodingCache):
             hidden = few_rows(hidden, cache)
         else:
             for number, layer in enumerate(self.layers):
@@ -215,7 +225,7 @@ class PreparedCausalEncoder:
 
     def __init__(self, encoder: Any, precision: str = "float32") -> None:
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
-        self.decoder = PreparedDecoder(encoder, precision, encoder.final_norm)
+        self.decoder = PreparedDecoder(encoder, precision, encoder.final_norm, in_steps=False)
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""

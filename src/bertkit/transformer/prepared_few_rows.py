@@ -21,7 +21,6 @@ from bertkit.transformer.kernels.few_rows import (
     PANEL,
     PLAIN,
     ROOM,
-    TILE_COLUMNS,
     TILE_ROWS,
     WIDTH,
     Layers,
@@ -199,6 +198,6 @@ def _multiply(linear: Any, block: int, x: Tensor, residual: Tensor | None = None
     multiply(
         np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), array(linear.bias), block, array(linear.bias),
         np.intp(PLAIN if residual is None else ADD), out if residual is None else array(residual), out,
-        np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, WIDTH * TILE_COLUMNS), np.float32),
+        np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, num_rows * PANEL), np.float32),
     )  # fmt: skip
     return tensor_of(out[:num_rows], x.dtype)

@@ -24,7 +24,7 @@ from bertkit.transformer.kernels.few_rows_decoder import (
     decode_few_rows,
     multiply_few_rows,
 )
-from bertkit.transformer.kernels.panel_linear import PanelLinear
+from bertkit.transformer.kernels.panel_linear import PanelLinear, rows_with_room
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import address_of, block_of, tensor_of
@@ -98,8 +98,8 @@ class FewRowsLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(M, K) to (M, N), for a number of rows in TILE_ROWS."""
-        given = array(x)
-        out = np.empty((len(x) + ROOM, _num_outputs(self._linear)), given.dtype)
+        given = rows_with_room(x, len(x))
+        out = np.empty((len(given), _num_outputs(self._linear)), given.dtype)
         arguments = self._weights, np.zeros(2, np.int64), given, len(x), np.intp(PLAIN), given, out
         return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)
 

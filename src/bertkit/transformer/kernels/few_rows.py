@@ -73,7 +73,10 @@ COUNTERS = 2 * _STEPS
 
 _PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
 
-_AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
+_CHUNK = 32
+"""Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
+
+_AHEAD = 64  # rows of a panel between a weight and the one that is requested from memory
 
 
 class Layers(NamedTuple):
@@ -123,7 +126,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
     counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
     hidden, attended = with_room(space.hidden), with_room(space.hidden)  # each thread has its own
     columns = np.zeros(num_rows * max(width, wide) + WIDTH, np.float32)
-    sums = np.zeros((2, WIDTH * TILE_COLUMNS), np.float32)
+    sums = np.zeros((2, num_rows * PANEL), np.float32)
     for layer in range(len(layers.addresses)):
         weights, blocks, step = layers.addresses[layer], layers.blocks, _STEPS * layer
         multiply(
@@ -188,46 +191,52 @@ def multiply(counters, step, x, num_rows, address, packed, block, bias, then, re
             64) and products are in float32.
         bias: (N,) in the dtype of products.
         residual: (M, N), read for ADD only.
-        columns, sums: memory of this thread: M * K + 16 numbers, and twice those of a tile.
+        columns, sums: memory of this thread: M * K + 16 numbers, and (2, M * PANEL).
     """
     words, num_outputs, size = words_of(x, bias), out.shape[1], 4 if packed.itemsize == bias.itemsize else 2
     num_words, block = words.shape[1], block * words.shape[1] // x.shape[1]
     num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
+    chunk = num_words if num_rows == tile else _CHUNK
     has_columns = False
     unit = claim(counters, step)
     while unit < num_units:
         if not has_columns:
             take_columns(words, num_rows, tile, columns)
             has_columns = True
+        panel = address + size * unit * PANEL * num_words
+        for start in range(0, num_words, block):
+            end, own = min(start + block, num_words), sums[min(start, 1)]
+            for first in range(start, end, chunk):
+                count = min(chunk, end - first)
+                for half in range(2):
+                    weights = panel + size * (first * PANEL + half * TILE_COLUMNS)
+                    for row in range(0, num_rows, tile):
+                        at, to = row * num_words + first * tile, (half * num_rows + row) * TILE_COLUMNS
+                        multiply_tile(packed, bias, columns, at, tile, weights, count, own, to, first > start)
+            if start > 0:
+                add_sums(sums, num_rows * PANEL)
         for half in range(2):
-            column = unit * PANEL + half * TILE_COLUMNS
-            weights = address + size * (unit * PANEL * num_words + half * TILE_COLUMNS)
-            for row in range(0, num_rows, tile):
-                for start in range(0, num_words, block):
-                    count, own, at = min(block, num_words - start), sums[min(start, 1)], row * num_words + start * tile
-                    multiply_tile(packed, bias, columns, at, tile, weights + size * PANEL * start, count, own)
-                    if start > 0:
-                        add_tile(sums, tile)
-                put_tile(sums[0], tile, row, column, bias, then, residual, out)
+            put_half(sums[0], num_rows, half, unit * PANEL, bias, then, residual, out)
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)
 
 
 @compiled
-def add_tile(sums, num_rows):
+def add_sums(sums, number):
     """Add the sums of a block of inputs, ``sums[1]``, to those of earlier blocks."""
-    for at in range(0, num_rows * TILE_COLUMNS, WIDTH):
+    for at in range(0, number, WIDTH):
         store(sums[0], at, load(sums[0], at) + load(sums[1], at))
 
 
 @compiled
-def put_tile(sums, num_rows, row, column, bias, then, residual, out):
-    """The sums of a tile to ``out``: bias and rest are added."""
-    for r in range(num_rows):
+def put_half(sums, num_rows, half, first, bias, then, residual, out):
+    """The sums of half a panel, which starts at the column ``first``, to ``out``: bias and rest are added."""
+    for row in range(num_rows):
         for c in range(0, TILE_COLUMNS, WIDTH):
-            at = (row + r) * out.shape[1] + column + c
-            vector = load(sums, r * TILE_COLUMNS + c) + load(bias, column + c)
+            column = first + half * TILE_COLUMNS + c
+            at = row * out.shape[1] + column
+            vector = load(sums, (half * num_rows + row) * TILE_COLUMNS + c) + load(bias, column)
             store(out, at, after_product(vector, bias, then, residual, at))
 
 
@@ -268,34 +277,39 @@ def take_columns(x, num_rows, tile, columns):
 
 
 @intrinsic
-def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, count, sums):
-    """``sums[r, c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
+def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues):
+    """``sums[to + r * 32 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
         packed, bias: arrays in the dtypes of the weights and of products, float32 or bfloat16.
         columns: float32, or two bfloat16 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
         address: of (count, 64) weights, or pairs of them; their first 32 columns are multiplied.
-        sums: float32; the first num_rows * 32 are written.
+        sums: float32; num_rows * 32 are written from ``to`` on.
+        continues: they are added to those that are there.
     """
     add_products = _float_products if bias.dtype == types.float32 else _bfloat16_products
     vector = FLOATS if packed.dtype == bias.dtype else SHORTS
 
     def generate(context, builder, signature, arguments):
-        _, _, columns, at, num_rows, address, count, sums = arguments
+        _, _, columns, at, num_rows, address, count, sums, to, continues = arguments
         inputs = pointer_of(context, builder, signature.args[2], columns, at)[0]
         inputs = builder.bitcast(inputs, FLOAT.as_pointer())
         weights = builder.inttoptr(address, vector.as_pointer())
-        target = pointer_of(context, builder, signature.args[7], sums, at.type(0))[0]
+        target = pointer_of(context, builder, signature.args[7], sums, to)[0]
 
         def tile(rows: int) -> None:
-            for number, each in enumerate(sums_of_tile(builder, rows, inputs, weights, count, add_products)):
-                builder.store(each, builder.gep(target, [INT(number)]), align=4)
+            places = [builder.gep(target, [INT(number)]) for number in range(rows * TILE_COLUMNS // WIDTH)]
+            zeros = ir.Constant(FLOATS, None)
+            before = [builder.select(continues, builder.load(place, align=4), zeros) for place in places]
+            results = sums_of_tile(builder, rows, inputs, weights, count, add_products, before)
+            for place, each in zip(places, results, strict=True):
+                builder.store(each, place, align=4)
 
         for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
 
-    kinds = (packed, bias, columns, types.intp, types.intp, types.intp, types.intp, sums)
+    kinds = (packed, bias, columns, *[types.intp] * 4, sums, types.intp, types.boolean)
     return types.void(*kinds), generate
 
 
@@ -311,20 +325,26 @@ def _bfloat16_products(builder: Any, sums: Any, weights: Any, number: Any) -> An
 
 
 def sums_of_tile(
-    builder: Any, num_rows: int, inputs: Any, weights: Any, count: Any, add_products: Callable[..., Any]
+    builder: Any,
+    num_rows: int,
+    inputs: Any,
+    weights: Any,
+    count: Any,
+    add_products: Callable[..., Any],
+    before: list[Any],
 ) -> list[Any]:
     """Generate a loop over ``count`` rows of a panel, with num_rows x 2 vectors of sums in registers.
 
     Args:
         inputs: pointer to 32 bits of each row of a tile, for every row of the panel.
         weights: pointer to vectors, the first in a row of the panel; of bfloat16 they are widened to float32.
+        before: the sums before the first row.
         add_products: of builder, sums, a vector of weights, and the bits of one row in all lanes; returns new sums.
 
     Returns:
         The sums, row by row.
     """
     num_vectors, stride, is_short = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee == SHORTS
-    vector = FLOATS if is_short else weights.type.pointee  # of sums
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -333,9 +353,9 @@ def sums_of_tile(
     builder.position_at_end(loop)
     k = builder.phi(count.type)
     k.add_incoming(count.type(0), start)
-    sums = [builder.phi(vector) for _ in range(num_rows * num_vectors)]
-    for each in sums:
-        each.add_incoming(ir.Constant(vector, None), start)
+    sums = [builder.phi(each.type) for each in before]
+    for each, initial in zip(sums, before, strict=True):
+        each.add_incoming(initial, start)
     row, column = builder.mul(k, k.type(stride)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
     vectors = []
     for v in range(num_vectors):

@@ -10,7 +10,7 @@ from numba.extending import overload
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_head, attend_head
-from bertkit.transformer.kernels.few_rows import ADD, PLAIN, TILE_COLUMNS, multiply, with_room
+from bertkit.transformer.kernels.few_rows import ADD, PANEL, PLAIN, multiply, with_room
 from bertkit.transformer.kernels.few_rows_int8 import multiply_rounded
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
@@ -95,8 +95,8 @@ def decode_few_rows(layers, cross, space, num_rows, own, sources):
     """
     counters, (_, width), wide = space.counters, space.hidden.shape, space.expanded.shape[1]
     hidden, normed = with_room(space.hidden), with_room(space.hidden)  # each thread has its own
-    columns = np.zeros(num_rows * max(width, wide) + WIDTH, np.float32)
-    sums = np.zeros((2, WIDTH * TILE_COLUMNS), np.float32)
+    columns = np.empty(num_rows * max(width, wide) + WIDTH, np.float32)
+    sums = np.empty((2, num_rows * PANEL), np.float32)
     add = np.intp(ADD)
     for layer in range(len(space.attended)):
         step, attended, projected = _STEPS * layer, space.attended[layer], space.projected[layer]
@@ -158,13 +158,13 @@ def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
     Args:
         weights: `Weights` or `RoundedWeights` of one layer.
         counters: (2,) int64 zeros.
-        x: (M, K).
+        x: (M + ROOM, K).
         num_rows, then, residual: as of `multiply`.
         out: (M + ROOM, N), also returned.
     """
-    columns = np.zeros(num_rows * x.shape[1] + WIDTH, np.float32)
-    sums = np.zeros((2, WIDTH * TILE_COLUMNS), np.float32)
-    _multiply(weights, 0, counters, 0, with_room(x), num_rows, then, residual, out, columns, sums)
+    columns = np.empty(num_rows * x.shape[1] + WIDTH, np.float32)
+    sums = np.empty((2, num_rows * PANEL), np.float32)
+    _multiply(weights, 0, counters, 0, x, num_rows, then, residual, out, columns, sums)
     return out
 
 

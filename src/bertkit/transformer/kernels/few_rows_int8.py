@@ -234,7 +234,8 @@ def multiply_int8_tile(
         )
 
         def tile(rows: int) -> None:
-            sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products)
+            zeros = [ir.Constant(INTS, None)] * (rows * TILE_COLUMNS // WIDTH)
+            sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products, zeros)
             for number, each in enumerate(sums):
                 r, v = divmod(number, TILE_COLUMNS // WIDTH)
                 row = builder.add(first_row, first_row.type(r))

@@ -7,18 +7,17 @@ float32, for oneDNN. Shape letters: M rows, K inputs, N outputs.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.few_rows import ADD, CODES, PANEL, PLAIN, ROOM, TILE_ROWS
 from bertkit.transformer.kernels.few_rows_decoder import Weights, multiply_few_rows
-from bertkit.transformer.kernels.row_invariance import filled_rows, product_row_count
+from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vectors import WIDTH
 
-_MOST_ROWS = 96
+_MOST_ROWS = 192
 """Rows that are multiplied at a time, whose copies stay in the second-level cache."""
 
 
@@ -48,16 +47,27 @@ class PanelLinear:
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) bfloat16 to (M, N) bfloat16."""
         then = ADD if residual is not None else PLAIN if activation is None else CODES.get(activation, PLAIN)
-        parts = [self._multiply(x, residual, then, start) for start in range(0, len(x), _MOST_ROWS)]
-        product = parts[0] if len(parts) == 1 else torch.cat(parts)
+        product = x.new_empty(len(x), len(self.bias))
+        for start in range(0, len(x), _MOST_ROWS):
+            self._multiply(x, residual, then, start, product)
         return product if activation is None or activation in CODES else apply_activation(product, activation)
 
-    def _multiply(self, x: Tensor, residual: Tensor | None, then: int, start: int) -> Tensor:
-        """The product of up to _MOST_ROWS rows."""
+    def _multiply(self, x: Tensor, residual: Tensor | None, then: int, start: int, product: Tensor) -> None:
+        """Write the rows from ``start`` on, up to _MOST_ROWS, of the product."""
         rows = x[start : start + _MOST_ROWS]
+        end = start + len(rows)
         num_rows = product_row_count(len(rows)) if len(rows) <= max(TILE_ROWS) else -(-len(rows) // 12) * 12
-        added = rows if residual is None else residual[start : start + _MOST_ROWS]
-        given, other = (array(filled_rows(each.contiguous(), num_rows)) for each in (rows, added))
+        given = rows_with_room(rows, num_rows)
+        added = given if residual is None else rows_with_room(residual[start:end], num_rows)
         out = np.empty((num_rows + ROOM, len(self.bias)), given.dtype)
-        arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), other, out
-        return torch.from_numpy(on_shared_threads(multiply_few_rows, *arguments)[: len(rows)]).view(torch.bfloat16)
+        on_shared_threads(
+            multiply_few_rows, self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), added, out
+        )
+        array(product)[start:end] = out[: len(rows)]
+
+
+def rows_with_room(x: Tensor, num_rows: int) -> np.ndarray:
+    """(num_rows + ROOM, K) copy of (M, K) rows, with zeros for further rows."""
+    rows = np.empty((num_rows + ROOM, x.shape[1]), array(x[:0]).dtype)
+    rows[: len(x)], rows[len(x) : num_rows] = array(x), 0
+    return rows
