@@ -189,10 +189,22 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
+@supported
+@pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("precision", [name for name in ENCODE if name != "int8"])
+def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precision: str, activation: str) -> None:
+    require(precision)
+    model = model_of(hidden_act=activation)
+    fast, plain = prepared_pair(model, precision)
+    must_exist(fast._few_rows, precision)
+    batch = collate(model.tokenizer.encode_batch(TEXTS[:2]))
+    assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
+
+
 @pytest.mark.parametrize("precision", ENCODE)
 @pytest.mark.parametrize(
     "options",
-    [{"hidden_act": "gelu_new"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
+    [{"hidden_act": "tanh"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
     ids=str,
 )
 @torch.inference_mode()

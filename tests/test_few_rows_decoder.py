@@ -142,6 +142,7 @@ def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precisi
 
 
 @supported
+@pytest.mark.usefixtures("one_thread")
 def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> None:
     settings = [GenerationSettings(max_new_tokens=9, num_candidates=2), GenerationSettings(num_beams=3)]
     made = [[load_generator(folder).generate(TEXTS, each) for each in settings] for folder in folders.values()]

@@ -17,6 +17,7 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.few_rows import (
     ADD,
+    CODES,
     COUNTERS,
     PANEL,
     PLAIN,
@@ -59,6 +60,7 @@ class FewRows:
             biases[0], biases[1], biases[2], biases[3],
             norms[0], norms[1],
             np.array([attention_norms[0].eps, feed_forward_norms[0].eps], np.float32),
+            np.intp(CODES[layers[0].activation]),
         )  # fmt: skip
         self._num_heads = layers[0].num_heads
         self._bias: Tensor | None = layers[0].bias  # added to scores by distance
@@ -68,9 +70,8 @@ class FewRows:
         """The same layers for a few rows; None where other kernels are needed: another precision, activation or kind of
         attention, a processor without AVX-512, or products whose bits would differ."""
         blocks = [[block_of(linear) for linear in linears_of(layer)] for layer in layers]
-        if any(None in of_layer for of_layer in blocks) or not have_plain_attention(layers):
-            return None
-        return cls(layers, np.array(blocks[0], np.int64))
+        is_known = layers[0].activation in CODES and not any(None in of_layer for of_layer in blocks)
+        return cls(layers, np.array(blocks[0], np.int64)) if is_known and have_plain_attention(layers) else None
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(M, D) to (M, D)."""
@@ -103,11 +104,9 @@ class FewRows:
 
 
 def have_plain_attention(layers: Sequence[Any]) -> bool:
-    """Whether the layers have GELU, no window, and attention without a bias or with the same one by distance."""
+    """Whether attention has no window, and no bias or the same one by distance."""
     bias = layers[0].bias
-    return isinstance(bias, Tensor | None) and all(
-        layer.activation == "gelu" and layer.window is None and layer.bias is bias for layer in layers
-    )
+    return isinstance(bias, Tensor | None) and all(layer.window is None and layer.bias is bias for layer in layers)
 
 
 def kernel_of_short_texts() -> str:

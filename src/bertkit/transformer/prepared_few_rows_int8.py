@@ -57,7 +57,7 @@ class FewRowsInt8:
         """The same layers for a few rows; None where other kernels are needed: another activation or kind of attention,
         a processor without AVX-512 VNNI, or products whose bits would differ."""
         is_exact = all(gives_bits_of(linear) for layer in layers for linear in linears_of(layer))
-        return cls(layers) if is_exact and have_plain_attention(layers) else None
+        return cls(layers) if is_exact and have_plain_attention(layers) and layers[0].activation == "gelu" else None
 
     def __call__(self, hidden_states: Any, batch: Batch) -> Tensor:
         """`HiddenStates` (M, D) to (M, D) float32."""

@@ -92,6 +92,7 @@ class Layers(NamedTuple):
     attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     eps: np.ndarray  # (2,) float32, of both norms
+    activation: np.intp  # GELU to RELU
 
 
 class Space(NamedTuple):
@@ -145,7 +146,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
         norm_rows(space.attended[layer][:num_rows], None, norm, attended[:num_rows], None)
         multiply(
             counters, step + 3, attended, num_rows, weights[2], layers.packed, blocks[2], layers.expand_bias[layer],
-            np.intp(GELU), attended, space.expanded, columns, sums,
+            layers.activation, attended, space.expanded, columns, sums,
         )  # fmt: skip
         multiply(
             counters, step + 4, space.expanded, num_rows, weights[3], layers.packed, blocks[3],
