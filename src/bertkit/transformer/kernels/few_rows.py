@@ -73,10 +73,10 @@ COUNTERS = 2 * _STEPS
 
 _PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
 
-_CHUNK = 32
+_CHUNK = 64
 """Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
 
-_AHEAD = 64  # rows of a panel between a weight and the one that is requested from memory
+_AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
 
 
 class Layers(NamedTuple):

@@ -18,7 +18,7 @@ from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_ROWS = 192
-"""Rows that are multiplied at a time, whose copies stay in the second-level cache."""
+"""Rows that are multiplied at a time: each thread has a copy of them."""
 
 
 class PanelLinear:
