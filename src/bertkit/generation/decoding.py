@@ -39,9 +39,10 @@ class PreparedOutput:
         self.head, self.weight_dtype, self.dtype = head, word_embedding.dtype, decoder.dtype
         self.vocab_size = len(word_embedding)
         with torch.inference_mode():
-            bias = word_embedding.new_zeros(self.vocab_size) if head.bias is None else head.bias
-            missing = -self.vocab_size % PANEL
-            weight, bias = F.pad(word_embedding, (0, 0, 0, missing)), F.pad(bias, (0, missing))
+            weight, bias = word_embedding, head.bias
+            bias = weight.new_zeros(self.vocab_size) if bias is None else bias
+            if missing := -self.vocab_size % PANEL:
+                weight, bias = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
             self.linear = decoder.kernels.linear(weight.to(self.dtype), bias.to(self.dtype))
 
     @torch.inference_mode()

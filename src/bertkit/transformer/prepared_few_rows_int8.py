@@ -23,7 +23,7 @@ from bertkit.transformer.kernels.few_rows_int8 import (
     multiply_int8,
 )
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
-from bertkit.transformer.kernels.row_invariance import agrees_with_reference
+from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import (
     address_of,
@@ -123,7 +123,7 @@ def _subtracts_after(num_outputs: int, width: int) -> bool | None:
 def _is_exact(num_outputs: int, width: int, subtracts_after: bool) -> bool:
     """Whether `multiply_int8` gives the bits of oneDNN for (N, K) weights."""
     generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(num_outputs, width, generator=generator)
+    weight = probe_weight(num_outputs, width, torch.float32)
     weight[0], weight[1] = 1, -1
     linear = OneDNNInt8Linear(weight, torch.zeros(num_outputs))
     if torch.ops.mkldnn._nbytes(linear.weight) < num_outputs * width:

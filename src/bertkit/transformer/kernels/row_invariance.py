@@ -36,6 +36,9 @@ _NUM_DISTINCT_ROWS = 13
 """Number of distinct rows of a test input: coprime with the tiles of every kernel, so that a row occurs at each
 position."""
 
+_NUM_DISTINCT_OUTPUTS = 4_099
+"""Number of distinct rows of a test weight, so that one for a vocabulary is made in no time: a prime number, as above."""
+
 Multiply = Callable[..., Tensor]
 """A function from (M, K) inputs, and optionally an (M, N) residual, to (M, N)."""
 
@@ -139,9 +142,10 @@ def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
     The remainder depends on the order of summation in nearly every element, also after rounding to bfloat16; for
     products without cancellation, only about one element in a thousand would show it.
     """
-    generator = torch.Generator().manual_seed(1)
-    half = torch.randn(num_outputs, width // 2, generator=generator, dtype=torch.float64)
-    return _mirrored(half, width, -1).to(dtype)
+    generator, num_distinct = torch.Generator().manual_seed(1), min(num_outputs, _NUM_DISTINCT_OUTPUTS)
+    half = torch.randn(num_distinct, width // 2, generator=generator, dtype=torch.float64)
+    distinct = _mirrored(half, width, -1).to(dtype)
+    return distinct if num_distinct == num_outputs else distinct[torch.arange(num_outputs) % num_distinct]
 
 
 _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
