@@ -124,7 +124,8 @@ def kernel_of_short_texts() -> str:
     if not names:
         return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
     precisions = " or ".join(names)
-    return f"up to {max(TILE_ROWS)} tokens in {precisions} run through all layers of a BERT, or of a decoder, in one compiled function"
+    rows = f"up to {max(TILE_ROWS)} tokens in {precisions}"
+    return f"{rows} run through all layers of a BERT, or of a decoder, in one compiled function"
 
 
 def linears_of(layer: Any) -> list[Any]:

@@ -37,7 +37,7 @@ _NUM_DISTINCT_ROWS = 13
 position."""
 
 _NUM_DISTINCT_OUTPUTS = 4_099
-"""Number of distinct rows of a test weight, so that one for a vocabulary is made in no time: a prime number, as above."""
+"""Number of distinct rows of a test weight, a prime number: for a vocabulary, drawing all rows would take seconds."""
 
 Multiply = Callable[..., Tensor]
 """A function from (M, K) inputs, and optionally an (M, N) residual, to (M, N)."""
