@@ -300,12 +300,12 @@ def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, 
         target = pointer_of(context, builder, signature.args[7], sums, to)[0]
 
         def tile(rows: int) -> None:
-            places = [builder.gep(target, [INT(number)]) for number in range(rows * TILE_COLUMNS // WIDTH)]
+            pointers = [builder.gep(target, [INT(number)]) for number in range(rows * TILE_COLUMNS // WIDTH)]
             zeros = ir.Constant(FLOATS, None)
-            before = [builder.select(continues, builder.load(place, align=4), zeros) for place in places]
+            before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
             results = sums_of_tile(builder, rows, inputs, weights, count, add_products, before)
-            for place, each in zip(places, results, strict=True):
-                builder.store(each, place, align=4)
+            for pointer, each in zip(pointers, results, strict=True):
+                builder.store(each, pointer, align=4)
 
         for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
