@@ -21,7 +21,6 @@ from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.few_rows import PANEL, TILE_ROWS
-from bertkit.transformer.kernels.row_invariance import filled_rows, product_row_count
 from bertkit.transformer.prepared_decoder import PreparedDecoder
 from bertkit.transformer.prepared_few_rows_decoder import few_rows_of
 
@@ -51,8 +50,7 @@ class PreparedOutput:
         with inference_kernels(), on_one_core() if few_rows else nullcontext():
             transformed = self.head.transform(hidden.to(self.weight_dtype))
         x = transformed.to(self.dtype).contiguous()
-        product = few_rows(filled_rows(x, product_row_count(len(x))))[: len(x)] if few_rows else self.linear(x)
-        return product[:, : self.vocab_size].float()
+        return (few_rows or self.linear)(x)[:, : self.vocab_size].float()
 
     @cached_property
     def _few_rows(self) -> Callable[[Tensor], Tensor] | None:

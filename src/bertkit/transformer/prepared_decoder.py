@@ -123,7 +123,7 @@ class PreparedDecoder:
             precision = "float64"
         elif precision not in PRECISIONS:
             raise UsageError(f"precision={precision!r}: generation runs in {', '.join(PRECISIONS)}")
-        self.kernels = decoder_kernels(precision, weight.device, in_steps=in_steps)
+        self.kernels, self.in_steps = decoder_kernels(precision, weight.device, in_steps=in_steps), in_steps
         self.dtype, self.device = product_dtype(precision, weight.dtype), weight.device
         self.config, self.embeddings = stack.config, stack.embeddings
         with torch.inference_mode():
@@ -201,7 +201,8 @@ class PreparedDecoder:
 
     @cached_property
     def _few_rows(self) -> FewRowsDecoder | None:
-        return FewRowsDecoder.of(self.layers) if self.kernels.cache is CompiledKeyValueCache else None
+        is_known = self.in_steps and self.kernels.cache is CompiledKeyValueCache
+        return FewRowsDecoder.of(self.layers) if is_known else None
 
 
 class WholeSequences:

@@ -26,6 +26,7 @@ from bertkit.transformer.kernels.few_rows_decoder import (
 )
 from bertkit.transformer.kernels.panel_linear import PanelLinear, rows_with_room
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
+from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import address_of, block_of, tensor_of
 from bertkit.transformer.prepared_few_rows_int8 import gives_bits_of, vectors_of
@@ -97,10 +98,11 @@ class FewRowsLinear:
         self._linear, self._weights = linear, _weights_of([linear])
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(M, K) to (M, N), for a number of rows in TILE_ROWS."""
-        given = rows_with_room(x, len(x))
+        """(M, K) to (M, N), for at most 48 rows."""
+        num_rows = product_row_count(len(x))
+        given = rows_with_room(x, num_rows)
         out = np.empty((len(given), _num_outputs(self._linear)), given.dtype)
-        arguments = self._weights, np.zeros(2, np.int64), given, len(x), np.intp(PLAIN), given, out
+        arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(PLAIN), given, out
         return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)
 
 

@@ -123,18 +123,9 @@ def decode_few_rows(layers, cross, space, num_rows, own, sources):
                 )  # fmt: skip
                 _attend(counters, step + 4, space.cross_query, sources, layer, False, space.context)
                 _multiply(
-                    cross.output,
-                    layer,
-                    counters,
-                    step + 5,
-                    space.context,
-                    num_rows,
-                    add,
-                    normed,
-                    crossed,
-                    columns,
+                    cross.output, layer, counters, step + 5, space.context, num_rows, add, normed, crossed, columns,
                     sums,
-                )
+                )  # fmt: skip
                 _norm(crossed, cross.norm, layer, num_rows, normed)
         _multiply(
             layers.expand, layer, counters, step + 6, normed, num_rows, layers.activation, normed, space.expanded,
