@@ -1,8 +1,8 @@
 """Atomic writing of files and folders: under a temporary name, then renamed."""
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +26,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         yield path
         return
     path = _linked(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _unused_name(path, "partial")
     try:
+        temporary.touch(0o600, exist_ok=False)
         yield temporary
         _set_default_mode(temporary)
         _flush_to_disk(temporary)
@@ -114,8 +113,9 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     if not overwrite:
         check_empty(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    temporary = _unused_name(path, "partial")
     try:
+        temporary.mkdir(0o700)
         yield temporary
         temporary.chmod(0o777 & ~_umask())
         for file in temporary.rglob("*"):
@@ -128,17 +128,21 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
 
 
 def _swap_in(temporary: Path, path: Path) -> None:
-    if not path.exists():
-        os.replace(temporary, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    os.replace(path, old)  # renaming onto an empty folder is allowed
+    old = _unused_name(path, "old")
     try:
+        if path.exists():
+            os.replace(path, old)
         os.replace(temporary, path)
-    except BaseException:
-        os.replace(old, path)
-        raise
+    finally:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _unused_name(path: Path, suffix: str) -> Path:
+    """A hidden name next to ``path``, chosen before anything is created: whatever a signal interrupts, the caller knows
+    what to remove."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{suffix}")
 
 
 def _linked(path: Path) -> Path:

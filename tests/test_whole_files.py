@@ -1,0 +1,98 @@
+"""Files and folders are written whole, wherever an interruption arrives."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import bertkit.files.whole_files
+from bertkit.files.whole_files import whole_file, whole_folder
+
+
+def write_file(path: Path) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text("new")
+
+
+def write_folder(path: Path) -> None:
+    with whole_folder(path, overwrite=True) as temporary:
+        (temporary / "one").write_text("new")
+        (temporary / "two").write_text("new")
+
+
+def interrupted_at_every_opcode(write: Callable[[], None]) -> Iterator[None]:
+    """Call a function again and again, raising KeyboardInterrupt one opcode of ``whole_files`` later each time, as a
+    signal would; yield after each call that was interrupted."""
+    source, due = bertkit.files.whole_files.__file__, 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal due
+        if frame.f_code.co_filename != source:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            due -= 1
+            if due == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    for number in range(1, 10_000):
+        due, before = number, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            write()
+        except KeyboardInterrupt:
+            sys.settrace(before)
+            yield
+        else:
+            return  # it was done before
+        finally:
+            sys.settrace(before)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_interrupted_file_is_the_old_or_the_new_one(exists: bool, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    outcomes: list[str | None] = []
+
+    def write() -> None:
+        path.unlink(missing_ok=True)
+        if exists:
+            path.write_text("old")
+        write_file(path)
+
+    for _ in interrupted_at_every_opcode(write):
+        outcomes.append(path.read_text() if path.exists() else None)
+        assert [file for file in tmp_path.iterdir() if file != path] == []
+    assert set(outcomes) == {"old" if exists else None, "new"}
+    assert len(outcomes) > 50
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_interrupted_folder_is_the_old_or_the_new_one(exists: bool, tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    outcomes: list[dict[str, str] | None] = []
+    new = {"one": "new", "two": "new"}
+
+    def write() -> None:
+        for folder in tmp_path.iterdir():
+            shutil.rmtree(folder)
+        if exists:
+            path.mkdir()
+            (path / "three").write_text("old")
+        write_folder(path)
+
+    for _ in interrupted_at_every_opcode(write):
+        outcomes.append({file.name: file.read_text() for file in path.iterdir()} if path.exists() else None)
+        left = [folder.name for folder in tmp_path.iterdir() if folder != path]
+        if outcomes[-1] == new:  # the replaced folder is being removed
+            left = [name for name in left if not name.endswith(".old")]
+        assert left == []
+    expected = [{"three": "old"} if exists else None, new]
+    assert all(outcome in expected for outcome in outcomes)
+    assert all(outcome in outcomes for outcome in expected)
+    assert len(outcomes) > 50
