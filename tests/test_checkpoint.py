@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from random_models import edit_json, edit_tensors, our_model, published_model, save_published, write_tokenizer
+from random_models import edit_json, edit_tensors, error, our_model, published_model, save_published, write_tokenizer
 from safetensors.torch import load_file
 
 import bertkit
@@ -16,6 +16,7 @@ from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import SentenceSettings, saving
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import CheckpointError, MissingHeadError, TruncationWarning, UsageError
+from bertkit.transformer.activations import OTHER_NAMES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -664,6 +665,24 @@ def test_saved_files_have_ordinary_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "model").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
     for file in (tmp_path / "model").iterdir():
         assert file.stat().st_mode == (tmp_path / "ordinary" / "file").stat().st_mode, file.name
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+@torch.inference_mode()
+def test_other_names_of_activations(name: str, tmp_path: Path) -> None:
+    """The hidden states are those of transformers; a saved model has the first name."""
+    reference = published(tmp_path / "published", "encoder", 6)
+    edit_json(tmp_path / "published" / "config.json", hidden_act=name)
+    reference = type(reference).from_pretrained(tmp_path / "published")
+    model = bertkit.load(tmp_path / "published")
+    assert model.config.hidden_act == OTHER_NAMES[name]
+    ids = torch.tensor([[2, 5, 6, 7, 8, 3]])
+    expected = reference(ids).last_hidden_state[0]
+    batch = bertkit.Batch.from_padded(ids, torch.ones_like(ids))
+    assert error(model.encoder(batch).last_hidden_state, expected) < 1e-5
+    model.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["hidden_act"] == OTHER_NAMES[name]
+    assert_same_values(bertkit.load(tmp_path / "saved"), model)
 
 
 def test_vocabulary_smaller_than_the_embedding_is_fine(tmp_path: Path) -> None:

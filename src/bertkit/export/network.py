@@ -27,10 +27,8 @@ _LOWEST = float(np.finfo(np.float32).min)
 _ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {  # names from ACTIVATIONS and OUTPUT_ACTIVATIONS
     "gelu": lambda graph, x: graph.op("Gelu", x),
     "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
     "relu": lambda graph, x: graph.op("Relu", x),
     "silu": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
-    "swish": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
     "tanh": lambda graph, x: graph.op("Tanh", x),
     "Identity": lambda graph, x: x,
     "Sigmoid": lambda graph, x: graph.op("Sigmoid", x),

@@ -9,12 +9,20 @@ from torch import Tensor
 ACTIVATIONS = {
     "gelu": F.gelu,  # exact, with erf (Hendrycks & Gimpel 2016)
     "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
-    "swish": F.silu,
     "tanh": torch.tanh,
 }
+
+OTHER_NAMES = {
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_python_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "swish": "silu",
+}
+"""Other names that published configs have for the same functions, and the name in ACTIVATIONS."""
 
 
 def gated(x: Tensor, name: str) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 from bertkit.errors import UsageError
-from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.activations import ACTIVATIONS, OTHER_NAMES
 
 SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2018, section 3
     "tiny": (2, 128, 2),
@@ -53,7 +53,7 @@ class BertConfig:
             )
         check_probabilities(self, "hidden_dropout_prob", "attention_probs_dropout_prob")
         check_above_zero(self, "initializer_range", "layer_norm_eps")
-        check_one_of(self, "hidden_act", ACTIVATIONS)
+        check_activations(self, "hidden_act")
 
     @classmethod
     def of_size(cls, size: str, **changes: int | float | str) -> Self:
@@ -140,6 +140,20 @@ def check_above_zero(config: object, *names: str) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             raise UsageError(f"{name}={value!r}: expected a number above 0")
+
+
+def check_activations(config: object, *names: str) -> None:
+    """Check fields of a frozen config that name an activation, and replace any of OTHER_NAMES by its name in
+    ACTIVATIONS.
+
+    Raises:
+        UsageError: one names another function.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, str) and value in OTHER_NAMES:
+            object.__setattr__(config, name, OTHER_NAMES[value])
+        check_one_of(config, name, ACTIVATIONS)
 
 
 def check_one_of(config: object, name: str, choices: Iterable[str]) -> None:

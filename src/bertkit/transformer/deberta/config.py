@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.config import BertConfig, check_one_of, check_probabilities
+from bertkit.transformer.config import BertConfig, check_activations, check_probabilities
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class DebertaConfig(BertConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_probabilities(self, "pooler_dropout", *(["cls_dropout"] if self.cls_dropout is not None else []))
-        check_one_of(self, "pooler_hidden_act", ACTIVATIONS)
+        check_activations(self, "pooler_hidden_act")
         if self.max_relative_positions < self.position_buckets // 2 + 2:
             raise UsageError(
                 f"max_relative_positions={self.max_relative_positions}: expected more than half of position_buckets="

@@ -82,15 +82,11 @@ def _tanh(x, out):
 _VECTORS = {  # of float32 and bfloat16
     "gelu": gelu_forward,
     "gelu_new": _gelu_tanh_vectors,
-    "gelu_pytorch_tanh": _gelu_tanh_vectors,
     "silu": _silu_vectors,
-    "swish": _silu_vectors,
 }
 _FORWARD = {  # of float64 and float16, and others of float32
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,
-    "gelu_pytorch_tanh": _gelu_tanh,
     "silu": _silu,
-    "swish": _silu,
     "tanh": _tanh,
 }

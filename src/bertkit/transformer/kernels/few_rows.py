@@ -56,15 +56,8 @@ PLAIN, ADD, GELU, GELU_TANH, SILU, RELU = range(6)
 """What a product does after adding the bias: nothing, add the residual, or an activation. Callers pass
 ``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
 
-CODES = {
-    "gelu": GELU,
-    "gelu_new": GELU_TANH,
-    "gelu_pytorch_tanh": GELU_TANH,
-    "silu": SILU,
-    "swish": SILU,
-    "relu": RELU,
-}
-"""Codes of activations by config names."""
+CODES = {"gelu": GELU, "gelu_new": GELU_TANH, "silu": SILU, "relu": RELU}
+"""Codes of activations by their names in ACTIVATIONS."""
 
 _STEPS = 5  # of a layer
 

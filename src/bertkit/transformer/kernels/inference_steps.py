@@ -131,7 +131,7 @@ def compiled_gate(x: Tensor, activation: str) -> Tensor:
     return out
 
 
-_GATES = {"gelu": gate_forward, "silu": silu_gate_forward, "swish": silu_gate_forward}
+_GATES = {"gelu": gate_forward, "silu": silu_gate_forward}
 
 
 class PlainAddThenNorm:

@@ -3,8 +3,14 @@
 from dataclasses import dataclass, replace
 
 from bertkit.errors import UsageError
-from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.config import SIZES, check_above_zero, check_integers, check_one_of, check_probabilities
+from bertkit.transformer.config import (
+    SIZES,
+    check_above_zero,
+    check_activations,
+    check_integers,
+    check_one_of,
+    check_probabilities,
+)
 
 _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, section 2.1
     "base": (22, 768, 12, 1_152),
@@ -53,8 +59,7 @@ class ModernBertConfig:
         check_above_zero(self, "global_rope_theta", "local_rope_theta", "norm_eps", "initializer_range",
                          "initializer_cutoff_factor")  # fmt: skip
         check_one_of(self, "classifier_pooling", ("cls", "mean"))
-        check_one_of(self, "hidden_activation", ACTIVATIONS)
-        check_one_of(self, "classifier_activation", ACTIVATIONS)
+        check_activations(self, "hidden_activation", "classifier_activation")
 
     @classmethod
     def of_size(cls, size: str, **changes: int | float | str) -> "ModernBertConfig":
