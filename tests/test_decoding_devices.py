@@ -117,6 +117,42 @@ def test_several_tokens_at_a_time(folders: dict[str, Path], kind: type, monkeypa
     assert cache.lengths.tolist() == [31, 17]
 
 
+@pytest.mark.parametrize("head_dim", [5, 16, 37])
+def test_keys_and_values_in_bfloat16_are_those_rounded(head_dim: int) -> None:
+    torch.manual_seed(head_dim)
+    sizes, width = (1, 3, 2, head_dim), 2 * head_dim
+    rounded = CompiledKeyValueCache(*sizes, torch.bfloat16, torch.device("cpu"))
+    expected, exact = (PlainKeyValueCache(*sizes, torch.float32, torch.device("cpu")) for _ in range(2))
+    lengths = np.zeros(3, np.int64)
+    for num_new in ([4, 1, 40], [1, 33, 2]):
+        cu_new = np.concatenate([[0], np.cumsum(num_new)])
+        rows = torch.randn(cu_new[-1], 3 * width)
+        rounded_rows = torch.cat([rows[:, :width], rows[:, width:].bfloat16().float()], 1)
+        attended = []
+        for cache, given in ((rounded, rows), (expected, rounded_rows), (exact, rows)):
+            cache.begin_append(cu_new, lengths)
+            cache.append(0, given, width)
+            cache.begin_attend(cu_new, lengths, np.arange(3), True)
+            attended.append(cache.attend(0, rows))
+        torch.testing.assert_close(attended[0], attended[1], rtol=0, atol=1e-5)
+        assert 1e-4 < (attended[0] - attended[2]).abs().max() < 0.02
+        lengths += num_new
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("float32", np.float32), ("bfloat16", np.uint16), ("int8", np.uint16)]
+)
+def test_keys_and_values_of_short_precisions_take_half_the_memory(
+    folders: dict[str, Path], precision: str, dtype: type
+) -> None:
+    generator = load_generator(folders["marian"])
+    assert isinstance(generator, SequenceToSequence)
+    decoder = PreparedDecoder(generator.checkpoint.network.decoder, precision)
+    cache = decoder.start(2, torch.zeros(5, 24), [2, 3], [0, 1])
+    for each in (cache.own, cache.sources):
+        assert isinstance(each, CompiledKeyValueCache) and each.keys.dtype == each.values.dtype == dtype
+
+
 @pytest.mark.parametrize(
     ("kernels", "last"), [(kernels_for, "int8"), (lambda precision, device: plain_kernels(precision), "float16")]
 )

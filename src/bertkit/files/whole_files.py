@@ -140,8 +140,8 @@ def _swap_in(temporary: Path, path: Path) -> None:
 
 
 def _unused_name(path: Path, suffix: str) -> Path:
-    """A hidden name next to ``path``, chosen before anything is created: whatever a signal interrupts, the caller knows
-    what to remove."""
+    """A hidden name next to ``path``. It is chosen before a file or folder is created, so that the caller can remove it
+    even if a signal interrupts the creation."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{suffix}")
 
 

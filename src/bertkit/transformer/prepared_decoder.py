@@ -130,6 +130,9 @@ class PreparedDecoder:
             layers, activation = stack.in_order(), stack.config.hidden_act
             self.layers = [_PreparedLayer(layer, activation, self.kernels, self.dtype) for layer in layers]
             self.final_norm = None if final_norm is None else self.kernels.norm(final_norm, self.dtype)
+        # Reading keys and values takes half of a long step with weights in 8 bits.
+        is_rounded = precision == "int8" and self.kernels.cache is CompiledKeyValueCache
+        self._cache_dtype = torch.bfloat16 if is_rounded else self.dtype
 
     @torch.inference_mode()
     def start(
@@ -159,7 +162,7 @@ class PreparedDecoder:
     def _empty_cache(self, num_rows: int) -> KeyValueCache:
         config = self.config
         sizes = len(self.layers), num_rows, config.num_attention_heads, config.head_dim
-        return self.kernels.cache(*sizes, self.dtype, self.device)
+        return self.kernels.cache(*sizes, self._cache_dtype, self.device)
 
     @torch.inference_mode()
     def __call__(self, input_ids: np.ndarray, num_new: np.ndarray, cache: DecodingCache) -> Tensor:

@@ -34,8 +34,8 @@ class CachedAttention(NamedTuple):
     lengths: np.ndarray  # (R,) int64, tokens of each row before the new ones; without ``is_causal`` all visible keys
     cache_rows: np.ndarray  # (R,) int64, cache row that each row attends to
     is_causal: bool  # a new token attends to itself and earlier ones
-    keys: np.ndarray  # (G, H, C / 16, K, 16) float32, G cache rows
-    values: np.ndarray  # (G, H, C, K padded to whole vectors) float32
+    keys: np.ndarray  # (G, H, C / 16, K, 16) float32 or bfloat16, G cache rows
+    values: np.ndarray  # (G, H, C, K padded to whole vectors) in the same dtype
 
 
 @compiled
@@ -55,7 +55,7 @@ def append_keys_values(rows, column, cu_new, lengths, keys, values):
 def append_head(rows, column, row, head, cu_new, lengths, keys, values):
     """`append_keys_values` for one row and head."""
     num_heads, head_dim = keys.shape[1], keys.shape[3]
-    line = np.empty(head_dim + WIDTH, np.float32)
+    line = np.empty(head_dim + WIDTH, keys.dtype)
     for token in range(cu_new[row], cu_new[row + 1]):
         at, first = lengths[row] + token - cu_new[row], column + head * head_dim
         for c in range(0, head_dim, WIDTH):

@@ -1,7 +1,7 @@
 """Keys and values of earlier tokens, for all layers of a decoder.
 
-Two versions with one signature: torch's own operations, on any device and in the dtype of the products; and compiled,
-in float32 on the CPU. What all layers of a step share is prepared once, from lengths that the CPU knows. Shape letters:
+Two versions with one signature: torch's own operations, on any device; and compiled, in float32 or bfloat16 on the CPU.
+What all layers of a step share is prepared once, from lengths that the CPU knows. Shape letters:
 N new tokens of all rows, R rows, D hidden_size, H num_heads, K head_dim, C capacity in tokens; G cache rows, M the most
 new tokens that attend to one of them, S tokens of the longest.
 """
@@ -25,7 +25,7 @@ class PlainKeyValueCache:
     """Keys and values of layers; memory grows with the longest row. On a GPU nothing waits for it.
 
     Args:
-        dtype, device: of the products.
+        dtype, device: of the keys and values, and of the products.
     """
 
     def __init__(
@@ -113,14 +113,19 @@ class PlainKeyValueCache:
 
 
 class CompiledKeyValueCache:
-    """The same, compiled. A row is bit-identical regardless of the other rows."""
+    """The same, compiled. A row is bit-identical regardless of the other rows.
+
+    Args:
+        dtype: of the keys and values, float32 or bfloat16; those of products in another dtype are rounded to it.
+    """
 
     def __init__(
         self, num_layers: int, num_rows: int, num_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         shape = num_layers, num_rows, num_heads, 0
-        self.keys = np.zeros((*shape, head_dim, WIDTH), np.float32)  # transposed, in blocks
-        self.values = np.zeros((*shape, whole_vectors(head_dim)), np.float32)
+        element = array(torch.empty(0, dtype=dtype)).dtype
+        self.keys = np.zeros((*shape, head_dim, WIDTH), element)  # transposed, in blocks
+        self.values = np.zeros((*shape, whole_vectors(head_dim)), element)
         self.width = num_heads * head_dim
 
     def begin_append(self, cu_new: np.ndarray, lengths: np.ndarray) -> None:
