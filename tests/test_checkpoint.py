@@ -16,6 +16,7 @@ from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import SentenceSettings, saving
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import CheckpointError, MissingHeadError, TruncationWarning, UsageError
+from bertkit.export import export_model
 from bertkit.transformer.activations import OTHER_NAMES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -129,6 +130,39 @@ def test_new_layout_of_sentence_transformers(tmp_path: Path, pooling: str) -> No
     assert_same_vectors(model, made, prompt="")
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_published_number_of_components(tmp_path: Path, normalize: bool) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    network = published(tmp_path / "bert", "encoder")
+    modules = [Transformer(str(tmp_path / "bert")), Pooling(network.config.hidden_size, "mean")]
+    made = SentenceTransformer(modules=modules + [Normalize()] * normalize, truncate_dim=8, device="cpu")
+    made.save(str(tmp_path / "new"))
+    bertkit.load(tmp_path / "new").save(tmp_path / "again")
+    for folder in (tmp_path / "new", tmp_path / "again"):
+        model, reference = bertkit.load(folder), SentenceTransformer(str(folder), device="cpu")
+        assert model.sentence_settings.truncate_dim == 8
+        assert model.embed([]).shape == (0, 8)
+        close = {"rtol": 0, "atol": 1e-5}
+        np.testing.assert_allclose(model.embed(TEXTS), made.encode(TEXTS), **close)
+        np.testing.assert_allclose(model.embed(TEXTS), reference.encode(TEXTS), **close)
+        units = reference.encode(TEXTS, normalize_embeddings=True)
+        np.testing.assert_allclose(model.embed(TEXTS, normalize=True), units, **close)
+        assert model.embed(TEXTS, dimensions=9).shape == (len(TEXTS), 9)
+        assert model.embed(TEXTS, pooling="max").shape == (len(TEXTS), network.config.hidden_size)
+        with pytest.raises(UsageError, match="keeps 8 components"):
+            export_model(model, tmp_path / "graph")
+
+
+def test_limit_in_the_arguments_of_the_tokenizer(tmp_path: Path) -> None:
+    published(tmp_path, "encoder")
+    write_old_layout(tmp_path, "mean", normalize=False)
+    arguments = {"model_max_length": 9, "use_fast": True}
+    edit_json(tmp_path / "sentence_bert_config.json", tokenizer_args=arguments, model_args={"dtype": "float32"})
+    assert bertkit.load(tmp_path).sentence_settings.max_seq_length == 9
+
+
 @pytest.mark.parametrize("default", [None, "query", "document"])
 def test_prompt_may_be_empty(tmp_path: Path, default: str | None) -> None:
     """As sentence-transformers writes it for models without prompts."""
@@ -196,6 +230,11 @@ def test_unsupported_pooling_is_not_saved(tmp_path: Path) -> None:
         ("modules.json", [CHAIN[0], {"path": "2", "type": "my_code.Pooling"}], "type 'my_code.Pooling', which is code"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "supported for"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"truncation": False}}}, "supported for texts"),
+        ("sentence_bert_config.json", {"tokenizer_args": {"do_lower_case": False}}, "_args with do_lower_case"),
+        ("sentence_bert_config.json", {"config_kwargs": {"layer_norm_eps": 0.5}}, "config_kwargs with layer_norm_eps"),
+        ("sentence_bert_config.json", {"modality_config": {"text": {"method_output_name": ["hidden_states", -2]}}},
+         "modality_config.text=.*supported: method 'forward'"),
+        ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim=0: expected at least 1"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),
         ("modules.json", {"path": ""}, "expected a list"),
     ],
@@ -361,7 +400,7 @@ def test_several_numbers_are_no_task(tmp_path: Path) -> None:
 def test_classifier_without_architecture_requires_heads(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", architectures=None)
-    with pytest.raises(CheckpointError, match=r"does not name its kind.*heads="):
+    with pytest.raises(CheckpointError, match=r"names no supported class for it.*heads="):
         bertkit.load(tmp_path)
     model = bertkit.load(tmp_path, heads=["token_classification"])
     assert list(model.network.heads) == ["token_classification"]
@@ -698,3 +737,19 @@ def test_repeated_label_names_raise(tmp_path: Path) -> None:
     edit_json(tmp_path / "model" / "config.json", id2label={"0": "A", "1": "A", "2": "B"})
     with pytest.raises(CheckpointError, match="gives the name 'A' to several labels"):
         bertkit.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["ModernBertForQuestionAnswering", "ModernBertForMultipleChoice"])
+def test_encoder_of_a_class_without_its_head(name: str, tmp_path: Path) -> None:
+    config = transformers.ModernBertConfig(
+        vocab_size=99, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=37,
+        max_position_embeddings=41, local_attention=8, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2,
+        eos_token_id=3,
+    )  # fmt: skip
+    save_published(getattr(transformers, name)(config), tmp_path)
+    with pytest.raises(CheckpointError, match=r"names no supported class for it.*or heads=\[\]|else heads=\[\]"):
+        bertkit.load(tmp_path)
+    model, ids = bertkit.load(tmp_path, heads=[]), torch.tensor([[2, 5, 6, 3]])
+    expected = transformers.ModernBertModel.from_pretrained(tmp_path)(ids).last_hidden_state[0]
+    batch = bertkit.Batch.from_padded(ids, torch.ones_like(ids))
+    assert error(model.encoder(batch).last_hidden_state, expected) < 1e-5

@@ -15,7 +15,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from random_models import edit_json, randomize, write_tokenizer
+from random_models import edit_json, edit_tensors, randomize, write_tokenizer
 from torch import Tensor
 
 import bertkit
@@ -227,6 +227,40 @@ def test_cached_equals_uncached(tmp_path: Path, name: str) -> None:
         made[cached] += [one.ids for one in beams]
     assert made[True] == made[False]
     assert max(map(len, made[True])) > 15
+
+
+@pytest.mark.parametrize("name", ["marian", "encoder-decoder"])
+def test_several_end_ids_of_encoder_decoders(tmp_path: Path, name: str) -> None:
+    theirs = MAKERS[name](tmp_path / "model", 1)
+    first = load_generator(tmp_path / "model").generate_ids([np.array([2, 9, 3])], GenerationSettings(6))[0].ids
+    ends = [3, first[1]]
+    edit_json(tmp_path / "model" / "generation_config.json", eos_token_id=ends)
+    load_generator(tmp_path / "model").save(tmp_path / "saved")
+    for folder in (tmp_path / "model", tmp_path / "saved"):
+        ours = load_generator(folder)
+        inputs = ours.encode(TEXTS)
+        made = [one.ids for one in ours.generate_ids(inputs, GenerationSettings(max_new_tokens=6))]
+        assert made == theirs_of(theirs, inputs, max_new_tokens=6, eos_token_id=ends)
+
+
+def test_pair_of_berts_saved_by_transformers_4(tmp_path: Path) -> None:
+    bert_pair(tmp_path)
+    expected = load_generator(tmp_path).generate(TEXTS, GenerationSettings(6))
+    older = {
+        "chunk_size_feed_forward": 0, "pruned_heads": {}, "is_encoder_decoder": False, "problem_type": None,
+        "task_specific_params": None, "torchscript": False, "tokenizer_class": None, "use_bfloat16": False,
+    }  # fmt: skip
+    config = json.loads((tmp_path / "config.json").read_text())
+    for stack in ("encoder", "decoder"):
+        config[stack] |= older
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    names = "encoder.embeddings.position_ids", "decoder.bert.embeddings.position_ids"
+    edit_tensors(tmp_path, lambda tensors: tensors.update({name: torch.arange(40)[None] for name in names}))
+    assert load_generator(tmp_path).generate(TEXTS, GenerationSettings(6)) == expected
+    config["decoder"]["chunk_size_feed_forward"] = 64
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="chunk_size_feed_forward=64; supported: 0"):
+        load_generator(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])

@@ -9,7 +9,7 @@ import pytest
 import sentencepiece
 import torch
 import transformers
-from random_models import randomize
+from random_models import edit_json, randomize
 
 from bertkit.cli import run
 from bertkit.errors import CheckpointError
@@ -81,6 +81,26 @@ def test_translations_equal_transformers(folder: Path, tmp_path: Path) -> None:
         for generator in (ours, again):
             (made,) = generator.generate([line], GenerationSettings(max_new_tokens=20))
             assert made.text == text
+
+
+def test_separate_vocabularies(folder: Path, tmp_path: Path) -> None:
+    """The same model with the ids of targets in another order."""
+    expected, apart = load_generator(folder), tmp_path / "apart"
+    shutil.copytree(folder, apart)
+    ids = json.loads((folder / "vocab.json").read_text())
+    size = len(ids)
+    moved = {token: number if number in (0, 1, size - 1) else size - number for token, number in ids.items()}
+    (apart / "target_vocab.json").write_text(json.dumps(moved))
+    edit_json(apart / "tokenizer_config.json", separate_vocabs=True)
+    load_generator(apart).save(tmp_path / "saved")
+    theirs = transformers.MarianTokenizer.from_pretrained(apart)
+    for ours in (load_generator(apart), load_generator(tmp_path / "saved")):
+        assert [one.tolist() for one in ours.encode(ENGLISH)] == [one.tolist() for one in expected.encode(ENGLISH)]
+        made = [[*one.tolist(), 0] for one in ours.target_tokenizer.plain_ids(FRENCH)]
+        assert made == [theirs(text_target=line).input_ids for line in FRENCH]
+        for numbers in made:
+            assert ours.decode(numbers).strip() == theirs.decode(numbers, skip_special_tokens=True).strip()
+            assert ours.decode(numbers) != expected.decode(numbers)
 
 
 def test_texts_of_any_ids_equal_transformers(folder: Path) -> None:

@@ -12,7 +12,7 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json
 from bertkit.transformer import EncoderConfig
 
-_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
+REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
@@ -81,12 +81,10 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         )
     record = ARCHITECTURES[model_type]
     content = record.read_config(content, path)
-    required = {**_REQUIRED_VALUES, **record.required_values}
+    required = {**REQUIRED_VALUES, **record.required_values}
     if record.causal_class in member(content, "architectures", list, path, []):
         required["is_decoder"] = (True, False)
-    for key, allowed in required.items():
-        if key in content and content[key] not in allowed and key not in ignore_keys:
-            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+    check_required_values({key: value for key, value in content.items() if key not in ignore_keys}, required, path)
     keys = _keys(record)
     known = {*keys.values(), *required, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS, _TIED}
     refuse_unknown_keys(content, known | set(ignore_keys), path)
@@ -102,6 +100,17 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         score_activation=_score_activation(content, path),
         is_tied=_TIED in ignore_keys or member(content, _TIED, bool, path, True),
     )
+
+
+def check_required_values(content: dict[str, Any], required: dict[str, tuple[Any, ...]], path: Path) -> None:
+    """Check the keys whose other values are not supported.
+
+    Raises:
+        CheckpointError: one has another value.
+    """
+    for key, allowed in required.items():
+        if key in content and content[key] not in allowed:
+            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
 
 
 def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: Path) -> None:

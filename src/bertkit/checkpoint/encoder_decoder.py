@@ -19,8 +19,13 @@ from bertkit.architectures.encoder_decoder import (
     initialize_encoder_decoder,
     published_name,
 )
-from bertkit.checkpoint.config_file import refuse_unknown_keys, transformer_config
-from bertkit.checkpoint.generation_rules import read_generation_rules
+from bertkit.checkpoint.config_file import (
+    REQUIRED_VALUES,
+    check_required_values,
+    refuse_unknown_keys,
+    transformer_config,
+)
+from bertkit.checkpoint.generation_rules import end_ids, read_generation_rules
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
@@ -28,7 +33,7 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
-from bertkit.tokenizer.older_files import SOURCE, TARGET
+from bertkit.tokenizer.older_files import SOURCE, TARGET, TARGET_VOCAB
 from bertkit.transformer import BertConfig, TransformerConfig
 
 _MARIAN_KEYS = {  # fields of a stack -> keys of Marian's config.json, "{}" for encoder or decoder
@@ -60,10 +65,18 @@ _MARIAN_IGNORED = (
     "add_cross_attention"
 ).split()
 _BERT_IGNORED = (
-    "is_decoder add_cross_attention position_embedding_type classifier_dropout id2label label2id tie_word_embeddings"
+    "is_decoder add_cross_attention position_embedding_type classifier_dropout id2label label2id tie_word_embeddings "
+    "problem_type"
 ).split()
-_TOKENIZER_FILES = (SOURCE, TARGET, "vocab.json", "tokenizer_config.json", "special_tokens_map.json")
-_CONSTANTS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+_TOKENIZER_FILES = (SOURCE, TARGET, "vocab.json", TARGET_VOCAB, "tokenizer_config.json", "special_tokens_map.json")
+_CONSTANTS = (
+    *(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")),
+    *(
+        f"{stack}.embeddings.{name}"
+        for stack in ("encoder", "decoder.bert")
+        for name in ("position_ids", "token_type_ids")
+    ),
+)
 
 
 @dataclass
@@ -170,11 +183,6 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
         state[ours] = value.to(dtype)
     network.load_state_dict(state, strict=False, assign=True)
     tokenizer = Tokenizer.load(folder)
-    if len(tokenizer.vocabulary) > config.decoder.vocab_size:
-        raise CheckpointError(
-            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
-            f"{config.decoder.vocab_size} rows: tokenizer and weights belong to different models"
-        )
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
     checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, generation)
     if (folder / SOURCE).is_file() and not (folder / "tokenizer.json").is_file():
@@ -183,6 +191,12 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
         checkpoint.target_tokenizer = Tokenizer.load(folder, language=TARGET)
         paths = [folder / name for name in _TOKENIZER_FILES]
         checkpoint.tokenizer_files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    for of_stack, stack in ((tokenizer, config.encoder), (checkpoint.target_tokenizer or tokenizer, config.decoder)):
+        if len(of_stack.vocabulary) > stack.vocab_size:
+            raise CheckpointError(
+                f"{folder}: the vocabulary has {len(of_stack.vocabulary)} entries, the word embedding only "
+                f"{stack.vocab_size} rows: tokenizer and weights belong to different models"
+            )
     return checkpoint
 
 
@@ -203,7 +217,9 @@ def save_encoder_decoder(
     with whole_folder(directory, overwrite=overwrite) as folder:
         fixed = {"model_type": config.model_type, "is_encoder_decoder": True}
         write_json(folder / "config.json", fixed | _LAYOUTS[config.model_type].write(config) | ids)
-        write_json(folder / "generation_config.json", checkpoint.generation | ids)
+        ends = end_ids(checkpoint.generation)
+        several = {"eos_token_id": list(ends)} if len(ends) > 1 else {}
+        write_json(folder / "generation_config.json", checkpoint.generation | ids | several)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         if not checkpoint.tokenizer_files:
             checkpoint.tokenizer.save(folder)
@@ -233,16 +249,16 @@ def _ids(content: dict[str, Any], generation: dict[str, Any], path: Path) -> dic
         values = [part.get(key) for part in (generation, content, decoder) if part.get(key) is not None]
         if key == "eos_token_id" and not values and isinstance(content.get("decoder"), dict):
             values = [generation.get("sep_token_id", content.get("sep_token_id"))]
-        if not values or type(values[0]) is not int:
-            raise CheckpointError(f"{path} and generation_config.json name no {key}: add it, as an integer")
-        ids[name] = values[0]
+        value = values[0] if values else None
+        first = value[0] if isinstance(value, list) and value and key == "eos_token_id" else value
+        if type(first) is not int:
+            raise CheckpointError(f"{path} and generation_config.json have {key}={value!r:.60}: expected an integer")
+        ids[name] = first
     return ids
 
 
 def _marian_config(content: dict[str, Any], generation: dict[str, Any], path: Path) -> EncoderDecoderConfig:
-    for key, allowed in _MARIAN_REQUIRED.items():
-        if key in content and content[key] not in allowed:
-            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+    check_required_values(content, _MARIAN_REQUIRED, path)
     stacks = []
     for stack in ("encoder", "decoder"):
         keys = {name: key.format(stack) for name, key in _MARIAN_KEYS.items()}
@@ -268,7 +284,9 @@ def _bert_pair_config(content: dict[str, Any], generation: dict[str, Any], path:
                 f"{path}: the {stack} is {kind!r} with {position!r} positions; supported: 'bert', tied"
             )
         keys = {field.name: field.name for field in fields(BertConfig)}
-        refuse_unknown_keys(values, {*keys, *_BERT_IGNORED}, path)
+        required = {key: allowed for key, allowed in REQUIRED_VALUES.items() if key not in _BERT_IGNORED}
+        check_required_values(values, required, path)
+        refuse_unknown_keys(values, {*keys, *required, *_BERT_IGNORED}, path)
         values = values | {"is_decoder": stack == "decoder"}
         stacks.append(transformer_config(BertConfig, values, keys, path))
     refuse_unknown_keys(content, {"encoder", "decoder", "is_encoder_decoder", "tie_word_embeddings"}, path)

@@ -144,9 +144,10 @@ def open_checkpoint(
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.transformer.vocab_size} rows: tokenizer and weights belong to different models"
         )
-    if settings is None and late is None and "sequence_classification" in stored_heads:
-        refuse_prompts(directory)  # of a cross-encoder
+    if settings is None and late is None:
         limits, _ = limits_of(folder) if sentence_modules(directory) else ({}, folder)
+        if "sequence_classification" in stored_heads:
+            refuse_prompts(directory)  # of a cross-encoder
         if limit := limits.get("max_seq_length"):
             tokenizer = replace(tokenizer, model_max_length=limit)
     network.eval()
@@ -200,10 +201,10 @@ def _stored_heads(
     if possible:
         kind = record.published_classes().get(config.published_class or "")
         named = [head for head in (kind, *(wanted or ())) if head in possible]
-        if not named and len(possible) > 1:
+        if not named and len(possible) > 1 and wanted is None:
             raise CheckpointError(
-                f"{folder} holds a classifier, and its config does not name its kind: pass heads=[...] with one of "
-                f"{', '.join(possible)}"
+                f"{folder} holds a classifier, and its config names no supported class for it: pass heads=[...] with "
+                f"one of {', '.join(possible)} if it is one, else heads=[] to open it without the classifier"
             )
         heads.append([*named, *possible][0])
     return heads

@@ -54,6 +54,7 @@ class SentenceSettings:
     include_prompt: bool = True  # the prompt's tokens are pooled, too
     layers: tuple[ProjectionLayer, ...] = ()  # between pooling and normalization
     similarity: Similarity = "cosine"  # of vectors, as published
+    truncate_dim: int | None = None  # keep the first N components, after normalizing
 
 
 def is_sentence_encoder(directory: Path) -> bool:
@@ -100,6 +101,7 @@ def read_static_settings(directory: Path) -> SentenceSettings | None:
         prompts=_prompts(content, directory),
         default_prompt_name=member(content, "default_prompt_name", str, directory),
         similarity=_similarity(content, directory),
+        truncate_dim=_truncate_dim(content, directory),
     )
 
 
@@ -139,6 +141,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
         layers=tuple(layers),
         similarity=_similarity(content, directory),
+        truncate_dim=_truncate_dim(content, directory),
     )
 
 
@@ -189,14 +192,17 @@ def write_sentence_settings(
     for number, (layer, path) in enumerate(zip(settings.layers, paths[2:], strict=False)):
         _write_layer(layer, directory / path, _under(projection, f"{number}."))
     write_limits(directory, settings.max_seq_length)
-    write_json(
-        directory / "config_sentence_transformers.json",
-        {
-            "prompts": settings.prompts,
-            "default_prompt_name": settings.default_prompt_name,
-            "similarity_fn_name": settings.similarity,
-        },
-    )
+    write_json(directory / "config_sentence_transformers.json", settings_json(settings))
+
+
+def settings_json(settings: SentenceSettings) -> dict[str, Any]:
+    """The content of ``config_sentence_transformers.json``."""
+    content = {
+        "prompts": settings.prompts,
+        "default_prompt_name": settings.default_prompt_name,
+        "similarity_fn_name": settings.similarity,
+    }
+    return content if settings.truncate_dim is None else content | {"truncate_dim": settings.truncate_dim}
 
 
 def write_modules(directory: Path, kinds: Sequence[str], package: str) -> list[str]:
@@ -256,6 +262,13 @@ def _layer(kind: str, path: Path, taken: str = _VECTOR) -> ProjectionLayer:
         )
     except UsageError as error:
         raise CheckpointError(f"{file}: {error}") from None
+
+
+def _truncate_dim(content: dict[str, Any], directory: Path) -> int | None:
+    width = member(content, "truncate_dim", int, directory)
+    if width is not None and width < 1:
+        raise CheckpointError(f"{directory} has truncate_dim={width}: expected at least 1")
+    return width
 
 
 def _pooling_json(pooling: str, hidden_size: int) -> dict[str, Any]:

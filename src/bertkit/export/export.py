@@ -171,6 +171,12 @@ def output_of(model: Model) -> str:
         return head
     if head is None and checkpoint.sentence is None:
         return next((name for name in HEADS if name in usable), "")
+    if model.sentence_settings.truncate_dim:
+        raise UsageError(
+            f"this model keeps {model.sentence_settings.truncate_dim} components of its vectors (truncate_dim in "
+            "config_sentence_transformers.json), which a graph cannot express: remove truncate_dim, and shorten the "
+            "vectors of the graph"
+        )
     if not model.sentence_settings.include_prompt and any(model.sentence_settings.prompts.values()):
         raise UsageError("this model does not pool the tokens of its prompts, which an exported graph cannot express")
     return ""

@@ -313,7 +313,8 @@ class SequenceToSequence(Generator):
         config = checkpoint.network.config
         self.first_ids = [config.start_id]
         self.max_lengths = config.encoder.max_position_embeddings, config.decoder.max_position_embeddings
-        self.ending = ending_of(checkpoint.generation, (config.end_id,), config.decoder.vocab_size)
+        ends = end_ids(checkpoint.generation) or (config.end_id,)
+        self.ending = ending_of(checkpoint.generation, ends, config.decoder.vocab_size)
 
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
@@ -332,7 +333,7 @@ class SequenceToSequence(Generator):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"source {index} is {text!r:.40}: expected some text")
         if not self.tokenizer.engine.template.wraps:
-            end = [self.checkpoint.network.config.end_id]
+            end = [self.tokenizer.sep_id]
             return [np.concatenate([own, end]) for own in self.tokenizer.plain_ids(list(texts))]
         encodings = self.tokenizer.encode_batch(list(texts), with_offsets=False)
         bounds = encodings.cu_seqlens

@@ -165,10 +165,11 @@ class _Plan:
     prompt_length: int  # tokens at the start that are not pooled
     empty_length: int  # tokens of an empty text
     max_length: int
-    dimensions: int
+    kept: tuple[int | None, int | None]  # `kept_components`
 
     @classmethod
     def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
+        embedding_dim(runner, settings, options)  # checks the options
         prompt = prompt_of(options, settings)
         empty_length = len(runner.tokenizer.encode(prompt)) if prompt else 2  # [CLS] [SEP]
         return cls(
@@ -182,7 +183,7 @@ class _Plan:
             0 if settings.include_prompt or not prompt else empty_length - 1,
             empty_length,
             max_sequence_length(runner, settings, options.max_length),
-            embedding_dim(runner, settings, options),
+            kept_components(options, settings),
         )
 
     def encode(self, runner: Runner, texts: list[str], report: EmbedReport) -> Encodings:
@@ -218,8 +219,8 @@ class _Plan:
         if self.projection:
             with torch.inference_mode(), inference_kernels():
                 vectors = self.projection(vectors)
-        vectors = vectors[:, : self.dimensions]
-        return (F.normalize(vectors, dim=-1) if self.normalize else vectors).float()
+        vectors = vectors[:, : self.kept[0]]
+        return (F.normalize(vectors, dim=-1) if self.normalize else vectors)[:, : self.kept[1]].float()
 
 
 def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool:
@@ -239,7 +240,17 @@ def embedding_dim(runner: Runner, settings: SentenceSettings, options: EmbedOpti
     full = projection.width if projection and _takes_projection(settings, options) else full * num_poolings
     if options.dimensions is not None and options.dimensions > full:
         raise UsageError(f"dimensions={options.dimensions}: this model's vectors have {full}")
-    return options.dimensions or full
+    return min(full, *(width or full for width in kept_components(options, settings)))
+
+
+def kept_components(options: EmbedOptions, settings: SentenceSettings) -> tuple[int | None, int | None]:
+    """How many components of a vector are kept before and after it is normalized; None: all.
+
+    By default as published: sentence-transformers truncates the vector that the last module gives.
+    """
+    if options.dimensions is not None or not _takes_projection(settings, options):
+        return options.dimensions, None
+    return (None, settings.truncate_dim) if options.normalize is None else (settings.truncate_dim, None)
 
 
 def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int | None) -> int:

@@ -8,12 +8,13 @@ CamembertConverter, AlbertConverter, DebertaV2Converter).
 import base64
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json
+from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.vocabulary import SpecialTokens
 
 ANGLED = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
@@ -21,7 +22,10 @@ ANGLED = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 
 MARIAN = SpecialTokens("<pad>", "<unk>", "</s>", "</s>")
 SOURCE, TARGET = "source.spm", "target.spm"
-"""The two SentencePiece models of a Marian folder; both have the ids of its vocab.json."""
+"""The two SentencePiece models of a Marian folder; both have the ids of its vocab.json, unless TARGET_VOCAB is used."""
+
+TARGET_VOCAB = "target_vocab.json"
+"""The ids of targets in a Marian folder whose tokenizer_config.json has ``separate_vocabs``."""
 
 ELSEWHERE = "\uffff"
 """Begins a piece that the model of a language does not have, so that no text contains it."""
@@ -55,6 +59,8 @@ def older_tokenizer(
     if vocabulary.is_file() and merges.is_file():
         return _byte_level(vocabulary, merges, settings), ANGLED, vocabulary
     if vocabulary.is_file() and (directory / language).is_file():
+        if language == TARGET and member(settings, "separate_vocabs", bool, directory, False):
+            vocabulary = directory / TARGET_VOCAB
         return _marian(vocabulary, _read(directory / language)), MARIAN, directory / language
     for name, (build, special) in _BUILDERS.items():
         path = directory / name
@@ -62,6 +68,14 @@ def older_tokenizer(
             build = _camembert if build is _xlm_roberta and _is_camembert(directory, settings) else build
             return build(_read(path), settings), special, path
     return None
+
+
+def with_added_tokens(content: dict[str, Any], added: list[tuple[AddedToken, int]]) -> dict[str, Any]:
+    """The content of a ``tokenizer.json`` with further added tokens, given with their ids."""
+    entries = {token["content"]: token for token in content["added_tokens"]}
+    for token, token_id in added:
+        entries.setdefault(token.content, asdict(token) | {"id": token_id})
+    return content | {"added_tokens": sorted(entries.values(), key=lambda entry: entry["id"])}
 
 
 def _byte_level(vocabulary: Path, merges: Path, settings: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate, Side
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
-from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer
+from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer, with_added_tokens
+from bertkit.tokenizer.published_settings import added_token, as_configured, check_class, stored_added_tokens
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
@@ -48,34 +49,49 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     file = directory / "tokenizer.json"
     published = read_json(file)
     special = _special_tokens(roles, path, _named_by(published, file))
-    if published is not None and _is_ours(published, file):
-        engine = _from_tokenizer_json(published, special, file)
-    elif published is not None:
-        engine = read_library_tokenizer(file.read_text(encoding="utf-8"), special, config, file)
+    if published is not None:
+        content = as_configured(directory, config, published)
+        if _is_ours(content, file) and _is_known_template(content, config, file):
+            engine = _from_tokenizer_json(content, special, file)
+        else:
+            definition = file.read_text(encoding="utf-8") if content == published else _dumped(content)
+            engine = read_library_tokenizer(definition, special, config, file)
     elif (directory / "vocab.txt").is_file():
+        file = directory / "vocab.txt"
+        check_class(directory, config, file)
         normalization = Normalization(
             lowercase=member(config, "do_lower_case", bool, path, True),
             strip_accents=member(config, "strip_accents", bool, path),
             split_cjk=member(config, "tokenize_chinese_chars", bool, path, True),
         )
-        if _is_mpnet(directory, config) and ANGLED.cls in Vocabulary.load(directory / "vocab.txt"):
-            special = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]"))
-            engine = WordPiece(
-                Vocabulary.load(directory / "vocab.txt", special), normalization, template=TWO_SEPARATORS
-            )
-        else:
-            engine = WordPiece(Vocabulary.load(directory / "vocab.txt", special), normalization)
+        template = BERT_PAIRS
+        if _is_mpnet(directory, config) and ANGLED.cls in Vocabulary.load(file):
+            special, template = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]")), TWO_SEPARATORS
+        vocabulary = Vocabulary.load(file, special)
+        added = stored_added_tokens(directory, config, special.spellings())
+        ids = _with_added(vocabulary, added, file)
+        engine = WordPiece(
+            from_ids(ids.items(), special),
+            normalization,
+            added_tokens=tuple(token for token, _ in added if not _is_plain(token, special)),
+            template=template,
+            num_added=len(ids) - len(vocabulary),
+        )
     elif (older := older_tokenizer(directory, config, language)) is not None:
         content, names, file = older
+        check_class(directory, config, file)
         special = _special_tokens(roles, path, names)
+        # With separate vocabularies the ids of added tokens are those of one of them; a Marian vocabulary has them all.
+        added = [] if config.get("separate_vocabs") else stored_added_tokens(directory, config, special.spellings())
         settings = {"eos_token": special.sep} | config
-        engine = read_library_tokenizer(json.dumps(content, ensure_ascii=False), special, settings, file)
+        engine = read_library_tokenizer(_dumped(with_added_tokens(content, added)), special, settings, file)
+        _with_added(engine.vocabulary, added, file)
     else:
         raise CheckpointError(
             f"{directory} holds no tokenizer: expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or a "
             "SentencePiece model in it"
         )
-    limit = member(config, "model_max_length", float, path, _NO_LIMIT)
+    limit = member({"model_max_length": config.get("max_len")} | config, "model_max_length", float, path, _NO_LIMIT)
     if not limit >= 3:  # also true for NaN
         raise CheckpointError(
             f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 3, for [CLS], [SEP] and "
@@ -102,7 +118,7 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
         return None
     names = _named_by(published, path)
     engine = _from_tokenizer_json(published | {"post_processor": None}, names, path)
-    declared = [_added_token(token, path)[0] for token in member(published, "added_tokens", list, path, [])]
+    declared = [added_token(token, path)[0] for token in member(published, "added_tokens", list, path, [])]
     present = set(engine.vocabulary.tokens)
     spelled = {
         role: name if (name := getattr(names, role)) in present else f"\uffff{name}" for role in ("unk", "cls", "sep")
@@ -114,6 +130,26 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
         added_tokens=tuple(replace(token, special=False) for token in declared),
         num_added=engine.num_added + len(added),
     )
+
+
+def _with_added(vocabulary: Vocabulary, added: list[tuple[AddedToken, int]], path: Path) -> dict[str, int]:
+    """The ids of a vocabulary and of added tokens.
+
+    Raises:
+        CheckpointError: an added token has another id in the vocabulary.
+    """
+    ids = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
+    for token, token_id in added:
+        if ids.setdefault(token.content, token_id) != token_id:
+            raise CheckpointError(
+                f"{path} and the added tokens next to it disagree on the id of {token.content!r:.60}: "
+                f"{ids[token.content]} and {token_id}"
+            )
+    return ids
+
+
+def _dumped(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _makes_types(config: dict[str, Any], path: Path) -> bool:
@@ -171,6 +207,14 @@ def _is_ours(published: dict[str, Any], path: Path) -> bool:
     )
 
 
+def _is_known_template(published: dict[str, Any], config: dict[str, Any], path: Path) -> bool:
+    """Whether `_template` reads it. Without a template BERT's classes add BERT's special tokens, others none."""
+    kind = member(published, "post_processor", dict, path, {}).get("type")
+    if kind is None:
+        return not str(config.get("tokenizer_class")).startswith("PreTrained")
+    return kind in ("TemplateProcessing", "RobertaProcessing", "BertProcessing")
+
+
 def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path: Path) -> WordPiece:
     model, normalizer = (member(published, key, dict, path, {}) for key in ("model", "normalizer"))
     if special.unk != model.get("unk_token", special.unk):
@@ -184,7 +228,7 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
     for token, token_id in vocab.items():
         if type(token_id) is not int:
             raise CheckpointError(f"{path}: the id of {token!r:.60} is {token_id!r:.60}, expected an integer")
-    added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
+    added = [added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
     if post_processor.get("type") == "RobertaProcessing" and post_processor.get("trim_offsets", True):
         # White space next to a token is then not part of its offsets, and WordPiece drops it anyway.
         added = [(replace(token, lstrip=False, rstrip=False), token_id) for token, token_id in added]
@@ -210,11 +254,11 @@ def _is_plain(token: AddedToken, special: SpecialTokens) -> bool:
 
 def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> PairTemplate:
     """The pair template: [CLS] A [SEP] B [SEP], which is the default, or two separators between, as in MPNet."""
-    if post_processor.get("type") == "RobertaProcessing":
+    if (kind := post_processor.get("type")) in ("RobertaProcessing", "BertProcessing"):
         if post_processor.get("cls", [None])[0] != special.cls or post_processor.get("sep", [None])[0] != special.sep:
             raise CheckpointError(f"{path}: its template has other tokens than {special.cls} and {special.sep}")
-        return TWO_SEPARATORS
-    if post_processor.get("type") != "TemplateProcessing":
+        return TWO_SEPARATORS if kind == "RobertaProcessing" else BERT_PAIRS
+    if kind != "TemplateProcessing":
         return BERT_PAIRS
     cls, sep = {"SpecialToken": special.cls}, {"SpecialToken": special.sep}
     a, b = {"Sequence": "A"}, {"Sequence": "B"}
@@ -247,14 +291,6 @@ def _without_type(part: Any) -> Any:
         case {"Sequence": {"id": name}}:
             return {"Sequence": name}
     return part
-
-
-def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
-    match entry:
-        case {"content": str(content), "id": int(token_id)}:
-            flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-            return AddedToken(content, **{flag: bool(entry.get(flag, False)) for flag in flags}), token_id
-    raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")
 
 
 def write_engine(

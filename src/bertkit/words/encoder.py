@@ -15,7 +15,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError
 from bertkit.executor import executor, map_on_cores
 from bertkit.inference import EmbedOptions, EmbedReport
-from bertkit.inference.embed import num_characters, prompt_of
+from bertkit.inference.embed import kept_components, num_characters, prompt_of
 from bertkit.inference.runner import chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.words.averages import average
@@ -186,7 +186,7 @@ class StaticEncoder:
         counts = EmbedReport() if report is None else report
         given = [texts] if isinstance(texts, str) else texts
         parts = [vectors for _, vectors in self.embed_stream(given, report=counts, **options)]
-        width = EmbedOptions.of(**options).dimensions or self.embedding_dim
+        width = min(width or self.embedding_dim for width in kept_components(EmbedOptions.of(**options), self.settings))
         vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
         if report is None:
             remedy = "choose on_long='window' to include all tokens, or pass report= for the counts"
@@ -300,10 +300,11 @@ class StaticEncoder:
         report.num_empty += int((counts[:, 0] == counts[:, 1]).sum())
         report.num_texts_cut += len(cut)
         report.num_tokens_cut += int(counts[:, 2].sum())
-        vectors = sums[:, : options.dimensions] if options.dimensions else sums
+        before, after = kept_components(options, self.settings)
+        vectors = sums[:, :before]
         if self.settings.normalize if options.normalize is None else options.normalize:
-            return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
-        return np.ascontiguousarray(vectors)
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return np.ascontiguousarray(vectors[:, :after])
 
     def _add_unknown(self, texts: list[str], sums: np.ndarray, counts: np.ndarray) -> None:
         """Add the n-gram vectors of unknown words to the averages."""

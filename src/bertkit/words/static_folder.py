@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertkit.checkpoint import SentenceSettings
-from bertkit.checkpoint.sentence import read_static_settings
+from bertkit.checkpoint.sentence import read_static_settings, settings_json
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
@@ -91,15 +91,8 @@ def write_static_folder(encoder: StaticEncoder, folder: Path, *, overwrite: bool
         for module in modules[1:]:
             (temporary / module["path"]).mkdir()
         write_json(temporary / "modules.json", modules)
-        write_json(
-            temporary / "config_sentence_transformers.json",
-            {
-                "model_type": "SentenceTransformer",
-                "prompts": settings.prompts,
-                "default_prompt_name": settings.default_prompt_name,
-                "similarity_fn_name": settings.similarity,
-            },
-        )
+        kind = {"model_type": "SentenceTransformer"}
+        write_json(temporary / "config_sentence_transformers.json", kind | settings_json(settings))
         own = {
             "skip_unknown": encoder.skip_unknown,
             "max_length": encoder.max_length,

@@ -1,0 +1,115 @@
+"""Settings of a published tokenizer outside its vocabulary: its class, and added tokens in files of their own."""
+
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json
+from bertkit.tokenizer.added_tokens import AddedToken
+
+_WORDPIECE = (
+    "Bert DistilBert Electra MobileBert MPNet ConvBert SqueezeBert RetriBert LayoutLM Lxmert Realm DPRContextEncoder "
+    "DPRQuestionEncoder DPRReader"
+).split()
+_BYTE_LEVEL = "Roberta GPT2 Longformer Bart LED".split()
+_ANY = "PreTrained"  # the general class
+_CLASSES = {  # file of the vocabulary -> classes of transformers that make the same tokens of it, without "Tokenizer"
+    "vocab.txt": [*_WORDPIECE, _ANY],
+    "vocab.json": [*_BYTE_LEVEL, _ANY],
+    "source.spm": ["Marian"],
+    "target.spm": ["Marian"],
+    "sentencepiece.bpe.model": ["XLMRoberta", "Camembert", _ANY],
+    "spm.model": ["DebertaV2", "DebertaV3", _ANY],
+    "spiece.model": ["Albert", _ANY],
+}
+_OF_NORMALIZER = {  # key of tokenizer_config.json -> key of BertNormalizer in tokenizer.json
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+
+def check_class(directory: Path, config: dict[str, Any], file: Path) -> None:
+    """Check that the tokens of a vocabulary file without ``tokenizer.json`` are those of the published class.
+
+    Args:
+        config: the content of ``tokenizer_config.json``.
+
+    Raises:
+        CheckpointError: another class, whose tokens would differ.
+    """
+    name = _class_of(directory, config)
+    splits = [config.get(key) for key in ("word_tokenizer_type", "subword_tokenizer_type")]  # of BertJapaneseTokenizer
+    is_known = name is None or _stem(name) in _CLASSES[file.name]
+    if not is_known or splits[0] not in (None, "basic") or splits[1] not in (None, "wordpiece"):
+        raise CheckpointError(
+            f"{directory} has {file.name} and the tokenizer_class {name or 'BertJapaneseTokenizer'}, which makes other "
+            f"tokens of it than {_CLASSES[file.name][0]}Tokenizer and is not supported: save its tokenizer.json with "
+            "transformers, if it can write one"
+        )
+
+
+def as_configured(directory: Path, config: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
+    """The content of a ``tokenizer.json`` with the settings of ``tokenizer_config.json`` that the published class
+    prefers: letter case and accents of BERT's classes, the space before a text of RoBERTa's."""
+    stem = _stem(_class_of(directory, config) or "")
+    match published.get("normalizer"):
+        case {"type": "BertNormalizer"} as normalizer if stem in _WORDPIECE:
+            stated = {ours: config[key] for key, ours in _OF_NORMALIZER.items() if key in config}
+            published = published | {"normalizer": normalizer | stated}
+    match published.get("pre_tokenizer"), config.get("add_prefix_space"):
+        case {"type": "ByteLevel"} as splitter, bool(space) if stem in _BYTE_LEVEL:
+            published = published | {"pre_tokenizer": splitter | {"add_prefix_space": space}}
+    return published
+
+
+def stored_added_tokens(
+    directory: Path, config: dict[str, Any], special: tuple[str, ...]
+) -> list[tuple[AddedToken, int]]:
+    """Added tokens of a folder without ``tokenizer.json``, with their ids: ``added_tokens_decoder`` of
+    ``tokenizer_config.json`` or, without that, ``added_tokens.json``.
+
+    Args:
+        special: spellings of the special tokens.
+
+    Raises:
+        CheckpointError: an entry that cannot be read.
+    """
+    path = directory / "tokenizer_config.json"
+    if (stated := member(config, "added_tokens_decoder", dict, path)) is not None:
+        return [_numbered(number, entry, path) for number, entry in stated.items()]
+    path = directory / "added_tokens.json"
+    entries = read_json(path) or {}
+    return [
+        added_token({"content": token, "id": number, "normalized": token not in special, "special": token in special},
+                    path)
+        for token, number in entries.items()
+    ]  # fmt: skip
+
+
+def added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
+    """An entry of the added tokens of a ``tokenizer.json``.
+
+    Raises:
+        CheckpointError: it has no content or no id.
+    """
+    match entry:
+        case {"content": str(content), "id": int(token_id)}:
+            flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+            return AddedToken(content, **{flag: bool(entry.get(flag, False)) for flag in flags}), token_id
+    raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")
+
+
+def _numbered(number: str, entry: Any, path: Path) -> tuple[AddedToken, int]:
+    return added_token(entry | {"id": int(number)} if isinstance(entry, dict) and number.isdecimal() else entry, path)
+
+
+def _class_of(directory: Path, config: dict[str, Any]) -> str | None:
+    """The published class of the tokenizer, in ``tokenizer_config.json`` or in ``config.json``."""
+    name = config.get("tokenizer_class") or (read_json(directory / "config.json") or {}).get("tokenizer_class")
+    return name if isinstance(name, str) else None
+
+
+def _stem(name: str) -> str:
+    """The name of a class without "Tokenizer" and "TokenizerFast"."""
+    return name.removesuffix("Fast").removesuffix("Tokenizer")
