@@ -188,6 +188,7 @@ def test_lowercase_of_a_folder_whose_tokenizer_keeps_capitals(tmp_path: Path) ->
     published = json.loads((folder / "tokenizer.json").read_text())
     published["normalizer"] |= {"lowercase": False}
     (folder / "tokenizer.json").write_text(json.dumps(published))
+    edit_json(folder / "tokenizer_config.json", do_lower_case=False)
     with pytest.raises(CheckpointError, match="do_lower_case=true, but the tokenizer keeps capital letters"):
         bertkit.load(folder)
 

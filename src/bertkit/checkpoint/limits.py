@@ -35,8 +35,8 @@ def limits_of(transformer: Path) -> tuple[dict[str, Any], Path]:
     path = transformer / name
     if limits.get("do_lower_case") and Tokenizer.load(transformer).normalize("A") != "a":
         raise CheckpointError(
-            f"{path} has do_lower_case=true, but the tokenizer keeps capital letters: set lowercase in the normalizer "
-            "of tokenizer.json"
+            f"{path} has do_lower_case=true, but the tokenizer keeps capital letters: set do_lower_case in "
+            "tokenizer_config.json, and lowercase in the normalizer of tokenizer.json"
         )
     limit = _limit_at_opening(limits, path) or member(limits, "max_seq_length", int, path)
     limit = _limit_of_calls(member(limits, _TO_TOKENIZER, dict, path, {}), path) or limit
