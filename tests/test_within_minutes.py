@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 
 from bertkit import SequenceClassifier, load
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_run, sweep
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
 from bertkit.finetuning.held_out import held_out
@@ -270,6 +271,27 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))
     with pytest.raises(UsageError, match="without torchrun"):
         start_run(run, labeled(40))
+
+
+@pytest.mark.parametrize("kind", ["run", "minutes", "sweep"])
+def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
+    sentence_encoder: Path, tmp_path: Path, kind: str
+) -> None:
+    train, dev = labeled(40), labeled(20, seed=2)
+    settings = replace(SETTINGS, minutes=0.001) if kind == "minutes" else replace(SETTINGS, num_epochs=1)
+    start = partial(sweep, grid={"seed": [0]}) if kind == "sweep" else start_run
+
+    def run(**wrong: Any) -> Outcome:
+        run = run_of(tmp_path / "out", sentence_encoder, [], replace(settings, **wrong))
+        return start(run, train=train, dev=dev)
+
+    for wrong, message in (
+        ({"best_by": "nope"}, "best_by='nope'"), ({"on_long": "error", "max_length": 4}, "more than max_length 4"),
+        ({"frozen_layers": 3}, "frozen_layers=3: this model has 2 layers"),
+    ):  # fmt: skip
+        with pytest.raises((DataError, UsageError), match=message):
+            run(**wrong)
+    assert run().reason == "finished"
 
 
 def test_advice() -> None:

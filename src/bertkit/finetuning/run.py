@@ -26,7 +26,7 @@ from bertkit.finetuning.advice import advice_on, check_dev, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
-from bertkit.finetuning.network import freeze, model_to_train, rate_factor, what_head_reads
+from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
@@ -43,6 +43,7 @@ from bertkit.training import (
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
+    released_if_refused,
 )
 
 GRID, MINUTES = "grid.json", "minutes.json"
@@ -142,6 +143,7 @@ class Finetuning:
             self._encoded(model, dev)  # errors in them are raised before hours of training
             check_dev(model.trained.task, dev)
         self._best_by(model.trained.task)
+        check_frozen_layers(model, self.settings.frozen_layers)
         model.network.to(resolve_device(self.device))
         frozen = self._fitted_start(model if is_new else None, train, dev)
         if not is_there and self.ranks.is_first:
@@ -174,14 +176,15 @@ class Finetuning:
         frozen: Judged | None,
     ) -> Outcome:  # fmt: skip
         """Train the model."""
-        trainer = self._trainer(run, model, data, dev, should_stop, frozen)
-        run.log_start(trainer, **self._start_facts(model))
-        try:
+
+        def has_results() -> bool:
+            steps = set(checkpoints(self._run)) - {checkpoint_folder(self._run, 0)}
+            return bool(steps) or not self.ranks.is_first
+
+        with released_if_refused(self._run, has_results):
+            trainer = self._trainer(run, model, data, dev, should_stop, frozen)
+            run.log_start(trainer, **self._start_facts(model))
             reason = trainer.train()
-        except (DataError, UsageError):
-            if not trainer.state.step and self.ranks.is_first:  # before the first step: nothing is lost
-                shutil.rmtree(self._run)
-            raise
         return Outcome(reason, trainer.state.step, trainer.state.best_step, {})
 
     def _end_frozen(self, run: Run, model: Model) -> Outcome:

@@ -16,7 +16,7 @@ from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
-from bertkit.training import claim_run_folder
+from bertkit.training import claim_run_folder, released_if_refused
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3
@@ -51,29 +51,30 @@ def sweep(
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
         raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
-    claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    is_new = claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():
         return _outcome(results[best_of(results, best_by)])
-    for number, point in enumerate(points, start=1):
-        name = _name(point)
-        if name in results:
-            continue
-        run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
-        kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
-        one = replace(
-            run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
-        )
-        outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
-        if outcome.reason == "stopped":
-            return outcome
-        results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
-                         "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
-        write_json(record, results)
-        for other in results.keys() - {best_of(results, best_by)}:
-            shutil.rmtree(folder / "runs" / other, ignore_errors=True)
+    with released_if_refused(folder, lambda: not is_new or bool(results)):
+        for number, point in enumerate(points, start=1):
+            name = _name(point)
+            if name in results:
+                continue
+            run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
+            kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
+            one = replace(
+                run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
+            )
+            outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
+            if outcome.reason == "stopped":
+                return outcome
+            results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
+                             "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
+            write_json(record, results)
+            for other in results.keys() - {best_of(results, best_by)}:
+                shutil.rmtree(folder / "runs" / other, ignore_errors=True)
     best = best_of(results, best_by)
     model = load(folder / "runs" / best, device="cpu")
     results[best]["baselines"] = run.baselines(model, run.frozen(train, dev), train, dev)

@@ -27,7 +27,7 @@ from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
-from bertkit.training import claim_run_folder
+from bertkit.training import claim_run_folder, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
@@ -106,13 +106,18 @@ class _Within:
     def start(self, resume: bool) -> Outcome:
         """As `start_run`."""
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
-        claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
+        is_new = claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
         if (self.run.out / "config.json").is_file():
             self.run.log_line(f"{self.run.out} is finished already")
             return read_outcome(self.run.out)
         self.state: dict[str, Any] = {"seconds": 0.0, "under_way": 0.0, "plan": None, "tried": []}
         self.state |= read_json(self.record) or {}
         self.started -= self.state["seconds"]
+        with released_if_refused(self.folder, lambda: not is_new or len(self.state["tried"]) > 1):
+            return self._search()
+
+    def _search(self) -> Outcome:
+        """Try the candidates, and keep the best."""
         if not self.dev:
             self.run.log_line(self._how_chosen())
         if not self.state["tried"] and self._try(Candidate(FROZEN, self.run.task, {}, math.inf)) == "stopped":
