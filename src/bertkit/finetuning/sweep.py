@@ -1,6 +1,5 @@
 """Hyperparameter sweep: train with several settings, keep the best model on the dev examples."""
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning.baselines import comparison, higher_is_better
+from bertkit.finetuning.baselines import comparison, goodness
 from bertkit.finetuning.outcome import Outcome, write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.settings import HEAD_SETTINGS
@@ -97,13 +96,7 @@ def _name(point: Mapping[str, Any]) -> str:
 
 def best_of(results: Mapping[str, Any], best_by: str) -> str:
     """The name of the run with the best metric."""
-    sign = 1 if higher_is_better(best_by) else -1
-
-    def goodness(name: str) -> float:
-        value = results[name]["metrics"][best_by]
-        return -math.inf if math.isnan(value) else sign * value  # NaN, for example for constant predictions
-
-    return max(results, key=goodness)
+    return max(results, key=lambda name: goodness(best_by, results[name]["metrics"][best_by]))
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:

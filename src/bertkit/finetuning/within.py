@@ -20,7 +20,8 @@ from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning.baselines import FROZEN, higher_is_better
+from bertkit.finetuning.advice import check_metric
+from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge, set_thresholds
 from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
@@ -100,6 +101,7 @@ class _Within:
         self.kept: dict[str, Any] = {}
         self.seconds_to_evaluate = 0.0
         self.train, self.chosen_by = train, dev
+        self.dev_name = run.dev_name if dev else "held-out rows"
         if not dev:
             self.train, self.chosen_by = held_out(run.task, train)
 
@@ -151,7 +153,7 @@ class _Within:
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
             options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
-            clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
+            dev_name=self.dev_name, clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
             kept=self.kept if candidate.task == self.run.task and train is None else None,
         )  # fmt: skip
         rows = self.train if train is None else train
@@ -192,6 +194,7 @@ class _Within:
         """Predict with the frozen model, for the final comparison and to time an evaluation."""
         began = time.monotonic()
         self.frozen = self._judged(self._folder_of(FROZEN))
+        check_metric(self.best_by, self.frozen.metrics[self.best_by], self._named_rows)
         self.seconds_to_evaluate = time.monotonic() - began
 
     def _plan(self) -> list[Candidate]:
@@ -285,7 +288,7 @@ class _Within:
 
     def _gains_nothing(self) -> bool:
         """Whether the last two runs did not improve on the best one before them."""
-        scores = [self._sign() * row["score"] for row in self.state["tried"]]
+        scores = [self._goodness(row) for row in self.state["tried"]]
         return len(scores) > 3 and max(scores[-2:]) <= max(scores[:-2])
 
     def _best(self) -> dict[str, Any]:
@@ -297,10 +300,10 @@ class _Within:
         frozen, *others = self.state["tried"]
         if not others or not self.chosen_by:
             return frozen
-        best = max(others, key=lambda row: self._sign() * row["score"])
-        lead = self._sign() * (frozen["score"] - best["score"])
+        best = max(others, key=self._goodness)
+        lead = self._goodness(frozen) - self._goodness(best)
         error = 0.0 if self.dev else (best.get("high", 0.0) - best.get("low", 0.0)) / 4  # the interval has 95 %
-        return frozen if lead >= error else best
+        return best if lead < error else frozen
 
     def _keep_best(self) -> Outcome:
         best = self._best()
@@ -318,7 +321,7 @@ class _Within:
         if judged is not None and best["name"] != FROZEN:
             gain = gain_of(judged, self.frozen, self.chosen_by, self.best_by)
             if gain is not None:
-                self.run.log_line(gain_sentence(self.best_by, gain, len(self.chosen_by)))
+                self.run.log_line(gain_sentence(self.best_by, gain, self._named_rows))
             if not self.dev and gain is not None and gain.low <= 0:
                 self.run.log_line("fine-tuning is kept nevertheless: it nearly always gains, and held-out rows are few")
         elif self.chosen_by and len(self.state["tried"]) > 1:
@@ -377,5 +380,10 @@ class _Within:
     def _folder_of(self, name: str) -> Path:
         return self.folder / "runs" / name.replace(" ", "-")
 
-    def _sign(self) -> int:
-        return 1 if higher_is_better(self.best_by) else -1
+    def _goodness(self, row: Mapping[str, Any]) -> float:
+        return goodness(self.best_by, row["score"])
+
+    @property
+    def _named_rows(self) -> str:
+        """Number and name of the examples that select the best run."""
+        return f"{len(self.chosen_by)} {self.dev_name}"
