@@ -131,6 +131,28 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     assert "4 rows were skipped" in error and "train.csv, line 82" in error
 
 
+def test_long_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
+    long = " ".join(WORDS)
+    train = write(tmp_path / "train.csv", [*rows(), (long, "cats"), ("a cat", "mouse"), (f"{long} mouse", "mouse")])
+    dev = write(tmp_path / "dev.csv", [(long, "dogs"), *rows(10)])
+    out, base = str(tmp_path / "out"), ["finetune", "sequence-classification", "--model", encoder, "--num-epochs", "1"]
+    base += ["--on-long", "error", "--max-length", "8", "--train", str(train), "--dev", str(dev), "--out", out]
+    assert "train.csv, line 82: has 17 tokens" in call(capsys, *base)[2]
+    code, (result,), error = call(capsys, *base, "--skip-bad")
+    assert code == 0 and result["rows_skipped"] == 4, error  # without the second mouse the first is alone
+    assert "train.csv, line 82: has 17 tokens, 9 more than max_length 8" in error
+    write(train, [(long, "cats"), *rows()])
+    for arguments in (["predict", "--input", str(dev)], ["evaluate", "--data", str(dev)],
+                      ["evaluate", "--data", str(dev), "--card", "--train", str(train)]):  # fmt: skip
+        command = [*arguments, "--model", out]
+        assert call(capsys, *command)[0] == 2
+        code, results, error = call(capsys, *command, "--skip-bad")
+        assert code == 0 and "1 rows were skipped" in error and "dev.csv, line 2: has 17 tokens" in error, error
+        assert len(results) == 10 or results[0]["rows_skipped"] == 1
+    write(dev, [(long, "dogs")])
+    assert "no row can be used; 1 were skipped" in call(capsys, *command, "--skip-bad")[2]
+
+
 def lines(*rows: dict) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
