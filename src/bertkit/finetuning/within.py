@@ -380,7 +380,7 @@ class _Within:
     def _folder_of(self, name: str) -> Path:
         return self.folder / "runs" / name.replace(" ", "-")
 
-    def _goodness(self, row: Mapping[str, Any]) -> float:
+    def _goodness(self, row: dict[str, Any]) -> float:
         return goodness(self.best_by, row["score"])
 
     @property
