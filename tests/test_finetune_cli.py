@@ -153,6 +153,18 @@ def test_long_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) 
     assert "no row can be used; 1 were skipped" in call(capsys, *command, "--skip-bad")[2]
 
 
+def test_label_columns_without_a_label_are_refused(tmp_path: Path, encoder: str, capsys) -> None:
+    train, header = tmp_path / "train.csv", "text,cat,dog,mouse\n"
+    train.write_text(
+        header + "".join(f"{text},{index % 2},{index % 3 // 2},0\n" for index, (text, _) in enumerate(rows(12)))
+    )
+    code, _, error = call(
+        capsys, "finetune", "multi-label-classification", "--model", encoder, "--train", str(train),
+        "--columns", "label=cat,dog,mouse", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert code == 2 and "no training row has 1 in mouse: omit such columns" in error
+
+
 def lines(*rows: dict) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 

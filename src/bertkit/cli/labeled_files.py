@@ -9,6 +9,8 @@ from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.inference.runner import chunks
 from bertkit.tasks import ExampleFile, TextTask
 from bertkit.tasks.reading import BadRows
+from bertkit.tasks.reading.texts import check_label_columns
+from bertkit.tasks.texts import OfTexts
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
@@ -52,7 +54,7 @@ def read_both(
         new_model: creates the model to train on examples, to skip those too long for it; None: no length is refused.
 
     Raises:
-        DataError: a row that cannot be used, unless ``skip``; or no rows are left.
+        DataError: a row that cannot be used, unless ``skip``; no rows are left; or a label column without a 1.
     """
     bad_rows, skipped, model = bad_rows_of(skip), [], None
     examples = [
@@ -60,6 +62,8 @@ def read_both(
         for number, path in enumerate(train)
         for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
     ]
+    if issubclass(kind, OfTexts) and kind.label_kind == "set":
+        check_label_columns(examples, columns)
     if skip:
         examples = _usable(kind, examples, skipped)
         if new_model is not None:

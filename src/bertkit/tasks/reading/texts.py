@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from bertkit.errors import DataError
 from bertkit.files import BadRows, location
 from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of, unknown_label
 from bertkit.tasks.examples import TextExample
@@ -113,6 +114,20 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
     return chosen
+
+
+def check_label_columns(examples: Sequence[TextExample], columns: Mapping[str, str]) -> None:
+    """Check that each of several label columns is 1 in a training row.
+
+    Raises:
+        DataError: a column of which every row is 0.
+    """
+    names = columns.get("label", "").split(",")
+    known = {name for one in examples for name in (one.label if isinstance(one.label, tuple) else ())}
+    if len(names) > 1 and (absent := [name for name in names if name not in known]):
+        raise DataError(
+            f"no training row has 1 in {', '.join(absent)}: omit such columns, or add rows with these labels"
+        )
 
 
 def headerless_columns(names: Sequence[str]) -> dict[str, str]:
