@@ -73,6 +73,10 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     assert [json.loads(line) for line in written.read_text().splitlines()] == results
     code, _, error = call(capsys, "predict", "--model", out, "--input", str(written), "--output", str(written))
     assert code == 2 and "it is the input" in error
+    numbered = tmp_path / "numbered.csv"
+    numbered.write_text("id,text\n07,a cat\n,a dog\n")
+    predicted = call(capsys, "predict", "--model", out, "--input", str(numbered))[1]
+    assert predicted[0]["id"] == "07" and "id" not in predicted[1]
     texts.write_text("the cat\n\n")
     assert [row["text"] for row in call(capsys, "predict", "--model", out, "--input", str(texts))[1]] == ["the cat", ""]
 

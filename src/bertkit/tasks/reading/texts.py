@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bertkit.errors import DataError
 from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of, unknown_label
+from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of, unknown_label
 from bertkit.tasks.examples import TextExample
 
 LabelKind = Literal["class", "set", "number"]
@@ -85,7 +85,7 @@ def read_labeled_texts(
                 continue
             text, pair, label = example
             has_any = True
-            yield TextExample(text, pair, label, location(path, row.line))
+            yield TextExample(text, pair, label, location(path, row.line), id_of(row.values))
     if not has_any:
         raise bad_rows.none_left(path)
 
