@@ -162,6 +162,12 @@ def test_standard_input(monkeypatch):
             r"line 3 has the label '' in 'label': expected a name; fill it in",
         ),
         (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": 1.0}\n',
+            "class",
+            r"line 2 has the label 1.0 in 'label': expected a name or an integer; convert the labels",
+        ),
+        (
             "a.csv",
             "text,label\na,posit\nb,negative\n",
             "class",

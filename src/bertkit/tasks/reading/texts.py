@@ -179,8 +179,10 @@ def _class(value: Any, name: str) -> tuple[str, str]:
         value = value.strip()
     elif isinstance(value, int):  # true and false too, in JSON
         value = str(value)
-    if not isinstance(value, str) or not value:
-        return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or remove the row"
+    if value is None or value == "":
+        return "", f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row"
+    if not isinstance(value, str):
+        return "", f" has the label {value!r:.40} in {name!r}: expected a name or an integer; convert the labels"
     if name == _AGREED and value == "-":
         return "", f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows"
     return value, ""
