@@ -120,7 +120,7 @@ def check_label_columns(examples: Sequence[TextExample], columns: Mapping[str, s
     """Check that each of several label columns is 1 in a training row.
 
     Raises:
-        DataError: a column of which every row is 0.
+        DataError: a column with 0 in every row.
     """
     names = columns.get("label", "").split(",")
     known = {name for one in examples for name in (one.label if isinstance(one.label, tuple) else ())}
