@@ -214,6 +214,15 @@ def test_regression_targets_accept_columns(encoder: Path) -> None:
     assert np.allclose(fit[0].predict(texts), fit[1].predict(texts), atol=1e-6)
 
 
+def test_classes_accept_columns(encoder: Path) -> None:
+    texts, has = data(20)
+    y = np.where(has, "yes", "no")
+    column = SequenceClassifier(encoder, **FAST).fit(texts, y[:, None], dev=(texts, y[:, None]))
+    expected = SequenceClassifier(encoder, **FAST).fit(texts, y, dev=(texts, y))
+    assert np.array_equal(column.predict(texts), expected.predict(texts)) and column.classes_.tolist() == ["no", "yes"]
+    assert column.score(texts, y[:, None]) == expected.score(texts, y)
+
+
 def test_inputs_of_fit_that_cannot_be_used_are_named(encoder: Path) -> None:
     with pytest.raises(DataError, match="the labels mix float and int: convert them to one type"):
         SequenceClassifier(encoder).fit(["a", "b", "c"], [0, 1.5, 0])

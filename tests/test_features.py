@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from random_models import edit_tensors, our_model
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -115,6 +117,17 @@ def test_normalized_and_empty(encoder: Path, tmp_path: Path) -> None:
     features = Features(encoder, normalize=True, cache=tmp_path).fit(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(features.transform(np.array(TEXTS)), axis=1), 1, atol=1e-6)
     assert features.transform([]).shape == (0, 18)
+
+
+def test_columns_have_names(encoder: Path) -> None:
+    names = [f"features{number}" for number in range(18)]
+    features = Features(encoder).set_output(transform="pandas")
+    with pytest.raises(NotFittedError):
+        features.get_feature_names_out()
+    table = features.fit_transform(pd.Series(TEXTS, index=range(3, 10)))
+    assert table.columns.tolist() == names and table.index.tolist() == list(range(3, 10))
+    columns = ColumnTransformer([("text", Features(encoder), "text")]).fit(pd.DataFrame({"text": TEXTS}))
+    assert columns.get_feature_names_out().tolist() == [f"text__{name}" for name in names]
 
 
 # --- computed once ---------------------------------------------------------------------------------------------------

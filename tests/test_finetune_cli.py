@@ -73,6 +73,10 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     assert [json.loads(line) for line in written.read_text().splitlines()] == results
     code, _, error = call(capsys, "predict", "--model", out, "--input", str(written), "--output", str(written))
     assert code == 2 and "it is the input" in error
+    numbered = tmp_path / "numbered.csv"
+    numbered.write_text("id,text\n07,a cat\n,a dog\n")
+    predicted = call(capsys, "predict", "--model", out, "--input", str(numbered))[1]
+    assert predicted[0]["id"] == "07" and "id" not in predicted[1]
     texts.write_text("the cat\n\n")
     assert [row["text"] for row in call(capsys, "predict", "--model", out, "--input", str(texts))[1]] == ["the cat", ""]
 
@@ -129,6 +133,40 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
     assert code == 0 and result["rows_skipped"] == 4, error
     assert "4 rows were skipped" in error and "train.csv, line 82" in error
+
+
+def test_long_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
+    long = " ".join(WORDS)
+    train = write(tmp_path / "train.csv", [*rows(), (long, "cats"), ("a cat", "mouse"), (f"{long} mouse", "mouse")])
+    dev = write(tmp_path / "dev.csv", [(long, "dogs"), *rows(10)])
+    out, base = str(tmp_path / "out"), ["finetune", "sequence-classification", "--model", encoder, "--num-epochs", "1"]
+    base += ["--on-long", "error", "--max-length", "8", "--train", str(train), "--dev", str(dev), "--out", out]
+    assert "train.csv, line 82: has 17 tokens" in call(capsys, *base)[2]
+    code, (result,), error = call(capsys, *base, "--skip-bad")
+    assert code == 0 and result["rows_skipped"] == 4, error  # without the second mouse the first is alone
+    assert "train.csv, line 82: has 17 tokens, 9 more than max_length 8" in error
+    write(train, [(long, "cats"), *rows()])
+    for arguments in (["predict", "--input", str(dev)], ["evaluate", "--data", str(dev)],
+                      ["evaluate", "--data", str(dev), "--card", "--train", str(train)]):  # fmt: skip
+        command = [*arguments, "--model", out]
+        assert call(capsys, *command)[0] == 2
+        code, results, error = call(capsys, *command, "--skip-bad")
+        assert code == 0 and "1 rows were skipped" in error and "dev.csv, line 2: has 17 tokens" in error, error
+        assert len(results) == 10 or results[0]["rows_skipped"] == 1
+    write(dev, [(long, "dogs")])
+    assert "no row can be used; 1 were skipped" in call(capsys, *command, "--skip-bad")[2]
+
+
+def test_label_columns_without_a_label_are_refused(tmp_path: Path, encoder: str, capsys) -> None:
+    train, header = tmp_path / "train.csv", "text,cat,dog,mouse\n"
+    train.write_text(
+        header + "".join(f"{text},{index % 2},{index % 3 // 2},0\n" for index, (text, _) in enumerate(rows(12)))
+    )
+    code, _, error = call(
+        capsys, "finetune", "multi-label-classification", "--model", encoder, "--train", str(train),
+        "--columns", "label=cat,dog,mouse", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert code == 2 and "no training row has 1 in mouse: omit such columns" in error
 
 
 def lines(*rows: dict) -> str:

@@ -162,6 +162,12 @@ def test_standard_input(monkeypatch):
             r"line 3 has the label '' in 'label': expected a name; fill it in",
         ),
         (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": 1.0}\n',
+            "class",
+            r"line 2 has the label 1.0 in 'label': expected a name or an integer; convert the labels",
+        ),
+        (
             "a.csv",
             "text,label\na,posit\nb,negative\n",
             "class",
@@ -382,6 +388,18 @@ def test_parquet_files_are_read_as_jsonl_files_are(tmp_path):
                 list(read(tmp_path / name))
             results[name] = [replace(one, location="") for one in examples], [(one.line, one.why) for one in bad.rows]
         assert results["a.parquet"] == results["a.jsonl"]
+
+
+def test_ids_of_rows(write):
+    table = write("a.csv", "id,text,label\n07,a cat,x\n,a dog,y\n")
+    assert [one.id for one in read_labeled_texts(table, "class")] == ["07", ""]
+    assert [one.id for one in read_tagged(table, labeled=False)] == ["07", ""]
+    rows = [{"id": 7, "text": "a", "spans": []}, {"id": None, "text": "a", "spans": []}]
+    spans = write("spans.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    words = write("words.jsonl", json.dumps({"id": 7, "tokens": ["a"], "tags": ["O"]}))
+    question = write("q.jsonl", json.dumps({"id": None, "question": "who", "context": "a", "answers": "a"}))
+    assert [one.id for labeled in (True, False) for one in read_tagged(spans, labeled=labeled)] == ["7", ""] * 2
+    assert next(iter(read_tagged(words))).id == "7" and next(iter(read_questions(question))).id == ""
 
 
 def test_reading_takes_no_more_than_a_row(write):

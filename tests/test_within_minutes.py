@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 
 from bertkit import SequenceClassifier, load
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_run, sweep
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
 from bertkit.finetuning.held_out import held_out
@@ -55,7 +56,7 @@ def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp
     assert record["tried"] == outcome.tried and not (tmp_path / "out" / "run" / "runs").exists()
     again = start_run(run_of(tmp_path / "out", sentence_encoder, lines), train, dev, resume=True)
     assert again == outcome
-    with pytest.raises(UsageError, match="--minutes and --resume"):
+    with pytest.raises(UsageError, match="contains a search within minutes: pass --minutes and --resume"):
         Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", SETTINGS).start(train, dev)
 
 
@@ -270,6 +271,47 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
     run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))
     with pytest.raises(UsageError, match="without torchrun"):
         start_run(run, labeled(40))
+
+
+@pytest.mark.parametrize("num_dev", [0, 20])
+def test_frozen_features_without_a_metric_are_refused(sentence_encoder: Path, tmp_path: Path, num_dev: int) -> None:
+    def scored(rows: list[TextExample]) -> list[TextExample]:
+        return [replace(one, label=5.0 if index < 2 else 1.0) for index, one in enumerate(rows)]
+
+    lines: list[str] = []
+    run = replace(run_of(tmp_path / "out", sentence_encoder, lines), task="regression")
+    named = f"{num_dev} dev examples" if num_dev else "30 held-out rows"
+    with pytest.raises(DataError, match=f"spearman of the {named} is not a number"):
+        start_run(run, scored(labeled(150)), [replace(one, label=1.0) for one in labeled(num_dev, seed=2)])
+    assert not any((tmp_path / "out").iterdir()) and any(f"on {named}" in line for line in lines)
+
+
+def test_a_run_without_a_metric_is_never_the_best(sentence_encoder: Path, tmp_path: Path) -> None:
+    within = _Within(run_of(tmp_path, sentence_encoder, []), labeled(200), [], lambda: False)
+    lost = {"name": "lost", "score": math.nan, "low": math.nan, "high": math.nan}
+    within.state = {"tried": [{"name": "frozen features", "score": 0.1, "low": 0.0, "high": 0.2}, lost, lost, lost]}
+    assert within._best()["name"] == "frozen features" and within._gains_nothing()
+
+
+@pytest.mark.parametrize("kind", ["run", "minutes", "sweep"])
+def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
+    sentence_encoder: Path, tmp_path: Path, kind: str
+) -> None:
+    train, dev = labeled(40), labeled(20, seed=2)
+    settings = replace(SETTINGS, minutes=0.001) if kind == "minutes" else replace(SETTINGS, num_epochs=1)
+    start = partial(sweep, grid={"seed": [0]}) if kind == "sweep" else start_run
+
+    def run(**wrong: Any) -> Outcome:
+        run = run_of(tmp_path / "out", sentence_encoder, [], replace(settings, **wrong))
+        return start(run, train=train, dev=dev)
+
+    for wrong, message in (
+        ({"best_by": "nope"}, "best_by='nope'"), ({"on_long": "error", "max_length": 4}, "more than max_length 4"),
+        ({"frozen_layers": 3}, "frozen_layers=3: this model has 2 layers"),
+    ):  # fmt: skip
+        with pytest.raises((DataError, UsageError), match=message):
+            run(**wrong)
+    assert run().reason == "finished"
 
 
 def test_advice() -> None:

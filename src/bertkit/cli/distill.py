@@ -69,6 +69,7 @@ def command(
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.training import stop_signals
 
+    settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
     model = load(teacher, device="cpu")
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:

@@ -1,6 +1,7 @@
 """bertkit evaluate"""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -188,33 +189,39 @@ def _evaluate_task(
     smaller: dict[int, str],
 ) -> _Evaluation:
     """Print the metrics, and write the requested report."""
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import ExampleFile, JudgedTask
 
     task, counts = model.trained.task, PredictReport()
-    bad_rows, bad_training_rows = bad_rows_of(skip_bad), bad_rows_of(skip_bad)
     file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels)
+    skipped: dict[Path, list[Any]] = {}
+
+    def rows_of(path: Path) -> Iterator[Any]:
+        bad_rows, too_long = bad_rows_of(skip_bad), []
+        examples = task.read(file(path, bad_rows=bad_rows))
+        yield from fitting(model, examples, too_long) if skip_bad else examples
+        skipped[path] = [*bad_rows.rows, *too_long]
+
     evidence = None
     others = train is not None or seeds or smaller  # refused for tasks without evidence
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
-        metrics = model.evaluate(task.read(file(data, bad_rows=bad_rows)), report=counts)
+        metrics = model.evaluate(rows_of(data), report=counts)
     else:
-        rows = list(task.read(file(data, bad_rows=bad_rows)))
-        training_rows = None if train is None else list(task.read(file(train, bad_rows=bad_training_rows)))
+        rows, training_rows = list(rows_of(data)), None if train is None else list(rows_of(train))
         evidence = gather_evidence(model, rows, training_rows, seeds=seeds, smaller=smaller)
         if report is not None:
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
-    note_skipped(bad_rows.rows)
-    note_skipped(bad_training_rows.rows)
+    for some in skipped.values():
+        note_skipped(some)
     note_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, but this model always predicts one: try --no-answer-threshold 0")
-    done = _Evaluation(task.name, counts.num_examples, len(bad_rows.rows), metrics, evidence)
+    done = _Evaluation(task.name, counts.num_examples, len(skipped[data]), metrics, evidence)
     _print(done)
     return done
 

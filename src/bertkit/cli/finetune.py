@@ -1,6 +1,6 @@
 """bertkit finetune"""
 
-from dataclasses import make_dataclass
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -99,25 +99,18 @@ def command(
     asked = {name: value for name, value in vars(options).items() if value is not None}
     if defaults == "paper":
         settings = settings.completed(PAPER)
-    *examples, skipped = read_both(task_kind(task), train, dev, columns_of(columns), asked, skip_bad)
+    files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
+    run = Finetuning(out, model or EMBEDDING_MODEL, task, settings, asked, device=device, log_line=note, files=files)
+    kind = task_kind(task)
+    may_refuse = (settings.on_long or kind.on_long) != "truncate"
+    new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
+    *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, new_model)
     ranks = Ranks.from_environment(device)
+    run.num_set_aside, run.ranks = len(skipped), ranks
     if ranks.is_first:
         note_skipped(skipped)
     if sweep is not None and ranks.num_ranks > 1:
         raise UsageError("--sweep runs in one process: start it without torchrun")
-    files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
-    run = Finetuning(
-        out,
-        model or EMBEDDING_MODEL,
-        task,
-        settings,
-        asked,
-        device=device,
-        log_line=note,
-        files=files,
-        num_set_aside=len(skipped),
-        ranks=ranks,
-    )
     with stop_signals(note) as should_stop:
         if sweep is None:
             outcome = start_run(run, *examples, resume=resume, should_stop=should_stop)

@@ -1,16 +1,20 @@
 """Labeled example files on the command line: column roles, and bad rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import note
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, OverLengthError, UsageError
+from bertkit.inference.runner import chunks
 from bertkit.tasks import ExampleFile, TextTask
 from bertkit.tasks.reading import BadRows
+from bertkit.tasks.reading.texts import check_label_columns
+from bertkit.tasks.texts import OfTexts
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
+    from bertkit.model import Model
 
 _SHOWN = 3
 
@@ -42,38 +46,74 @@ def read_both(
     columns: Mapping[str, str],
     options: Mapping[str, Any],
     skip: bool,
+    new_model: "Callable[[list[Any]], Model] | None" = None,
 ) -> tuple[list[Any], list[Any], list[str]]:
     """Training and dev examples, and with ``skip`` the skipped rows with their reasons.
 
+    Args:
+        new_model: creates the model to train on examples, to skip those too long for it; None: no length is refused.
+
     Raises:
-        DataError: a row that cannot be used, unless ``skip``; or no rows are left.
+        DataError: a row that cannot be used, unless ``skip``; no rows are left; or a label column without a 1.
     """
-    bad_rows, skipped = bad_rows_of(skip), []
+    bad_rows, skipped, model = bad_rows_of(skip), [], None
     examples = [
         kind.in_dataset(example, number)
         for number, path in enumerate(train)
         for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
     ]
+    if issubclass(kind, OfTexts) and kind.label_kind == "set":
+        check_label_columns(examples, columns)
     if skip:
-        examples, skipped = _usable(kind, examples, held_out=False)
+        examples = _usable(kind, examples, skipped)
+        if new_model is not None:
+            model = new_model(examples)
+            examples = _usable(kind, fitting(model, examples, skipped), skipped)
     held_out = []
     if dev is not None:
         names = kind.of_examples(examples, options).known_labels
         held_out = list(kind.read(ExampleFile(dev, True, columns, names, bad_rows)))
         if skip:
-            held_out, further = _usable(kind, held_out, held_out=True)
-            skipped += further
+            fits = held_out if model is None else fitting(model, held_out, skipped)
+            held_out = _usable(kind, fits, skipped, held_out=True)
     return examples, held_out, [*map(str, bad_rows.rows), *skipped]
 
 
-def _usable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
-    """Usable examples, and the locations of the others with the reasons."""
-    skipped: list[str] = []
+def fitting(model: "Model", examples: Iterable[Any], skipped: list[str]) -> Iterator[Any]:
+    """Examples that are not too long for a model; the others are added to ``skipped``, with their reasons.
+
+    Raises:
+        DataError: every example is too long.
+    """
+    has_any = False
+
+    def why_too_long(some: list[Any]) -> str:
+        try:
+            model.trained.task.encode(model.tokenizer, some, model.trained.layout)
+        except OverLengthError as error:
+            return str(error)
+        return ""
+
+    for chunk in chunks(examples, num_characters=lambda example: example.num_characters):
+        is_one_too_long = bool(why_too_long(chunk))
+        for example in chunk:
+            if is_one_too_long and (why := why_too_long([example])):
+                skipped.append(why)
+            else:
+                has_any = True
+                yield example
+    if skipped and not has_any:
+        raise DataError(f"no row can be used; {len(skipped)} were skipped, the last: {skipped[-1]}")
+
+
+def _usable(kind: type[TextTask], examples: Iterable[Any], skipped: list[str], *, held_out: bool = False) -> list[Any]:
+    """Usable examples; the others are added to ``skipped``, with their locations and reasons."""
+    examples = list(examples)
     while unusable := kind.unusable_examples(examples, held_out=held_out):
         skipped += [f"{example.location}: {why}" for example, why in unusable]
         hopeless = {id(example) for example, _ in unusable}
         examples = [example for example in examples if id(example) not in hopeless]
-    return examples, skipped
+    return examples
 
 
 def note_skipped(rows: Sequence[object]) -> None:

@@ -43,12 +43,12 @@ def command(
     columns
         Columns by role, such as text=sentence, where their names are not recognized.
     skip_bad
-        Skip rows that cannot be read, and count them.
+        Skip rows that cannot be used, and count them.
     no_answer_threshold
         Predict no answer where its score exceeds that of the best answer by more than this; by default the model's
         stored threshold.
     """
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_skipped
     from bertkit.inference import PredictReport
     from bertkit.tasks import ExampleFile, TextSet
 
@@ -60,14 +60,15 @@ def command(
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     if opened.trained.task.example_type is TextSet:
         examples = (row.with_positive() for row in examples)
-    rows = _rows(opened, examples, report)
+    too_long: list[str] = []
+    rows = _rows(opened, fitting(opened, examples, too_long) if skip_bad else examples, report)
     if output is None:
         emit(rows)
     else:
         with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
-    note_skipped(bad_rows.rows)
+    note_skipped([*bad_rows.rows, *too_long])
     note_cut(report)
 
 

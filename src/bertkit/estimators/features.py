@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bertkit.checkpoint.content_hash import content_hash
@@ -22,7 +22,7 @@ from bertkit.version import __version__
 from bertkit.words.opening import encoder_path, open_encoder
 
 
-class Features(TransformerMixin, BaseEstimator):
+class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Text vectors of a frozen published model (Devlin et al. 2018, section 5.3).
 
     For pipelines: ``make_pipeline(Features(model, cache="folder"), LogisticRegression())``. With a cache, cross
@@ -98,6 +98,12 @@ class Features(TransformerMixin, BaseEstimator):
             return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
         except OverLengthError as error:  # its index counts the texts passed to it
             raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of columns, which `ClassNamePrefixFeaturesOutMixin` names features0, features1, ..."""
+        check_is_fitted(self, "model_hash_")
+        return self._model().embed([], **self._options()).shape[1]
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("layers", "pooling", "normalize", "max_length", "on_long")}

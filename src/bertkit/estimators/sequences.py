@@ -40,14 +40,14 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 
         Args:
             X: texts, or pairs of texts.
-            y: (N,) classes, or (N, C) 0 and 1.
+            y: (N,) or (N, 1) classes, or (N, C) 0 and 1.
             dev: held-out texts and classes, which select the best weights; None: the last weights are kept.
 
         Raises:
             UsageError: different lengths, or an invalid parameter.
             DataError: an invalid label; fewer than two classes, or a class with a single text.
         """
-        labels = list_of(y)
+        labels = _labels_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
         task = self._task_of_several if self._has_several else self._task
         if task is None:
@@ -85,7 +85,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         return np.array(probabilities, np.float64).reshape(-1, len(names))
 
     def _examples(self, X: Any, y: Any) -> list[TextExample]:
-        items, labels = items_of(X), list_of(y)
+        items, labels = items_of(X), _labels_of(y)
         check_lengths(items, labels)
         names = self.classes_.tolist()
         _check_labels(labels, len(names) if self._has_several else None)
@@ -140,9 +140,15 @@ class SequenceRegressor(RegressorMixin, TextEstimator):
         """(N,) float64."""
         return np.array([one.score for one in self._predictions(X)], np.float64)
 
-    def _example(self, item: Any, label: Any, location: str) -> Any:
-        is_row = isinstance(label, list | tuple) and len(label) == 1
-        return super()._example(item, label[0] if is_row else label, location)
+    def _examples(self, X: Any, y: Any) -> list[TextExample]:
+        return super()._examples(X, _labels_of(y))
+
+
+def _labels_of(y: Any) -> list[Any]:
+    """Labels as Python values; a single column, such as a table with one, as the values in it."""
+    labels = list_of(y)
+    is_column = all(isinstance(label, list | tuple) and len(label) == 1 for label in labels)
+    return [label[0] for label in labels] if is_column else labels
 
 
 def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:

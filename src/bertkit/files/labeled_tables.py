@@ -129,6 +129,12 @@ def text_of(values: Mapping[str, Any], name: str) -> tuple[str, str]:
     return value, ""
 
 
+def id_of(values: Mapping[str, Any], name: str = "id") -> str:
+    """The id in a column; "" without one."""
+    value = values.get(name)
+    return "" if value is None else str(value)
+
+
 def unknown_label(label: str, label_names: Sequence[str]) -> str:
     """Error message for an unknown label."""
     shown = ", ".join(label_names[:10]) + (", ..." if len(label_names) > 10 else "")

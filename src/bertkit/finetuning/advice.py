@@ -1,5 +1,6 @@
 """Advice on a run: about its training rows before it, about its results after it."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,11 @@ _STILL_FALLING = 0.05  # relative decrease of the loss
 _FEWEST_LOSSES = 6  # minimum number of logged losses to judge the trend by
 
 
-def check_dev(task: TextTask, dev: Sequence[Any]) -> None:
+def check_dev(task: TextTask, dev: Sequence[Any], named: str) -> None:
     """Check that dev examples can distinguish models.
+
+    Args:
+        named: number and name of the examples.
 
     Raises:
         DataError: all dev examples have the same class.
@@ -33,9 +37,25 @@ def check_dev(task: TextTask, dev: Sequence[Any]) -> None:
         targets = task.truth(dev)
         if targets.ndim == 1 and targets.dtype.kind == "i" and (targets == targets[0]).all():
             raise DataError(
-                f"all {len(dev)} dev examples have the label {task.label_names[targets[0]]!r}: they cannot select the "
+                f"all {named} have the label {task.label_names[targets[0]]!r}: they cannot select the "
                 "weights; expected examples of several labels, such as a random part of all rows"
             )
+
+
+def check_metric(metric: str, value: float, examples: str) -> None:
+    """Check that a metric can select weights.
+
+    Args:
+        examples: number and name of the examples that it was computed on.
+
+    Raises:
+        DataError: it is NaN.
+    """
+    if math.isnan(value):
+        raise DataError(
+            f"{metric} of the {examples} is not a number, so it cannot select the weights: "
+            "use several dev examples with different labels, or another metric as best_by"
+        )
 
 
 def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:

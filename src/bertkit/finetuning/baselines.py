@@ -73,6 +73,13 @@ def higher_is_better(metric: str) -> bool:
     return metric != "loss" and not metric.endswith("_error")
 
 
+def goodness(metric: str, value: float) -> float:
+    """A value of a metric for comparison, so that higher is better: -inf if it is NaN, as for constant predictions."""
+    if math.isnan(value):
+        return -math.inf
+    return value if higher_is_better(metric) else -value
+
+
 def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str, float]) -> str:
     """One line that compares fine-tuning with the baselines.
 

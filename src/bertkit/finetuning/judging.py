@@ -1,5 +1,6 @@
 """Evaluate a trained model on dev examples: thresholds, predictions, metrics, and gain over another model."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,23 +63,25 @@ def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[
 
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:
     """Gain of a model over another on the same examples in one metric, with its 95 % confidence interval; None for a
-    task or a metric without intervals."""
+    task or a metric without intervals, or if it is not a number."""
     task = judged.task
     if not isinstance(task, JudgedTask):
         return None
     measured = measured_difference(task, dev, judged.predictions, other.predictions).get(metric)
-    if measured is None or higher_is_better(metric):
+    if measured is None or math.isnan(measured.value):
+        return None
+    if higher_is_better(metric):
         return measured
     return Measured(-measured.value, -measured.high, -measured.low)
 
 
-def gain_sentence(metric: str, gain: Measured, num_dev: int) -> str:
+def gain_sentence(metric: str, gain: Measured, examples: str) -> str:
     """One line on the gain of fine-tuning over frozen features.
 
-    >>> gain_sentence("accuracy", Measured(0.021, 0.004, 0.039), 500)
+    >>> gain_sentence("accuracy", Measured(0.021, 0.004, 0.039), "500 dev examples")
     'over frozen features, fine-tuning gained 0.021 accuracy (95 % interval 0.004 to 0.039, 500 dev examples)'
     """
-    interval = f"95 % interval {gain.low:.3f} to {gain.high:.3f}, {num_dev} dev examples"
+    interval = f"95 % interval {gain.low:.3f} to {gain.high:.3f}, {examples}"
     sentence = f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval})"
     if gain.low > 0:
         return sentence
@@ -98,10 +101,10 @@ def shown(metric: str, metrics: Mapping[str, float]) -> str:
     return f"{100 * value:.1f} % {metric}" if is_share else f"{value:.3f} {metric}"
 
 
-def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, num_dev: int, metric: str) -> str:
+def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, examples: str, metric: str) -> str:
     """The first log line of a run: the quality of frozen features."""
     if judged is not None:
-        score = f"{shown(metric, judged.metrics)} on {num_dev} dev examples"
+        score = f"{shown(metric, judged.metrics)} on {examples}"
     elif fitted.metrics:
         score = f"{shown(metric, fitted.metrics)} in cross-validation on {fitted.num_held_out} training examples"
     else:

@@ -127,16 +127,16 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
     return task if is_trained else over_vectors
 
 
-def freeze(model: Model, num_layers: int | None) -> None:
-    """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing.
+def check_frozen_layers(model: Model, num_layers: int | None) -> None:
+    """Raise a UsageError if more layers are to be frozen than the model has."""
+    if num_layers is not None and num_layers > model.config.num_hidden_layers:
+        raise UsageError(f"frozen_layers={num_layers}: this model has {model.config.num_hidden_layers} layers")
 
-    Raises:
-        UsageError: more layers than the model has.
-    """
+
+def freeze(model: Model, num_layers: int | None) -> None:
+    """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing."""
     if num_layers is None:
         return
-    if num_layers > model.config.num_hidden_layers:
-        raise UsageError(f"frozen_layers={num_layers}: this model has {model.config.num_hidden_layers} layers")
     for name, parameter in model.network.encoder.named_parameters():
         if name.startswith("embeddings.") or _layer_of(name, num_layers) < num_layers:
             parameter.requires_grad = False

@@ -3,7 +3,6 @@
 The output directory is the model. Its folder ``run`` holds settings and metrics, and checkpoints until the run ends.
 """
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,15 +17,15 @@ from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
-from bertkit.finetuning.advice import advice_on, check_dev, on_rows
+from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
-from bertkit.finetuning.network import freeze, model_to_train, rate_factor, what_head_reads
+from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
@@ -43,6 +42,7 @@ from bertkit.training import (
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
+    released_if_refused,
 )
 
 GRID, MINUTES = "grid.json", "minutes.json"
@@ -66,6 +66,7 @@ class Finetuning:
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
     frozen_only: bool = False  # fit the head, and do not train the encoder
+    dev_name: str = "dev examples"  # what messages call the dev examples
     clock_minutes: float | None = None  # training time, instead of the epochs of the settings
     kept: dict[str, Any] | None = None  # cache of the fitted head, shared by runs with equal examples and HEAD_SETTINGS
 
@@ -120,11 +121,9 @@ class Finetuning:
         self.settings.check_dev(dev)
         if self.settings.batch_size < self.ranks.num_ranks:
             raise UsageError(f"batch_size={self.settings.batch_size} is below the {self.ranks.num_ranks} ranks")
-        for record, option in ((GRID, "--sweep"), (MINUTES, "--minutes")):
+        for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self._run / record).is_file():
-                raise UsageError(
-                    f"{self.out} contains a sweep: pass {option} and --resume to continue it, or choose another folder"
-                )
+                raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")
         claim = partial(
             claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume,
             ignored=("settings.head",) if began_before_fitted_heads(self.out) else (),
@@ -140,8 +139,9 @@ class Finetuning:
         data = self._encoded(model, train)
         if dev:
             self._encoded(model, dev)  # errors in them are raised before hours of training
-            check_dev(model.trained.task, dev)
+            check_dev(model.trained.task, dev, self._named(dev))
         self._best_by(model.trained.task)
+        check_frozen_layers(model, self.settings.frozen_layers)
         model.network.to(resolve_device(self.device))
         frozen = self._fitted_start(model if is_new else None, train, dev)
         if not is_there and self.ranks.is_first:
@@ -174,14 +174,15 @@ class Finetuning:
         frozen: Judged | None,
     ) -> Outcome:  # fmt: skip
         """Train the model."""
-        trainer = self._trainer(run, model, data, dev, should_stop, frozen)
-        run.log_start(trainer, **self._start_facts(model))
-        try:
+
+        def has_results() -> bool:
+            steps = set(checkpoints(self._run)) - {checkpoint_folder(self._run, 0)}
+            return bool(steps) or not self.ranks.is_first
+
+        with released_if_refused(self._run, has_results):
+            trainer = self._trainer(run, model, data, dev, should_stop, frozen)
+            run.log_start(trainer, **self._start_facts(model))
             reason = trainer.train()
-        except (DataError, UsageError):
-            if not trainer.state.step and self.ranks.is_first:  # before the first step: nothing is lost
-                shutil.rmtree(self._run)
-            raise
         return Outcome(reason, trainer.state.step, trainer.state.best_step, {})
 
     def _end_frozen(self, run: Run, model: Model) -> Outcome:
@@ -214,7 +215,7 @@ class Finetuning:
             self.kept |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
         if new_model is not None:
             self._share_head(model)
-            self.log_line(frozen_line(model, fitted, judged, len(dev), self._best_by(model.trained.task)))
+            self.log_line(frozen_line(model, fitted, judged, self._named(dev), self._best_by(model.trained.task)))
             for sentence in on_rows(model.trained.task, train):
                 self.log_line(f"note: {sentence}")
         return judged if self.settings.head == "fitted" else None
@@ -232,7 +233,7 @@ class Finetuning:
         """Add baselines without fine-tuning to the outcome, and log the comparison."""
         best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
         if frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
-            self.log_line(gain_sentence(best_by, gain, len(dev)))
+            self.log_line(gain_sentence(best_by, gain, self._named(dev)))
         return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
@@ -254,6 +255,9 @@ class Finetuning:
         best_by = self._best_by(model.trained.task)
         known = simple_baselines(model, *examples, metric=best_by)
         return known if frozen is None else {**known, FROZEN: frozen.metrics[best_by]}
+
+    def _named(self, dev: Sequence[Any]) -> str:
+        return f"{len(dev)} {self.dev_name}"
 
     @property
     def _run(self) -> Path:
@@ -325,11 +329,8 @@ class Finetuning:
         def evaluate() -> dict[str, float]:
             known = frozen if frozen is not None and frozen.task == task and not trainer.state.step else None
             metrics = evaluate_in_training(model, data, dev) if known is None else known.metrics
-            if not trainer.state.step and math.isnan(metrics[best_by]):
-                raise DataError(
-                    f"{best_by} of the {len(dev)} dev examples is not a number, so it cannot select the weights: "
-                    "use several dev examples with different labels, or another metric as best_by"
-                )
+            if not trainer.state.step:
+                check_metric(best_by, metrics[best_by], self._named(dev))
             return metrics
 
         trainer = run.trainer(

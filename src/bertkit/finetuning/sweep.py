@@ -1,6 +1,5 @@
 """Hyperparameter sweep: train with several settings, keep the best model on the dev examples."""
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +9,13 @@ from typing import Any
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning.baselines import comparison, higher_is_better
+from bertkit.finetuning.baselines import comparison, goodness
 from bertkit.finetuning.outcome import Outcome, write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
-from bertkit.training import claim_run_folder
+from bertkit.training import claim_run_folder, released_if_refused
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3
@@ -51,29 +50,30 @@ def sweep(
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
         raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
-    claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    is_new = claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():
         return _outcome(results[best_of(results, best_by)])
-    for number, point in enumerate(points, start=1):
-        name = _name(point)
-        if name in results:
-            continue
-        run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
-        kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
-        one = replace(
-            run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
-        )
-        outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
-        if outcome.reason == "stopped":
-            return outcome
-        results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
-                         "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
-        write_json(record, results)
-        for other in results.keys() - {best_of(results, best_by)}:
-            shutil.rmtree(folder / "runs" / other, ignore_errors=True)
+    with released_if_refused(folder, lambda: not is_new or bool(results)):
+        for number, point in enumerate(points, start=1):
+            name = _name(point)
+            if name in results:
+                continue
+            run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
+            kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
+            one = replace(
+                run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
+            )
+            outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
+            if outcome.reason == "stopped":
+                return outcome
+            results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
+                             "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
+            write_json(record, results)
+            for other in results.keys() - {best_of(results, best_by)}:
+                shutil.rmtree(folder / "runs" / other, ignore_errors=True)
     best = best_of(results, best_by)
     model = load(folder / "runs" / best, device="cpu")
     results[best]["baselines"] = run.baselines(model, run.frozen(train, dev), train, dev)
@@ -96,13 +96,7 @@ def _name(point: Mapping[str, Any]) -> str:
 
 def best_of(results: Mapping[str, Any], best_by: str) -> str:
     """The name of the run with the best metric."""
-    sign = 1 if higher_is_better(best_by) else -1
-
-    def goodness(name: str) -> float:
-        value = results[name]["metrics"][best_by]
-        return -math.inf if math.isnan(value) else sign * value  # NaN, for example for constant predictions
-
-    return max(results, key=goodness)
+    return max(results, key=lambda name: goodness(best_by, results[name]["metrics"][best_by]))
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:

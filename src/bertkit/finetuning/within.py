@@ -20,14 +20,15 @@ from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning.baselines import FROZEN, higher_is_better
+from bertkit.finetuning.advice import check_metric
+from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge, set_thresholds
 from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
-from bertkit.training import claim_run_folder
+from bertkit.training import claim_run_folder, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
@@ -100,19 +101,25 @@ class _Within:
         self.kept: dict[str, Any] = {}
         self.seconds_to_evaluate = 0.0
         self.train, self.chosen_by = train, dev
+        self.dev_name = run.dev_name if dev else "held-out rows"
         if not dev:
             self.train, self.chosen_by = held_out(run.task, train)
 
     def start(self, resume: bool) -> Outcome:
         """As `start_run`."""
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
-        claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
+        is_new = claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
         if (self.run.out / "config.json").is_file():
             self.run.log_line(f"{self.run.out} is finished already")
             return read_outcome(self.run.out)
         self.state: dict[str, Any] = {"seconds": 0.0, "under_way": 0.0, "plan": None, "tried": []}
         self.state |= read_json(self.record) or {}
         self.started -= self.state["seconds"]
+        with released_if_refused(self.folder, lambda: not is_new or len(self.state["tried"]) > 1):
+            return self._search()
+
+    def _search(self) -> Outcome:
+        """Try the candidates, and keep the best."""
         if not self.dev:
             self.run.log_line(self._how_chosen())
         if not self.state["tried"] and self._try(Candidate(FROZEN, self.run.task, {}, math.inf)) == "stopped":
@@ -146,7 +153,7 @@ class _Within:
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
             options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
-            clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
+            dev_name=self.dev_name, clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
             kept=self.kept if candidate.task == self.run.task and train is None else None,
         )  # fmt: skip
         rows = self.train if train is None else train
@@ -187,6 +194,7 @@ class _Within:
         """Predict with the frozen model, for the final comparison and to time an evaluation."""
         began = time.monotonic()
         self.frozen = self._judged(self._folder_of(FROZEN))
+        check_metric(self.best_by, self.frozen.metrics[self.best_by], self._named_rows)
         self.seconds_to_evaluate = time.monotonic() - began
 
     def _plan(self) -> list[Candidate]:
@@ -280,7 +288,7 @@ class _Within:
 
     def _gains_nothing(self) -> bool:
         """Whether the last two runs did not improve on the best one before them."""
-        scores = [self._sign() * row["score"] for row in self.state["tried"]]
+        scores = [self._goodness(row) for row in self.state["tried"]]
         return len(scores) > 3 and max(scores[-2:]) <= max(scores[:-2])
 
     def _best(self) -> dict[str, Any]:
@@ -292,10 +300,10 @@ class _Within:
         frozen, *others = self.state["tried"]
         if not others or not self.chosen_by:
             return frozen
-        best = max(others, key=lambda row: self._sign() * row["score"])
-        lead = self._sign() * (frozen["score"] - best["score"])
+        best = max(others, key=self._goodness)
+        lead = self._goodness(frozen) - self._goodness(best)
         error = 0.0 if self.dev else (best.get("high", 0.0) - best.get("low", 0.0)) / 4  # the interval has 95 %
-        return frozen if lead >= error else best
+        return best if lead < error else frozen
 
     def _keep_best(self) -> Outcome:
         best = self._best()
@@ -313,7 +321,7 @@ class _Within:
         if judged is not None and best["name"] != FROZEN:
             gain = gain_of(judged, self.frozen, self.chosen_by, self.best_by)
             if gain is not None:
-                self.run.log_line(gain_sentence(self.best_by, gain, len(self.chosen_by)))
+                self.run.log_line(gain_sentence(self.best_by, gain, self._named_rows))
             if not self.dev and gain is not None and gain.low <= 0:
                 self.run.log_line("fine-tuning is kept nevertheless: it nearly always gains, and held-out rows are few")
         elif self.chosen_by and len(self.state["tried"]) > 1:
@@ -372,5 +380,10 @@ class _Within:
     def _folder_of(self, name: str) -> Path:
         return self.folder / "runs" / name.replace(" ", "-")
 
-    def _sign(self) -> int:
-        return 1 if higher_is_better(self.best_by) else -1
+    def _goodness(self, row: dict[str, Any]) -> float:
+        return goodness(self.best_by, row["score"])
+
+    @property
+    def _named_rows(self) -> str:
+        """Number and name of the examples that select the best run."""
+        return f"{len(self.chosen_by)} {self.dev_name}"

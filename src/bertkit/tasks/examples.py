@@ -24,6 +24,7 @@ class TextExample:
     pair: str | None = None
     label: Label | None = None  # a name; a number; any number of names; None: not known
     location: str = ""  # file and line, for errors
+    id: str = field(default="", repr=False, compare=False)  # repeated in predictions; not part of the data's digest
 
     @property
     def num_characters(self) -> int:
@@ -42,6 +43,7 @@ class TaggedText:
     words: tuple[Span, ...] | None = None  # None: split by the task
     tags: tuple[str, ...] | None = None
     location: str = ""
+    id: str = field(default="", repr=False, compare=False)  # as in `TextExample`
 
     @property
     def num_characters(self) -> int:

@@ -22,6 +22,10 @@ from bertkit.tasks.task import Loss, Option, exact, on_cpu
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
+_LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+_FINEST = 16 * float(np.finfo(np.float32).eps)
+"""Smallest standard deviation of scores, relative to their mean, that predictions in float32 can resolve."""
+
 
 @dataclass(frozen=True)
 class ScorePrediction:
@@ -117,10 +121,16 @@ class Regression(_OneNumber):
         cls.check_options(options)
         if not examples:
             raise DataError("no examples to train on: expected at least one")
-        targets = cls().targets(examples).astype(np.float64)
-        if np.ptp(targets) == 0:
-            raise DataError(f"every example has the score {targets[0]:g}: expected different scores")
-        return cls(center=float(targets.mean()), scale=float(targets.std()))
+        numbers = np.array([_number_of(example) for example in examples])
+        if np.ptp(numbers) == 0:
+            raise DataError(f"every example has the score {numbers[0]:g}: expected different scores")
+        center, scale = float(numbers.mean()), float(numbers.std())
+        if scale < max(_SMALLEST, _FINEST * abs(center)):
+            raise DataError(
+                f"the scores have the mean {center:.10g} and the standard deviation {scale:g}, which float32 cannot "
+                "resolve: subtract their mean from every score, or use a smaller unit"
+            )
+        return cls(center=center, scale=scale)
 
     @classmethod
     def _label(cls, label: Any) -> Any:
@@ -129,19 +139,7 @@ class Regression(_OneNumber):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32."""
-        results = np.empty(len(examples), np.float32)
-        for i, example in enumerate(examples):
-            if isinstance(example.label, tuple) or example.label is None:
-                raise example.error(f"its score is {example.label!r}: expected a number")
-            try:
-                results[i] = float(example.label)
-            except (TypeError, ValueError):
-                raise example.error(f"its score is {example.label!r}: expected a number") from None
-            if not math.isfinite(results[i]):
-                raise example.error(
-                    f"its score is {example.label}: expected a finite number; correct it, or remove the row"
-                )
-        return results
+        return np.array([_number_of(example) for example in examples], np.float32)
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
@@ -222,6 +220,23 @@ class OrdinalRegression(_OneNumber):
         scores = self._scores(encodings, logits)
         indices = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
         return [LevelPrediction(self.levels[index], score) for index, score in zip(indices, scores, strict=True)]
+
+
+def _number_of(example: TextExample) -> float:
+    """The score of an example.
+
+    Raises:
+        DataError: it is not a number that float32 can hold.
+    """
+    try:
+        number = float(example.label)  # pyrefly: ignore
+    except (TypeError, ValueError, OverflowError):
+        raise example.error(f"its score is {example.label!r:.60}: expected a number") from None
+    if not math.isfinite(number):
+        raise example.error(f"its score is {example.label}: expected a finite number; correct it, or remove the row")
+    if abs(number) > _LARGEST:
+        raise example.error(f"its score is {example.label}: expected {_LARGEST:.1e} or less; use a larger unit")
+    return number
 
 
 def _is_number(name: str) -> bool:

@@ -3,12 +3,13 @@
 import errno
 import json
 import re
-from collections.abc import Collection, Iterator
+import shutil
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import TrainingError, UsageError
+from bertkit.errors import DataError, TrainingError, UsageError
 from bertkit.files.json_files import read_json, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,8 +34,8 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
 
 def claim_run_folder(
     folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
-) -> None:
-    """Claim a folder for a run, and record its settings.
+) -> bool:
+    """Claim a folder for a run, and record its settings; True if the run is new.
 
     Args:
         record: the file of the settings, in the folder or a subfolder.
@@ -57,6 +58,18 @@ def claim_run_folder(
         raise UsageError(
             f"{folder} was started with other settings ({names}): resume with those, or choose another folder"
         )
+    return before is None
+
+
+@contextmanager
+def released_if_refused(claimed: Path, has_results: Callable[[], bool]) -> Iterator[None]:
+    """Remove the folder of a run whose input is refused before it has results, so that a corrected run can claim it."""
+    try:
+        yield
+    except (DataError, UsageError):
+        if not has_results():
+            shutil.rmtree(claimed)
+        raise
 
 
 def _is_free(folder: Path, record: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
+from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of
 from bertkit.tasks.examples import Question
 from bertkit.tokenizer.encoding import Span
 
@@ -111,7 +111,7 @@ def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
             question, problem = Question("", ""), row.problem
             if not problem:
                 question, problem = _question(row.values, chosen, labeled)
-            name = str(row.values.get(chosen["id"], ""))
+            name = id_of(row.values, chosen["id"])
             yield (
                 row.line,
                 Question(question.question, question.context, question.answers, name, location(path, row.line)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
 from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import check_roles, open_table, text_of, text_row, unknown_label
+from bertkit.files.labeled_tables import check_roles, id_of, open_table, text_of, text_row, unknown_label
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
 from bertkit.tasks.examples import TaggedText
@@ -41,6 +41,7 @@ class _Item:
     tags: Sequence[str] | None = None  # for a file with tags
     entities: Sequence[Entity] | None = None  # for a file with spans
     problem: str = ""
+    id: str = ""
 
 
 def read_tagged(
@@ -87,7 +88,7 @@ def read_tagged(
             bad_rows.add(path, item.line, problem, item.text)
             continue
         has_any = True
-        yield TaggedText(item.text, item.words, tags, location(path, item.line))
+        yield TaggedText(item.text, item.words, tags, location(path, item.line), item.id)
     if not has_any:
         raise bad_rows.none_left(path)
 
@@ -153,7 +154,7 @@ def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
         name = table.require("text", columns.get("text"), _KNOWN["text"])
         for row in table.rows:
             text, problem = ("", row.problem) if row.problem else text_of(row.values, name)
-            yield _Item(row.line, text, problem=problem)
+            yield _Item(row.line, text, problem=problem, id=id_of(row.values))
 
 
 def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
@@ -239,11 +240,11 @@ def _of_jsonl(path: str | Path, labeled: bool, columns: Mapping[str, str], words
         for row in table.rows:
             text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
             if problem or not labeled:
-                yield _Item(row.line, text, problem=problem)
+                yield _Item(row.line, text, problem=problem, id=id_of(row.values))
             else:
                 spans = words_of(text, words)
                 entities, problem = entities_of_spans(row.values.get(spans_key), text, spans)
-                yield _Item(row.line, text, spans, entities=entities, problem=problem)
+                yield _Item(row.line, text, spans, entities=entities, problem=problem, id=id_of(row.values))
 
 
 def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
@@ -255,4 +256,4 @@ def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
     if tags is not None and len(words) != len(tags):
         return _Item(row.line, problem=f" has {len(words)} words and {len(tags)} tags: expected one tag for each word")
     text, problem = text_of({"text": " ".join(words)}, "text")
-    return _Item(row.line, text, spaced(words), tags, problem=problem)
+    return _Item(row.line, text, spaced(words), tags, problem=problem, id=id_of(row.values))

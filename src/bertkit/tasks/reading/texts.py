@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from bertkit.errors import DataError
 from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of, unknown_label
+from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of, unknown_label
 from bertkit.tasks.examples import TextExample
 
 LabelKind = Literal["class", "set", "number"]
@@ -84,7 +85,7 @@ def read_labeled_texts(
                 continue
             text, pair, label = example
             has_any = True
-            yield TextExample(text, pair, label, location(path, row.line))
+            yield TextExample(text, pair, label, location(path, row.line), id_of(row.values))
     if not has_any:
         raise bad_rows.none_left(path)
 
@@ -113,6 +114,20 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
     return chosen
+
+
+def check_label_columns(examples: Sequence[TextExample], columns: Mapping[str, str]) -> None:
+    """Check that each of several label columns is 1 in a training row.
+
+    Raises:
+        DataError: a column with 0 in every row.
+    """
+    names = columns.get("label", "").split(",")
+    known = {name for one in examples for name in (one.label if isinstance(one.label, tuple) else ())}
+    if len(names) > 1 and (absent := [name for name in names if name not in known]):
+        raise DataError(
+            f"no training row has 1 in {', '.join(absent)}: omit such columns, or add rows with these labels"
+        )
 
 
 def headerless_columns(names: Sequence[str]) -> dict[str, str]:
@@ -164,8 +179,10 @@ def _class(value: Any, name: str) -> tuple[str, str]:
         value = value.strip()
     elif isinstance(value, int):  # true and false too, in JSON
         value = str(value)
-    if not isinstance(value, str) or not value:
-        return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or remove the row"
+    if value is None or value == "":
+        return "", f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row"
+    if not isinstance(value, str):
+        return "", f" has the label {value!r:.40} in {name!r}: expected a name or an integer; convert the labels"
     if name == _AGREED and value == "-":
         return "", f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows"
     return value, ""
