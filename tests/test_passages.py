@@ -109,6 +109,14 @@ def test_title_of_an_image_is_not_that_of_the_page() -> None:
         assert html_text(page) == ("Text.", "A page", [])
 
 
+def test_html_without_optional_tags() -> None:
+    metadata = '<meta charset="utf-8"><link rel="icon" href="x"><style>x{}</style><script>no</script>'
+    for start in ("<!doctype html><html>", "<!doctype html><html><head>"):
+        for end in ("", "</head>", "</head><body>", "<body>"):
+            page = html_text(f"{start}<title>A page</title>{metadata}{end}\n<h1>On</h1><p>One.<p>Two.")
+            assert page == ("On\n\nOne.\n\nTwo.", "A page", [(0, 1, "On")])
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -127,6 +135,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "i.pdf").write_bytes(b"%PDF-1.4 broken")
     (root / "j.parquet").write_bytes(b"none")
     (root / "empty.txt").write_text("")
+    (root / "k.html").write_text("<title>A page of scripts</title><body><script>draw()</script>")
+    (root / "l.csv").write_text("text,label\n")
     return root
 
 
@@ -145,13 +155,15 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
         "docs/d.jsonl#1": "row one",
         "docs/d.jsonl#3": "row three",
         "docs/e.csv#2": "hello",
+        "docs/k.html": "",
     }
     reasons = {one.path: one.why for one in skipped}
     assert reasons["docs/f.bin"] == "unknown extension '.bin'"
     assert "is not JSON" in reasons["docs/d.jsonl"]
     assert reasons["docs/g.txt"] == "binary, not text" and reasons["docs/h.txt"] == "not UTF-8 text"
     assert "pdf" in reasons["docs/i.pdf"] and "parquet" in reasons["docs/j.parquet"]
-    assert len(reasons) == 6
+    assert reasons["docs/k.html"] == "no text in its 61 bytes" and reasons["docs/l.csv"] == "no text in its 11 bytes"
+    assert len(reasons) == 8
     with pytest.raises(DataError, match="absent: no such file or folder"):
         find_sources(["absent"], skipped)
 

@@ -110,8 +110,17 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
 
     Args:
         column: key or column of the text of a row; None: "text", or the only one.
-        skipped: receives the file, or its rows, that cannot be read.
+        skipped: receives the file, or its rows, that cannot be read, and a file that is not empty but has no text.
     """
+    has_text, num_skipped = False, len(skipped)
+    for document in _documents(source, column, skipped):
+        has_text = has_text or (bool(document.text) and not document.text.isspace())
+        yield document
+    if source.size and not has_text and len(skipped) == num_skipped:
+        skipped.append(SkippedFile(source.name, f"no text in its {source.size:,} bytes"))
+
+
+def _documents(source: SourceFile, column: str | None, skipped: list[SkippedFile]) -> Iterator[Document]:
     kind = source.path.suffix.lower()
     metadata: dict[str, Scalar] = {"source": source.name}
     try:

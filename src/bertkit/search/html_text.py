@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 from typing import NamedTuple
 
-_HIDDEN = {"script", "style", "noscript", "template", "nav", "svg", "head"}
+_HIDDEN = {"script", "style", "noscript", "template", "nav", "svg"}
 _BLOCKS = set(
     "address article aside blockquote br dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main ol p pre section summary table td th tr ul".split()
@@ -45,8 +45,6 @@ class _Reader(HTMLParser):
             self._in_title = "svg" not in self._hidden  # else of an image
         elif tag in _HIDDEN:
             self._hidden.append(tag)
-        elif tag == "body":
-            self._hidden.clear()  # an unclosed head
         if tag in _BLOCKS:
             self._end_block()
             self._level = _HEADINGS.get(tag, self._level)
