@@ -137,6 +137,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "empty.txt").write_text("")
     (root / "k.html").write_text("<title>A page of scripts</title><body><script>draw()</script>")
     (root / "l.csv").write_text("text,label\n")
+    (root / "M.CSV").write_text("text,label\nhello,x\n")
+    (root / "N.JSONL").write_text('{"text": "row one"}\n')
+    (root / "O.TSV").write_text("text\nhello, you\n")
     return root
 
 
@@ -156,6 +159,9 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
         "docs/d.jsonl#3": "row three",
         "docs/e.csv#2": "hello",
         "docs/k.html": "",
+        "docs/M.CSV#2": "hello",
+        "docs/N.JSONL#1": "row one",
+        "docs/O.TSV#2": "hello, you",
     }
     reasons = {one.path: one.why for one in skipped}
     assert reasons["docs/f.bin"] == "unknown extension '.bin'"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.corpus.texts import read_texts
+from bertkit.corpus.texts import find_files, read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
@@ -400,6 +400,19 @@ def test_ids_of_rows(write):
     question = write("q.jsonl", json.dumps({"id": None, "question": "who", "context": "a", "answers": "a"}))
     assert [one.id for labeled in (True, False) for one in read_tagged(spans, labeled=labeled)] == ["7", ""] * 2
     assert next(iter(read_tagged(words))).id == "7" and next(iter(read_questions(question))).id == ""
+
+
+def test_extensions_in_capitals(write, tmp_path):
+    for name, content in (("A.JSONL", '{"text": "a", "label": "x"}\n'), ("A.TSV", "label\ttext\nx\ta\n")):
+        (row,) = read_labeled_texts(write(name, content), "class")
+        assert (row.text, row.label) == ("a", "x")
+        assert list(read_texts(tmp_path / name, "text")) == ["a"]
+    assert [path.name for path in find_files(tmp_path)[0]] == ["A.JSONL", "A.TSV"]
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import pyarrow
+
+    parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "A.PARQUET")
+    assert list(read_texts(tmp_path / "A.PARQUET")) == ["a"]
 
 
 def test_reading_takes_no_more_than_a_row(write):

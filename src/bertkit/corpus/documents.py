@@ -26,7 +26,7 @@ from bertkit.corpus.sentences import (
 from bertkit.corpus.texts import TextRow, find_files, read_rows
 from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
-from bertkit.files.lines import location, other_encoding
+from bertkit.files.lines import extension, location, other_encoding
 
 TextLayoutSetting = Literal["auto", "lines", "paragraphs", "running"]
 """A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
@@ -154,7 +154,7 @@ def read_parts(path: Path, reading: Reading, position: int = 0, line: int = 1) -
         DataError: a table without the column; under ``on_invalid="error"`` a row that is not UTF-8.
         DependencyError: parquet without pyarrow.
     """
-    if path.suffix == ".txt":
+    if extension(path) == ".txt":
         yield from _text_parts(path, reading, position, line)
     else:
         yield from _row_parts(path, reading, position)

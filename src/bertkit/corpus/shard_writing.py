@@ -38,6 +38,7 @@ from bertkit.corpus.shards import (
 )
 from bertkit.corpus.texts import PYTHON_DOCS, check_names, find_files
 from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.files import extension
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import remove_unfinished
 from bertkit.randomness import key_of, uniform
@@ -137,7 +138,7 @@ def find_sources(sources: str | Path | Sequence[str | Path], column: str | None)
     found = [find_files(source) for source in as_list(sources)]
     paths, left_out = ([path for files in found for path in files[kind]] for kind in (0, 1))
     check_names([*paths, *left_out])
-    if column is not None and all(path.suffix == ".txt" for path in paths):
+    if column is not None and all(extension(path) == ".txt" for path in paths):
         raise UsageError(f"txt files have no column {column!r}; omit --column")
     return paths, left_out
 

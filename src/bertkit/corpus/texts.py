@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, UsageError
-from bertkit.files.lines import Line, location, open_lines
+from bertkit.files.lines import Line, extension, location, open_lines
 from bertkit.files.tables import delimited_fields, header_of, json_rows, named_rows, parquet_names, parquet_rows
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -72,15 +72,15 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if path.is_dir():
         visible = [file for file in path.rglob("*") if not _is_hidden(file.relative_to(path)) and file.is_file()]
         visible.sort(key=lambda file: file.relative_to(path).parts)
-        files = [file for file in visible if file.suffix in FORMATS]
+        files = [file for file in visible if extension(file) in FORMATS]
         if not files:
             raise DataError(f"the folder {path} holds no {', '.join(FORMATS)} file")
-        return files, [file for file in visible if file.suffix not in FORMATS]
+        return files, [file for file in visible if extension(file) not in FORMATS]
     if not path.is_file():
         raise DataError(f"{path}: no such file or folder")
-    if path.suffix not in FORMATS:
+    if extension(path) not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
-    if column is not None and path.suffix == ".txt":
+    if column is not None and extension(path) == ".txt":
         raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []
 
@@ -111,15 +111,15 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
         raise UsageError(f"standard input holds a text on each line and has no column {column!r}; omit the column")
     if str(path) == PYTHON_DOCS:
         yield from _python_docs()
-    elif path.suffix == ".parquet":
+    elif extension(path) == ".parquet":
         name = _required_column(path, parquet_names(path), column)
         for row in parquet_rows(path, [name]):
             yield TextRow(row.line, *_text(row.values, name))
     else:
         with open_lines(path) as lines:
-            if path.suffix == ".jsonl":
+            if extension(path) == ".jsonl":
                 yield from _jsonl(path, lines, column)
-            elif path.suffix in (".csv", ".tsv"):
+            elif extension(path) in (".csv", ".tsv"):
                 yield from _delimited(path, lines, column)
             else:
                 yield from (TextRow(line.number, line.content, invalid=line.invalid) for line in lines)

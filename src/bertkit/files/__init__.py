@@ -7,13 +7,14 @@ May import: errors.
 
 from bertkit.files.bad_rows import BadRows, SkippedRow
 from bertkit.files.json_files import json_value, read_json, read_json_value, write_json
-from bertkit.files.lines import location
+from bertkit.files.lines import extension, location
 from bertkit.files.whole_files import check_writable, whole_file, whole_folder
 
 __all__ = [
     "BadRows",
     "SkippedRow",
     "check_writable",
+    "extension",
     "json_value",
     "location",
     "read_json",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.files.lines import Line, location, open_lines
+from bertkit.files.lines import Line, extension, location, open_lines
 from bertkit.files.tables import (
     Fields,
     Row,
@@ -86,7 +86,7 @@ def open_table(
         DependencyError: parquet without pyarrow.
     """
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
-    known, suffix = {*known, *asked}, Path(path).suffix
+    known, suffix = {*known, *asked}, extension(path)
     if suffix == ".parquet":
         names = _distinct(path, parquet_names(Path(path)))
         yield Table(path, names, parquet_rows(Path(path), names))
@@ -173,7 +173,7 @@ def _is_text(path: str | Path, first: Line, numbered: bool, known: set[str], sha
     is_table = len(fields) > 1 and (
         numbered or known.intersection(fields) or _is_number(fields, shapes.get(len(fields)))
     )
-    return str(path) == "-" or (Path(path).suffix == ".txt" and not is_table)
+    return str(path) == "-" or (extension(path) == ".txt" and not is_table)
 
 
 def _delimited_table(

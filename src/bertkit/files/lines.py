@@ -35,10 +35,19 @@ def other_encoding(start: bytes) -> str:
     return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), "")
 
 
+def extension(path: str | Path) -> str:
+    """The extension of a path in lowercase.
+
+    >>> extension("TEXTS.CSV")
+    '.csv'
+    """
+    return Path(path).suffix.lower()
+
+
 def location(path: str | Path, line: int) -> str:
     """Name of a row of a file in errors and reports."""
     name = "standard input" if str(path) == "-" else str(path)
-    return f"{name}, {'row' if Path(path).suffix == '.parquet' else 'line'} {line}"
+    return f"{name}, {'row' if extension(path) == '.parquet' else 'line'} {line}"
 
 
 def read_lines(file: Iterable[bytes]) -> Iterator[Line]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, DependencyError
-from bertkit.files.lines import Line, location
+from bertkit.files.lines import Line, extension, location
 
 _LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
 _PARQUET_ROWS = 128  # read at a time
@@ -79,7 +79,7 @@ def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[
     first = next(lines, None)
     if first is not None:
         lines = chain([first], lines)
-    if Path(path).suffix == ".tsv" or (first is not None and "\t" in first.text):
+    if extension(path) == ".tsv" or (first is not None and "\t" in first.text):
         return tab_fields(lines), "\t"
     return quoted_fields(lines), ","
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, location
+from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import Table, open_table, text_of
 from bertkit.tasks.examples import ChoiceQuestion
 
@@ -69,7 +69,7 @@ def _reader(table: Table, path: Path) -> Any:
         return _of_swag
     if names >= set(_OPEN_BOOK):
         return _of_packed
-    if path.suffix in (".jsonl", ".parquet"):
+    if extension(path) in (".jsonl", ".parquet"):
         return _of_object
     raise DataError(
         f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, or "

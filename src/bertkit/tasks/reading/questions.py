@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, location
+from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of
 from bertkit.tasks.examples import Question
 from bertkit.tokenizer.encoding import Span
@@ -55,7 +55,7 @@ def read_questions(
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
     has_any = False
-    rows = _of_squad(path, labeled) if Path(path).suffix == ".json" else _of_table(path, labeled, columns)
+    rows = _of_squad(path, labeled) if extension(path) == ".json" else _of_table(path, labeled, columns)
     for line, question, problem in rows:
         problem = problem or _empty(question, labeled)
         if problem:

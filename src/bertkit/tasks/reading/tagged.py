@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
-from bertkit.files import BadRows, location
+from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import check_roles, id_of, open_table, text_of, text_row, unknown_label
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
@@ -124,14 +124,13 @@ def _tags(
 
 
 def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
-    name = Path(path)
-    if not labeled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
+    if not labeled and (extension(path) == ".csv" or (extension(path) == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
-    elif name.suffix == ".csv":
+    elif extension(path) == ".csv":
         raise UsageError(f"{path}: expected a CoNLL, jsonl or parquet file for words with tags: convert it to jsonl")
-    elif name.suffix in (".jsonl", ".parquet"):
+    elif extension(path) in (".jsonl", ".parquet"):
         yield from _of_jsonl(path, labeled, columns, words)
-    elif not labeled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
+    elif not labeled and (str(path) == "-" or (extension(path) == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 yield _Item(row.line, row.values["text"], problem=row.problem)
@@ -159,7 +158,7 @@ def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
 
 def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
     check_roles(columns, CONLL_ROLES)
-    is_conllu = Path(path).suffix == ".conllu"
+    is_conllu = extension(path) == ".conllu"
     width = 0  # width of the first line
     with open_lines(path) as lines:
         for block in _blocks(lines, is_conllu):
