@@ -1,9 +1,11 @@
 """Index: embedding of changed files, search in three modes, prompts, answers, commands, errors."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +147,136 @@ def test_file_that_fails_after_its_first_part_is_tried_again(
         (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\xff")
         for _ in range(2):
             assert [one.why for one in index.add(docs / "long.txt").skipped] == ["not UTF-8 text"]
+
+
+def test_passages_of_a_file_that_was_partly_read_are_removed_with_it(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, long = docs / "rows.jsonl", docs / "long.txt"
+    rows.write_text('{"body": "Giraffes have long necks."}\n{"body": "x", "text": "y"}\n')
+    with Index.open("store", encoder) as index:
+        assert [one.is_part for one in index.add(rows).skipped] == [False] and len(index) == 1
+        rows.unlink()
+        assert index.add(docs, passages=SHORT).removed == ["docs/rows.jsonl"]
+        before = passages(index)
+        long.write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
+        _interrupt_second_commit(index, docs, monkeypatch)
+        assert len(index) == len(before) + 2
+        long.rename(docs / "renamed.txt")
+        assert index.add(docs, passages=SHORT, dry_run=True).removed == ["docs/long.txt"]
+        (docs / "renamed.txt").unlink()
+        assert index.add(docs, passages=SHORT).removed == ["docs/long.txt"] and passages(index) == before
+
+
+def test_change_that_was_interrupted_and_taken_back_is_read_again(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cats = docs / "cats.txt"
+    text, state = cats.read_text(), cats.stat()
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        before = passages(index)
+        cats.write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
+        _interrupt_second_commit(index, docs, monkeypatch)
+        assert passages(index) != before
+        cats.write_text(text)
+        os.utime(cats, ns=(state.st_atime_ns, state.st_mtime_ns))
+        index.add(docs, passages=SHORT)
+        assert passages(index) == before
+
+
+def _interrupt_second_commit(index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = Encoder.embed_document, []
+
+    def interrupted(self: Encoder, given: list[str], report=None) -> np.ndarray:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(self, given, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bertkit.search.updating._PASSAGES_AT_ONCE", 2)
+        patch.setattr(Encoder, "embed_document", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.add(docs, passages=SHORT)
+
+
+def test_folder_that_cannot_be_read_keeps_its_passages(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "sub").mkdir()
+    (docs / "sub" / "y.txt").write_text("Two.")
+    (docs / "link").symlink_to("sub", target_is_directory=True)
+    scandir, stat = os.scandir, Path.stat
+
+    def refused(path: str | Path) -> Any:
+        if Path(path).name == "sub":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    def refused_stat(path: Path, **options: Any) -> os.stat_result:
+        if path.name == "cats.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    with Index.open("store", encoder) as index:
+        skipped = index.add(docs, passages=SHORT).skipped
+        link = "links to folders are not followed: give the folder itself"
+        assert [(one.path, one.why) for one in skipped] == [("docs/link", link)]
+        before = passages(index)
+        (docs / "fish.md").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", refused)
+            patch.setattr(Path, "stat", refused_stat)
+            report = index.add(docs, passages=SHORT)
+        assert report.removed == ["docs/fish.md"] and len(index) == len(before) - 1
+        assert [(one.path, one.why) for one in report.skipped] == [
+            ("docs/link", link),
+            ("docs/sub", "the folder cannot be read: Permission denied"),
+            ("docs/cats.txt", "Permission denied"),
+        ]
+        assert index.add(docs, passages=SHORT).num_unchanged == 3
+
+
+def test_files_of_another_working_directory_are_kept(
+    docs: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add("docs", passages=SHORT)
+        (tmp_path / "other" / "docs").mkdir(parents=True)
+        (tmp_path / "other" / "docs" / "z.txt").write_text("Three.")
+        monkeypatch.chdir(tmp_path / "other")
+        report = index.add("docs", passages=SHORT)
+        assert (report.new, report.removed) == (["docs/z.txt"], [])
+        (tmp_path / "docs" / "cats.txt").unlink()
+        assert index.add("docs", passages=SHORT).removed == ["docs/cats.txt"]
+
+
+def test_files_keep_their_column(docs: Path, encoder: Path) -> None:
+    table = docs / "table.csv"
+    table.write_text("a,b\nOne.,Two.\n")
+    with Index.open("store", encoder) as index:
+        index.add(table, column="b", passages=SHORT)
+        report = index.add(docs, passages=SHORT)
+        assert (report.changed, report.skipped, report.num_unchanged) == ([], [], 1)
+        table.write_text("a,b\nThree.,Four.\n")
+        index.add(docs, passages=SHORT)
+        table.rename(docs / "moved.csv")
+        assert index.add(docs, passages=SHORT).renamed == [("docs/table.csv", "docs/moved.csv")]
+        assert "Four." in {one[3] for one in passages(index)}
+        assert index.add(docs, passages=SHORT, column="a").skipped
+        assert {"Three.", "Four."} & {one[3] for one in passages(index)} == {"Three."}
+
+
+def test_index_of_an_earlier_version_is_updated(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        with index.store.transaction() as connection:
+            connection.execute("ALTER TABLE source DROP COLUMN path")
+    with Index.open("store") as index:
+        assert index.add(docs, passages=SHORT, dry_run=True).num_unchanged == 3
+        (docs / "fish.md").unlink()
+        assert index.add(docs, passages=SHORT).removed == ["docs/fish.md"]
 
 
 def test_bad_rows_do_not_make_a_file_be_read_again(docs: Path, encoder: Path) -> None:

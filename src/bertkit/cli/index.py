@@ -48,7 +48,7 @@ def command(
         A folder, a hub name, or the import name of an installed model package; by default that of the index, or
         all-MiniLM-L6-v2 for a new index.
     column
-        The column or key that holds the text of rows.
+        The column or key that holds the text of rows; by default that of the last time, or text, or the only one.
     passage_length
         Maximum number of characters in a passage.
     overlap

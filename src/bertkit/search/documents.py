@@ -8,6 +8,7 @@ that a file of any size takes little memory; offsets are those of the whole docu
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,42 +62,72 @@ class SourceFile:
     size: int
     modified: int  # nanoseconds
 
+    @property
+    def absolute_path(self) -> str:
+        """The path from the root; links in it are kept."""
+        return os.path.abspath(self.path)
+
 
 def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> list[SourceFile]:
     """The files at these paths, and all files below the folders there, except hidden ones.
 
     Args:
-        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8.
+        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8; and folders that cannot
+            be read, or are links.
 
     Raises:
         DataError: no such file or folder.
     """
     files: dict[str, SourceFile] = {}
     for given in map(Path, paths):
-        if not given.exists():
-            raise DataError(f"{given}: no such file or folder")
-        inside = sorted(given.rglob("*")) if given.is_dir() else [given]
+        try:
+            if not given.exists():
+                raise DataError(f"{given}: no such file or folder")
+            inside = _files_below(given, skipped) if given.is_dir() else [given]
+        except OSError as error:
+            raise DataError(f"{given}: {error.strerror}") from None
         for path in inside:
-            if _is_hidden(path, given) or not path.is_file():
+            name = _name_of(path)
+            try:
+                state = path.stat()
+            except OSError as error:
+                skipped.append(SkippedFile(name, error.strerror or str(error)))
                 continue
-            name = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+            if not stat.S_ISREG(state.st_mode):
+                continue
             if path.suffix.lower() not in FORMATS:
                 skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
             elif name != path.as_posix():
                 skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
             else:
-                state = path.stat()
                 files[name] = SourceFile(name, path, state.st_size, state.st_mtime_ns)
     return list(files.values())
 
 
+def _files_below(folder: Path, skipped: list[SkippedFile]) -> list[Path]:
+    """All files below a folder except hidden ones, sorted."""
+
+    def unreadable(error: OSError) -> None:
+        skipped.append(SkippedFile(_name_of(Path(error.filename)), f"the folder cannot be read: {error.strerror}"))
+
+    paths: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(parent, name) for name in folders):
+            if os.path.islink(path):
+                skipped.append(SkippedFile(_name_of(path), "links to folders are not followed: give the folder itself"))
+        paths += [Path(parent, name) for name in files if not name.startswith(".")]
+    return sorted(paths)
+
+
+def _name_of(path: Path) -> str:
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
 def is_inside(name: str, folder: Path) -> bool:
     """Whether `find_sources` gives this name to a file in a folder."""
-    return Path(name).is_relative_to(folder) and not _is_hidden(Path(name), folder)
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+    path = Path(name)
+    return path.is_relative_to(folder) and not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def content_of(path: Path) -> str:

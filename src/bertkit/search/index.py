@@ -21,10 +21,12 @@ from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
+from bertkit.search.planning import IndexReport
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
-from bertkit.search.updating import IndexReport, Tables, add_documents, update
+from bertkit.search.tables import Tables
+from bertkit.search.updating import add_documents, update
 from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
@@ -186,7 +188,8 @@ class Index:
             sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
                 which replaces the document with its id.
             passages: how documents are split; None: defaults of `PassageOptions`.
-            column: key or column of the text of rows; None: "text", or the only one.
+            column: key or column of the text of rows; None: the one that a file was last read with, or "text", or the
+                only one.
             dry_run: report the changes without making them; only for files.
             progress: show a bar after two seconds; None: on a terminal.
 

@@ -1,11 +1,11 @@
-"""Incremental indexing: detect new, changed, renamed and removed files, and embed only changes."""
+"""Incremental indexing: embed only what changed."""
 
 import hashlib
 import json
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,169 +13,22 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
-from bertkit.search.documents import (
-    Document,
-    SkippedFile,
-    SourceFile,
-    content_of,
-    find_sources,
-    is_inside,
-    read_documents,
-)
+from bertkit.search.documents import Document, read_documents
 from bertkit.search.embedded.schema import as_sql
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument, Scalar
-from bertkit.search.lexical import LexicalIndex
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
-from bertkit.search.sparse import SparseIndex
+from bertkit.search.planning import IndexReport, Job, plan
+from bertkit.search.source_table import remove_source, store_source, stored_sources
 from bertkit.search.store import Record
 
 _PASSAGES_AT_ONCE = 1024
 """Number of passages embedded and committed together, the most that an interruption loses."""
 _SOURCES_AT_ONCE = 1024
 
-
-class Tables(LexicalIndex):
-    """The tables of an index beside its records: words, learned sparse vectors if it has them, and source files.
-
-    Args:
-        folder: folder of the store.
-        sparse: learned sparse vectors of a new index; None: those of the store.
-        device: of their model.
-    """
-
-    def __init__(self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto") -> None:
-        super().__init__(folder)
-        self._sparse, self._device, self._is_known = sparse, device, sparse is not None
-
-    def sparse(self, connection: sqlite3.Connection) -> SparseIndex | None:
-        """The learned sparse vectors of the store; None if it has none."""
-        if not self._is_known:
-            self._sparse, self._is_known = SparseIndex.of_store(self._folder, connection, self._device), True
-        return self._sparse
-
-    def create(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.create`."""
-        super().create(connection)
-        if sparse := self.sparse(connection):
-            sparse.create(connection)
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS source (name TEXT PRIMARY KEY, size INTEGER NOT NULL, "
-            "modified INTEGER NOT NULL, content TEXT NOT NULL, options TEXT NOT NULL)"
-        )
-
-    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """See `TextIndex.add`."""
-        super().add(connection, rows)
-        if sparse := self.sparse(connection):
-            sparse.add(connection, rows)
-
-    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """See `TextIndex.remove`."""
-        super().remove(connection, rows)
-        if sparse := self.sparse(connection):
-            sparse.remove(connection, rows)
-
-    def verify(self, connection: sqlite3.Connection) -> list[str]:
-        """See `TextIndex.verify`."""
-        sparse = self.sparse(connection)
-        return super().verify(connection) + (sparse.verify(connection) if sparse else [])
-
-    def clear(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.clear`."""
-        super().clear(connection)
-        if sparse := self.sparse(connection):
-            sparse.clear(connection)
-
-    def write_postings(self, snapshot: Snapshot) -> None:
-        """See `ImpactIndex.write_postings`."""
-        super().write_postings(snapshot)
-        if sparse := self.sparse(snapshot.connection):
-            sparse.write_postings(snapshot)
-
-
-@dataclass
-class IndexReport:
-    """Changes made by indexing, or planned."""
-
-    new: list[str] = field(default_factory=list)  # files
-    changed: list[str] = field(default_factory=list)
-    renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
-    removed: list[str] = field(default_factory=list)
-    num_unchanged: int = 0
-    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
-    num_passages: int = 0  # passages of new, changed and renamed files, and of documents
-    num_embedded: int = 0  # passages embedded now
-    num_cut: int = 0  # passages longer than the model's limit
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The stored record of a file."""
-
-    size: int
-    modified: int
-    content: str
-    options: str
-
-
-@dataclass
-class _Job:
-    """A file to read."""
-
-    source: SourceFile
-    content: str
-    was: str  # its name in the store, another one if it was renamed
-
-
-def plan(
-    known: dict[str, _Known], paths: Iterable[str | Path], options: str, report: IndexReport
-) -> tuple[list[_Job], list[SourceFile]]:
-    """Compare files with those that are completely in the store, and update the report.
-
-    Returns:
-        Files to read, and files whose time changed but not their content.
-    """
-    paths = list(paths)
-    sources = find_sources(paths, report.skipped)
-    present = {source.name for source in sources}
-    folders = [Path(path) for path in paths if Path(path).is_dir()]
-    gone = {
-        name: one
-        for name, one in known.items()
-        if name not in present and any(is_inside(name, folder) for folder in folders)
-    }
-    by_content = {one.content: name for name, one in sorted(gone.items())}
-    jobs, touched = [], []
-    for source in sources:
-        before = known.get(source.name)
-        same_options = before is not None and before.options == options
-        if before and same_options and (before.size, before.modified) == (source.size, source.modified):
-            report.num_unchanged += 1
-            continue
-        try:
-            content = content_of(source.path)
-        except OSError as error:
-            report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
-            continue
-        if before and same_options and before.content == content:
-            report.num_unchanged += 1
-            touched.append(source)
-        elif before:
-            report.changed.append(source.name)
-            jobs.append(_Job(source, content, source.name))
-        elif (old := by_content.pop(content, None)) is not None:
-            report.renamed.append((old, source.name))
-            del gone[old]
-            jobs.append(_Job(source, content, old))
-        else:
-            report.new.append(source.name)
-            jobs.append(_Job(source, content, source.name))
-    report.removed += gone
-    return jobs, touched
+Finisher = Callable[[sqlite3.Connection], None]
 
 
 def update(
@@ -190,20 +43,17 @@ def update(
     progress: bool | None,
 ) -> None:
     """Bring the store up to date with files. Work finished before an interruption is kept."""
-    signature = f"{options.length} {options.overlap} {column or ''}"
     if dry_run:
         with store.snapshot() as snapshot:
-            known = _known(snapshot.connection)
-        plan(known, paths, signature, report)
+            known = stored_sources(snapshot.connection)
+        plan(known, paths, options, column, report)
         return
     with store.transaction() as connection:  # sees the changes of a transaction in progress
-        known = _known(connection)
-    jobs, touched = plan(known, paths, signature, report)
+        known = stored_sources(connection)
+    jobs, touched = plan(known, paths, options, column, report)
     with store.transaction() as connection:
-        for source in touched:
-            connection.execute(
-                "UPDATE source SET size = ?, modified = ? WHERE name = ?", (source.size, source.modified, source.name)
-            )
+        for job in touched:
+            store_source(connection, job.source, job.content, job.options)
         for name in report.removed:
             _forget(store, connection, name)
     writer = _Writer(store, encoder, options, report)
@@ -212,9 +62,10 @@ def update(
     with tqdm(total=total, desc="indexing", unit="B", unit_scale=True, delay=2, disable=hidden, leave=False) as bar:
         for job in jobs:
             before = bar.n
+            writer.start(lambda connection, job=job: store_source(connection, job.source, "", job.options))
             seen = _Ids()
             read, num_skipped, is_read = 0, len(report.skipped), False  # characters, at most the bytes
-            for document in read_documents(job.source, column, report.skipped):
+            for document in read_documents(job.source, job.column or None, report.skipped):
                 writer.add(job.source.name, document, job.was, seen)
                 is_read = True
                 read = min(read + len(document.text), job.source.size)
@@ -223,7 +74,7 @@ def update(
             is_whole = not skipped or (is_read and all(one.is_part for one in skipped))
             if not is_whole and job.source.name in report.new:
                 report.new.remove(job.source.name)
-            writer.finish(_finisher(store, job, seen, signature if is_whole else None))
+            writer.finish(_finisher(store, job, seen, is_whole))
             bar.update(before + job.source.size - bar.n)
         writer.flush()
 
@@ -275,8 +126,13 @@ class _Writer:
     def __init__(self, store: EmbeddedStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
         self._store, self._encoder, self._report = store, encoder, report
         self._pending: list[tuple[Record, str]] = []  # without vector, and the id that the store may have it under
-        self._finishers: list[Callable[[sqlite3.Connection], None]] = []
+        self._finishers: list[Finisher] = []
+        self._starter: Finisher | None = None
         self._passages = PassageRecords(options)
+
+    def start(self, starter: Finisher) -> None:
+        """Call a function in each commit that has only a part of the additions until `finish`."""
+        self._starter = starter
 
     def add(self, of: str, document: Document, was: str, seen: "_Ids") -> None:
         """Add the passages of a document, or of a part of one.
@@ -293,8 +149,9 @@ class _Writer:
             if len(self._pending) >= _PASSAGES_AT_ONCE:
                 self.flush()
 
-    def finish(self, finisher: Callable[[sqlite3.Connection], None]) -> None:
+    def finish(self, finisher: Finisher) -> None:
         """Call a function in the commit that completes the additions so far."""
+        self._starter = None
         self._finishers.append(finisher)
         if len(self._finishers) >= _SOURCES_AT_ONCE:
             self.flush()
@@ -302,6 +159,8 @@ class _Writer:
     def flush(self) -> None:
         """Embed new passages, and commit."""
         pending, finishers = self._pending, self._finishers
+        if self._starter is not None:
+            finishers.append(self._starter)
         self._pending, self._finishers = [], []
         if not pending and not finishers:
             return
@@ -344,31 +203,21 @@ def _comparable(metadata: Mapping[str, Scalar]) -> str:
     return json.dumps(dict(metadata), sort_keys=True)  # 1, 1.0 and true differ
 
 
-def _known(connection: sqlite3.Connection) -> dict[str, _Known]:
-    """Files that are completely in the store, by name."""
-    rows = connection.execute("SELECT name, size, modified, content, options FROM source")
-    return {name: _Known(*values) for name, *values in rows}
-
-
-def _finisher(store: EmbeddedStore, job: _Job, seen: _Ids, options: str | None) -> Callable[[sqlite3.Connection], None]:
-    """Finisher of a file: removes its outdated passages and records it with these options; None: the file was not
-    completely read."""
+def _finisher(store: EmbeddedStore, job: Job, seen: _Ids, is_whole: bool) -> Finisher:
+    """Finisher of a file: removes its outdated passages, and stores its row; without passages only if it was completely
+    read."""
 
     def finish(connection: sqlite3.Connection) -> None:
         for name in {job.was, job.source.name}:
             _delete(store, seen.lacking(_ids(connection, name)))
-            connection.execute("DELETE FROM source WHERE name = ?", (name,))
-        if options is None:
-            return
-        row = (job.source.name, job.source.size, job.source.modified, job.content, options)
-        connection.execute("INSERT INTO source (name, size, modified, content, options) VALUES (?, ?, ?, ?, ?)", row)
+            remove_source(connection, name)
+        if is_whole or any(_ids(connection, job.source.name)):
+            store_source(connection, job.source, job.content if is_whole else "", job.options)
 
     return finish
 
 
-def _finisher_of_documents(
-    store: EmbeddedStore, ids: tuple[str, ...], seen: _Ids
-) -> Callable[[sqlite3.Connection], None]:
+def _finisher_of_documents(store: EmbeddedStore, ids: tuple[str, ...], seen: _Ids) -> Finisher:
     """Finisher of documents: removes their outdated passages."""
     condition, values = as_sql(InDocument(ids))
 
@@ -381,7 +230,7 @@ def _finisher_of_documents(
 
 def _forget(store: EmbeddedStore, connection: sqlite3.Connection, name: str) -> None:
     _delete(store, list(_ids(connection, name)))
-    connection.execute("DELETE FROM source WHERE name = ?", (name,))
+    remove_source(connection, name)
 
 
 def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:

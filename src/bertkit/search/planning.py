@@ -1,0 +1,108 @@
+"""Changes of files since they were indexed: new, changed, renamed and removed ones."""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertkit.search.documents import SkippedFile, SourceFile, content_of, find_sources, is_inside
+from bertkit.search.passages import PassageOptions
+from bertkit.search.source_table import StoredSource, options_of
+
+
+@dataclass
+class IndexReport:
+    """Changes made by indexing, or planned."""
+
+    new: list[str] = field(default_factory=list)  # files
+    changed: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
+    removed: list[str] = field(default_factory=list)
+    num_unchanged: int = 0
+    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
+    num_passages: int = 0  # passages of new, changed and renamed files, and of documents
+    num_embedded: int = 0  # passages embedded now
+    num_cut: int = 0  # passages longer than the model's limit
+
+
+@dataclass
+class Job:
+    """A file to read."""
+
+    source: SourceFile
+    content: str
+    was: str  # its name in the store, another one if it was renamed
+    column: str  # of the texts of rows, "" for the default
+    options: str
+
+
+def plan(
+    known: dict[str, StoredSource],
+    paths: Iterable[str | Path],
+    passages: PassageOptions,
+    column: str | None,
+    report: IndexReport,
+) -> tuple[list[Job], list[Job]]:
+    """Compare files with those in the store, and update the report.
+
+    Args:
+        column: column of the texts of rows; None: that which a file was last read with.
+
+    Returns:
+        Files to read, and unchanged files whose time or path changed.
+    """
+    paths = list(paths)
+    sources = find_sources(paths, report.skipped)
+    present = {source.name for source in sources}
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    gone = {
+        name: one
+        for name, one in known.items()
+        if name not in present
+        and any(is_inside(name, folder) for folder in folders)
+        and not _may_exist(one.path or name)
+    }
+    by_content = {one.content: name for name, one in sorted(gone.items())}
+    jobs, touched = [], []
+    for source in sources:
+        before = known.get(source.name)
+        its_column = column or (before.column if before else "")
+        options = options_of(passages, its_column)
+        is_current = before is not None and bool(before.content) and before.options == options
+        state = source.size, source.modified, source.absolute_path
+        if before and is_current and (before.size, before.modified, before.path) == state:
+            report.num_unchanged += 1
+            continue
+        try:
+            content = content_of(source.path)
+        except OSError as error:
+            report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
+            continue
+        job = Job(source, content, source.name, its_column, options)
+        if before and is_current and before.content == content:
+            report.num_unchanged += 1
+            touched.append(job)
+            continue
+        if before and before.content:
+            report.changed.append(source.name)
+        elif (old := by_content.pop(content, None)) is not None:
+            report.renamed.append((old, source.name))
+            its_column = column or gone[old].column
+            del gone[old]
+            job = Job(source, content, old, its_column, options_of(passages, its_column))
+        else:
+            report.new.append(source.name)
+        jobs.append(job)
+    report.removed += gone
+    return jobs, touched
+
+
+def _may_exist(path: str) -> bool:
+    """False if there is no file at a path; True if its folder cannot be read."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,66 @@
+"""The tables of an index."""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.lexical import LexicalIndex
+from bertkit.search.source_table import create_source_table
+from bertkit.search.sparse import SparseIndex
+
+
+class Tables(LexicalIndex):
+    """The tables of an index beside its records: words, learned sparse vectors if it has them, and source files.
+
+    Args:
+        folder: folder of the store.
+        sparse: learned sparse vectors of a new index; None: those of the store.
+        device: of their model.
+    """
+
+    def __init__(self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto") -> None:
+        super().__init__(folder)
+        self._sparse, self._device, self._is_known = sparse, device, sparse is not None
+
+    def sparse(self, connection: sqlite3.Connection) -> SparseIndex | None:
+        """The learned sparse vectors of the store; None if it has none."""
+        if not self._is_known:
+            self._sparse, self._is_known = SparseIndex.of_store(self._folder, connection, self._device), True
+        return self._sparse
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """See `TextIndex.create`."""
+        super().create(connection)
+        if sparse := self.sparse(connection):
+            sparse.create(connection)
+        create_source_table(connection)
+
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """See `TextIndex.add`."""
+        super().add(connection, rows)
+        if sparse := self.sparse(connection):
+            sparse.add(connection, rows)
+
+    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """See `TextIndex.remove`."""
+        super().remove(connection, rows)
+        if sparse := self.sparse(connection):
+            sparse.remove(connection, rows)
+
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        """See `TextIndex.verify`."""
+        sparse = self.sparse(connection)
+        return super().verify(connection) + (sparse.verify(connection) if sparse else [])
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        """See `TextIndex.clear`."""
+        super().clear(connection)
+        if sparse := self.sparse(connection):
+            sparse.clear(connection)
+
+    def write_postings(self, snapshot: Snapshot) -> None:
+        """See `ImpactIndex.write_postings`."""
+        super().write_postings(snapshot)
+        if sparse := self.sparse(snapshot.connection):
+            sparse.write_postings(snapshot)
