@@ -465,6 +465,39 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
                 index.search(**wrong)
 
 
+def test_hybrid_results_are_the_largest_sums_for_any_number(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.search.index._DEPTH", 4)
+    words = "cat dog fish rain snow mat day".split()
+    rows = [" ".join(words[(number * step) % 7] for step in (1, 2, 3, 5)) + f" {number}." for number in range(40)]
+    with Index.open("store", encoder) as index:
+        index.add([bertkit.Document(str(number), row) for number, row in enumerate(rows)])
+        for query in ("cat 7", "a dog in the rain", "snow 3 mat", "zebra"):
+            expected = [(one.id, one.score) for one in index.search(query, 40)]
+            cosines = {one.id: one.score for one in index.search(query, 40, mode="dense")}
+            bm25 = {one.id: one.score for one in index.search(query, 40, mode="lexical")}
+            scores = dict(expected)
+            shares = np.array([scores[id] - cosines[id] for id in bm25]) / np.array(list(bm25.values()))
+            assert np.ptp(shares) < 1e-6 if bm25 else scores == pytest.approx(cosines)
+            for k in (1, 3, 9):
+                assert [(one.id, one.score) for one in index.search(query, k)] == expected[:k]
+
+
+def test_results_after_those_that_are_reranked_keep_their_order(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reranker = our_model("sequence_classification", 3, num_labels=1)
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        monkeypatch.setattr("bertkit.search.index._DEPTH", 2)
+        for mode in ("hybrid", "dense"):
+            before, after = (index.search("zebras", 5, mode=mode, reranker=one) for one in (None, reranker))
+            assert {one.id for one in after[:2]} == {one.id for one in before[:2]}
+            assert [(one.id, one.score) for one in after[2:]] == [(one.id, one.score) for one in before[2:]]
+            assert [one.rank for one in after] == [1, 2, 3, 4, 5]
+
+
 def test_cross_encoder_reranks_collection(docs: Path, encoder: Path) -> None:
     reranker = our_model("sequence_classification", 3, num_labels=1)
     with Index.open("store", encoder) as index:

@@ -11,6 +11,7 @@ from bertkit.neighbors.communities import communities
 from bertkit.neighbors.device_scan import DeviceScan
 from bertkit.neighbors.device_top_k import Corpus
 from bertkit.neighbors.exact import top_k
+from bertkit.neighbors.exact_scores import similarities
 from bertkit.neighbors.pairs import duplicate_groups, top_pairs
 from bertkit.neighbors.proved import Nearest, RowMask
 from bertkit.neighbors.scans import SCANS, ScanName, encode_rows, nearest
@@ -27,6 +28,7 @@ __all__ = [
     "duplicate_groups",
     "encode_rows",
     "nearest",
+    "similarities",
     "top_k",
     "top_pairs",
 ]

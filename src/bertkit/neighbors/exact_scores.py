@@ -55,6 +55,13 @@ def best(
     return positions[:k], scores[:k]
 
 
+def similarities(query: np.ndarray, rows: np.ndarray, positions: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """(n,) float64: the similarity of a query and some rows, up to a few units in the last digit; see `best`."""
+    scored = Scored(np.empty(len(positions)), np.empty(len(positions)))
+    _score(query.astype(np.float64), rows, positions, similarity == "cosine", *scored)
+    return scored.scores
+
+
 def _true_scores(query: np.ndarray, rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     """Scores whose sums are rounded once; equal rows are computed once."""
     as_bytes = np.ascontiguousarray(rows + np.float32(0)).view(np.dtype((np.void, rows.shape[1] * 4)))[:, 0]

@@ -1,6 +1,6 @@
 """One ranking out of several: by scores where they have known bounds, otherwise by ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,32 +15,59 @@ Ranking = tuple[np.ndarray, np.ndarray]
 """(n,) int64 rows and (n,) scores, best first; each row occurs once."""
 
 
-def fuse_scores(dense: Ranking, lexical: Ranking, largest_bm25: float) -> Ranking:
-    """Sum of the cosine and the share that BM25 has of the largest value possible for the query.
+def fuse_scores(
+    nearest: np.ndarray,
+    cosines: Callable[[np.ndarray], np.ndarray],
+    rows: np.ndarray,
+    bm25: np.ndarray,
+    largest_bm25: float,
+    k: int,
+) -> Ranking:
+    """The rows with the ``k`` largest sums of the cosine and the share that BM25 has of the largest value possible for
+    the query.
 
     A query of rare words that a text contains has a large share, and words decide; one in words of its own has a small
-    share, and meaning decides (a convex combination with theoretical bounds: Bruch, Gai & Ingber 2023). A row that only
-    the lexical list contains counts with the smallest cosine of the dense list, which its own does not exceed; a row
-    that only the dense list contains has a share of 0.
+    share, and meaning decides (a convex combination with theoretical bounds: Bruch, Gai & Ingber 2023).
+
+    A row that is not among the nearest has at most the smallest of their cosines: only those are compared whose share
+    is large enough to reach the ``k``-th sum of the nearest.
 
     Args:
-        dense: the rows with the largest cosines.
-        lexical: the rows with the largest BM25.
-        largest_bm25: the bound of BM25 for this query, above 0 unless ``lexical`` is empty.
+        nearest: the rows with the largest cosines, best first: at least ``k``, or all.
+        cosines: returns the cosines of (n,) rows.
+        rows: (num_rows,) int64, ascending: every row whose words are indexed.
+        bm25: (num_rows,) float32, their BM25.
+        largest_bm25: the bound of BM25 for this query, 0 if no text contains a word of it.
 
     Returns:
-        Rows of any list and float64 scores; ties in order of the dense list, then of the lexical one.
+        Rows and float64 scores; ties in ascending order of rows.
 
-    >>> dense, lexical = (np.array([7, 8]), np.array([0.5, 0.4])), (np.array([8, 9]), np.array([3.0, 1.0]))
-    >>> rows, scores = fuse_scores(dense, lexical, largest_bm25=4.0)
+    >>> values = {7: 0.5, 8: 0.4, 9: 0.3}
+    >>> rows, scores = fuse_scores(
+    ...     np.array([7, 8]), lambda some: np.array([values[row] for row in some.tolist()]),
+    ...     np.array([7, 8, 9]), np.array([0, 3, 4]), largest_bm25=4.0, k=2,
+    ... )  # fmt: skip
     >>> rows.tolist(), scores.round(2).tolist()
-    ([8, 7, 9], [0.55, 0.5, 0.45])
+    ([8, 7], [0.55, 0.5])
     """
-    scores = dict(zip(dense[0].tolist(), dense[1].tolist(), strict=True))
-    smallest = min(scores.values(), default=0.0)
-    for row, bm25 in zip(lexical[0].tolist(), lexical[1].tolist(), strict=True):
-        scores[row] = scores.get(row, smallest) + WEIGHT_OF_WORDS * bm25 / largest_bm25
-    return _sorted(scores)
+    factor = WEIGHT_OF_WORDS / largest_bm25 if largest_bm25 else 0.0
+
+    def shares(some: np.ndarray) -> np.ndarray:
+        if not factor:
+            return np.zeros(len(some))
+        at = np.minimum(np.searchsorted(rows, some), len(rows) - 1)
+        return factor * np.where(rows[at] == some, bm25[at], 0).astype(np.float64)
+
+    some = nearest
+    if factor:
+        least = 0.0  # the share that another row needs
+        if len(nearest) >= k:
+            of_meaning = cosines(nearest)
+            least = float(np.partition(of_meaning + shares(nearest), -k)[-k] - of_meaning.min())
+        some = np.union1d(nearest, rows[bm25 > least / factor])
+    scores = cosines(some) + shares(some)
+    order = np.lexsort((some, -scores))[:k]
+    return some[order], scores[order]
 
 
 def fuse_ranks(rankings: Sequence[np.ndarray]) -> Ranking:
@@ -60,9 +87,5 @@ def fuse_ranks(rankings: Sequence[np.ndarray]) -> Ranking:
     for ranking in rankings:
         for rank, row in enumerate(ranking.tolist(), start=1):
             scores[row] = scores.get(row, 0.0) + 1 / (RANK_OFFSET + rank)
-    return _sorted(scores)
-
-
-def _sorted(scores: dict[int, float]) -> Ranking:
     rows = sorted(scores, key=lambda row: -scores[row])  # stable: rows are in the order of the lists
     return np.array(rows, np.int64), np.array([scores[row] for row in rows])

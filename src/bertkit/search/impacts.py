@@ -117,6 +117,12 @@ class ImpactIndex(ABC):
         Returns:
             (n,) int64 numbers of records and (n,) float32 scores, best first; ties in order of writing.
         """
+        numbers, scores = self.scores(snapshot, query, where)
+        rows = largest(scores, k)
+        return numbers[rows], scores[rows]
+
+    def scores(self, snapshot: Snapshot, query: str, where: Filter | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) int64 numbers of records, ascending, and (n,) float32 scores, 0 for records that a filter excludes."""
         view = self.view_of(snapshot)
         scores = np.zeros(len(view.is_live), np.float32)
         self.add_scores(snapshot, view, query, scores)
@@ -124,8 +130,8 @@ class ImpactIndex(ABC):
         if where is not None:
             is_allowed = np.zeros(len(scores), bool)
             is_allowed[view.rows_of(snapshot.numbers(where))] = True
-        rows = largest(scores, is_allowed, k)
-        return view.numbers[rows], scores[rows]
+        scores *= is_allowed
+        return view.numbers, scores
 
     def write_postings(self, snapshot: Snapshot) -> None:
         """Rewrite the arrays, if enough texts were added since."""

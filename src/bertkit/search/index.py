@@ -17,7 +17,7 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
-from bertkit.search.fusion import fuse_ranks, fuse_scores
+from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
@@ -41,7 +41,7 @@ class Result:
     """A passage returned by a search."""
 
     rank: int  # from 1
-    score: float  # fused, or the cosine, or BM25
+    score: float  # fused, or the cosine, or BM25, or that of the reranker
     id: str
     document_id: str
     text: str  # text of the passage: characters ``start`` to ``end`` of the document
@@ -230,12 +230,13 @@ class Index:
 
         Args:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
-                "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" joins the
-                first two by their scores, see `fuse_scores`. With learned sparse vectors, or a model whose vectors are
-                compared by products, the rankings are joined by reciprocal rank fusion. A query whose vector is zero,
-                as that of static vectors for unknown words, is near no passage by meaning.
+                "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
+                scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`. With learned
+                sparse vectors, or a model whose vectors are compared by products, the first hundred of each ranking, or
+                ``k``, are joined by reciprocal rank fusion. A query whose vector is zero, as that of static vectors for
+                unknown words, is near no passage by meaning.
             where: filter on the metadata of passages.
-            reranker: a cross-encoder that reranks the first hundred.
+            reranker: a cross-encoder that reranks the first hundred; the others follow with their scores.
 
         Raises:
             UsageError: a query that is empty or not a str, ``k`` below 1, an unknown mode, or a reranker with several
@@ -259,26 +260,36 @@ class Index:
             if vector is not None:
                 is_zero = self.encoder.identity.similarity == "cosine" and not vector.any()  # without a known word
                 rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, depth, where)
-            if mode in ("hybrid", "lexical"):
-                rankings.append(self._tables.search(snapshot, query, depth, where))
             sparse = self._tables.sparse(snapshot.connection)
             if mode == "sparse" and sparse is None:
                 raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
-            if mode in ("hybrid", "sparse") and sparse is not None:
-                rankings.append(sparse.search(snapshot, query, depth, where))
-            if mode != "hybrid":
-                numbers, scores = rankings[0]
-            elif sparse is None and self.encoder.identity.similarity == "cosine":
-                dense, lexical = rankings
-                numbers, scores = fuse_scores(dense, lexical, self._tables.largest_score(snapshot, query))
+            joins_scores = mode == "hybrid" and sparse is None and snapshot.identity.similarity == "cosine"
+            if joins_scores and vector is not None:
+                wanted = k if reranker is None else depth
+                numbers, scores = self._sums(snapshot, query, vector[0], rankings[0][0], wanted, where)
             else:
-                numbers, scores = fuse_ranks([numbers for numbers, _ in rankings])
+                if mode in ("hybrid", "lexical"):
+                    rankings.append(self._tables.search(snapshot, query, depth, where))
+                if mode in ("hybrid", "sparse") and sparse is not None:
+                    rankings.append(sparse.search(snapshot, query, depth, where))
+                numbers, scores = rankings[0] if len(rankings) == 1 else fuse_ranks([rows for rows, _ in rankings])
             if reranker is not None:
                 records = snapshot.records(numbers[:_DEPTH])
                 ranked = reranker.rank(query, [record.text for record in records])
-                numbers = numbers[[one.index for one in ranked]]
-                scores = np.array([one.score for one in ranked], dtype=np.float32)
+                numbers = np.append(numbers[[one.index for one in ranked]], numbers[_DEPTH:])
+                scores = np.append([one.score for one in ranked], scores[_DEPTH:])
             return self._results(snapshot, query, numbers[:k], scores[:k])
+
+    def _sums(
+        self, snapshot: Snapshot, query: str, vector: np.ndarray, nearest: np.ndarray, k: int, where: Filter | None
+    ) -> Ranking:
+        """The ``k`` largest sums of cosine and BM25, given the nearest records: none if the vector is zero."""
+
+        def cosines(numbers: np.ndarray) -> np.ndarray:
+            return snapshot.similarities(vector, numbers) if vector.any() else np.zeros(len(numbers))
+
+        numbers, bm25 = self._tables.scores(snapshot, query, where)
+        return fuse_scores(nearest, cosines, numbers, bm25, self._tables.largest_score(snapshot, query), k)
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
         """Extractive answers: spans of the ``k`` best passages, the most probable first.

@@ -138,10 +138,10 @@ def idf(num_texts: int, num_with_word: int) -> float:
     return float(np.log1p((num_texts - num_with_word + 0.5) / (num_with_word + 0.5)))
 
 
-def largest(scores: np.ndarray, is_allowed: np.ndarray, k: int) -> np.ndarray:
-    """The rows of the ``k`` largest scores above 0 that are allowed; ties in order of rows."""
+def largest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The rows of the ``k`` largest scores above 0; ties in order of rows."""
     rows = np.empty(min(k, len(scores)), np.int64)
-    return rows[: _largest(scores, is_allowed, np.empty(len(rows), np.float32), rows)]
+    return rows[: _largest(scores, np.empty(len(rows), np.float32), rows)]
 
 
 def _parts(bags: Iterable[Bag]) -> Iterator[list[Bag]]:
@@ -174,13 +174,13 @@ def _add_bm25(rows, counts, weight, norms, scores):
 
 
 @lean
-def _largest(scores, is_allowed, best, rows):
+def _largest(scores, best, rows):
     """Keep the best rows sorted by insertion; returns their number."""
     size = np.int64(0)
     least = np.float32(0)
     for row in range(len(scores)):
         score = scores[row]
-        if score > least and is_allowed[row]:
+        if score > least:
             if size < len(best):
                 size += 1
             at = size - 1

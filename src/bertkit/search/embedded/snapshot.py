@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit.errors import StoreError, UsageError
-from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
+from bertkit.neighbors import SCANS, Nearest, RowMask, nearest, similarities
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
@@ -73,6 +73,11 @@ class Snapshot:
         asked = Asked(queries, identity, k, report)
         results = self._passes.share((id(view), id(mask)), asked, lambda every: self._nearest(mask, every))
         return [(view.numbers[result.positions], result.scores) for result in results]
+
+    def similarities(self, query: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """(n,) float64: the similarity of a (dimensions,) query and the vector of each record, by numbers."""
+        positions = self._view.positions(numbers)
+        return similarities(query, self._view.vectors, positions, self.identity.similarity)
 
     def hits(self, every: Sequence["Asked"], where: Filter | None) -> list[list[list[Hit]] | Exception]:
         """The results of some requests as of `VectorStore.search_many`, or the error of each."""
