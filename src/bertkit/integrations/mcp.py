@@ -1,14 +1,17 @@
 """An MCP server over an index: the tools search, get and answer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from bertkit.errors import DependencyError
+from bertkit.errors import BertkitError, DependencyError
 from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.search.passage_records import context_and_text
 
 try:
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
 except ImportError:
     raise DependencyError("the MCP server needs its SDK: pip install 'bertkit[mcp]'") from None
 
@@ -18,6 +21,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
     server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.")
 
     @server.tool()
+    @_with_reason()
     def search(query: str, k: int = 5) -> list[dict[str, Any]]:
         """Find the passages of the indexed documents that fit a question or a few words, best first."""
         return [
@@ -34,6 +38,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         ]
 
     @server.tool()
+    @_with_reason()
     def get(ids: list[str]) -> list[dict[str, Any]]:
         """Get passages by the ids that search returned."""
         passages = [(one, *context_and_text(one)) for one in index.store.get(ids)]
@@ -53,6 +58,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         model = answerer
 
         @server.tool()
+        @_with_reason()
         def answer(question: str, k: int = 5) -> list[dict[str, Any]]:
             """Answer a question with spans of the indexed documents, the most probable first."""
             return [
@@ -68,3 +74,12 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
             ]
 
     return server
+
+
+@contextmanager
+def _with_reason() -> Iterator[None]:
+    """Errors of bertkit as those of a tool, whose message the client gets."""
+    try:
+        yield
+    except BertkitError as error:
+        raise ToolError(str(error)) from None
