@@ -12,11 +12,13 @@ import pytest
 from random_models import our_model
 
 import bertkit
-from bertkit.search import EmbeddedStore
+from bertkit.errors import UsageError
+from bertkit.search import EmbeddedStore, Identity
 from bertkit.search.index import Index
 
 pytest.importorskip("langchain_tests", reason="langchain-tests is not installed")
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests, VectorStoreIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
@@ -81,6 +83,39 @@ def test_langchain_store_of_texts_with_filter_and_scores(encoder: Path, tmp_path
     store.store.close()
 
 
+class _Named(Embeddings):
+    """Embeddings with the name of a model."""
+
+    def __init__(self, **names: str) -> None:
+        vars(self).update(names)
+
+    def embed_query(self, text: str) -> list[float]:
+        return [1.0, float(len(text))]
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(text) for text in texts]
+
+
+@pytest.mark.parametrize("attribute", ["model", "model_name", "model_id"])
+def test_langchain_store_refuses_vectors_of_another_model(tmp_path: Path, attribute: str) -> None:
+    first, other = (_Named(**{attribute: name}) for name in ("first", "other"))
+    langchain.BertkitStore.open(tmp_path / "store", first).store.close()
+    langchain.BertkitStore.open(tmp_path / "store", first).store.close()
+    with pytest.raises(UsageError, match=r"'langchain _Named first' in the store, 'langchain _Named other' now"):
+        langchain.BertkitStore.open(tmp_path / "store", other)
+    EmbeddedStore.create(tmp_path / "earlier", Identity("langchain _Named", 2)).close()
+    langchain.BertkitStore.open(tmp_path / "earlier", first).store.close()
+
+
+def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="from_texts needs the folder of the store: pass folder="):
+        langchain.BertkitStore.from_texts(["a"], _Named())
+    store = langchain.BertkitStore.from_texts(["a"], _Named(), folder=tmp_path / "store")
+    with pytest.raises(UsageError, match="filter is function: expected a dict of metadata values"):
+        store.similarity_search("a", filter=lambda document: True)
+    store.store.close()
+
+
 def test_langchain_retriever_and_reranker(index: Index) -> None:
     matches = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
     assert matches[0].page_content == "A zebra came by."
@@ -96,6 +131,8 @@ def test_langchain_retriever_and_reranker(index: Index) -> None:
 
 def test_llama_index(index: Index, encoder: Path) -> None:
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
+    from llama_index.core.ingestion.pipeline import get_transformation_hash
+
     from bertkit.integrations import llama_index
 
     embedding = llama_index.BertkitEmbedding(str(encoder))
@@ -103,6 +140,14 @@ def test_llama_index(index: Index, encoder: Path) -> None:
     assert embedding.get_text_embedding_batch(["a joy", "dull"]) == expected.tolist()
     assert embedding.get_query_embedding("a joy") == expected[0].tolist()
     assert asyncio.run(embedding.aget_query_embedding("a joy")) == expected[0].tolist()
+    options = {"query_prompt": "the ", "embed_batch_size": 64}
+    other = llama_index.BertkitEmbedding(str(encoder), **options)
+    again = llama_index.BertkitEmbedding.from_dict(other.to_dict())
+    assert again.get_query_embedding("joy") == other.get_query_embedding("joy") != embedding.get_query_embedding("joy")
+    hashes = [get_transformation_hash([], one) for one in (embedding, other, again)]
+    assert hashes[0] != hashes[1] == hashes[2] and again.class_name() == "BertkitEmbedding"
+    with pytest.raises(ValueError, match="presicion"):
+        llama_index.BertkitEmbedding(str(encoder), presicion="int8")
     first, *_ = llama_index.BertkitRetriever(index, 2).retrieve("zebra")
     assert first.node.text == "A zebra came by." and (first.node.start_char_idx, first.node.end_char_idx) == (0, 16)
 
@@ -123,6 +168,12 @@ def test_haystack(index: Index, encoder: Path) -> None:
     assert components.BertkitTextEmbedder(str(encoder)).run("a joy")["embedding"] == expected
     embedded = components.BertkitDocumentEmbedder(str(encoder)).run([haystack.Document(content="a joy")])
     assert embedded["documents"][0].embedding == expected
+    pipeline = haystack.Pipeline()
+    pipeline.add_component("query", components.BertkitTextEmbedder(str(encoder), query_prompt="the "))
+    pipeline.add_component("documents", components.BertkitDocumentEmbedder(str(encoder)))
+    again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["bertkit.integrations.haystack"])
+    inputs = {"query": {"text": "joy"}, "documents": {"documents": [haystack.Document(content="a joy")]}}
+    assert again.run(inputs) == pipeline.run(inputs)
 
 
 def test_mcp_tools(index: Index) -> None:
@@ -133,6 +184,12 @@ def test_mcp_tools(index: Index) -> None:
         async with mcp.Client(mcp_server(index)) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == {"search", "get"}
             await check_tools(client)
+            for arguments, reason in (
+                ({"query": "zebra", "k": 0}, "k=0: expected an int of at least 1"),
+                ({"query": " "}, "the query is empty: expected a few words, or a question"),
+            ):
+                result = await client.call_tool("search", arguments)
+                assert result.is_error and reason in result.content[0].text
 
     asyncio.run(use())
 

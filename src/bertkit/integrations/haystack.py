@@ -9,17 +9,26 @@ from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 
 try:
-    from haystack import Document, component
+    from haystack import Document, component, default_to_dict
 except ImportError:
     raise DependencyError("this adapter needs Haystack: pip install 'bertkit[haystack]'") from None
 
 
-@component
-class BertkitTextEmbedder:
-    """Embeds a query, with the prompt of queries. Options: those of `bertkit.search.encoder.Encoder.of`."""
+class _Embedder:
+    """A model with options: those of `bertkit.search.encoder.Encoder.of`."""
 
     def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.model, self.options = model, options
         self.encoder = Encoder.of(model, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """See Haystack's `Component`."""
+        return default_to_dict(self, model=self.model, **self.options)
+
+
+@component
+class BertkitTextEmbedder(_Embedder):
+    """Embeds a query, with the prompt of queries. Options: those of `bertkit.search.encoder.Encoder.of`."""
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
@@ -28,11 +37,8 @@ class BertkitTextEmbedder:
 
 
 @component
-class BertkitDocumentEmbedder:
+class BertkitDocumentEmbedder(_Embedder):
     """Embeds documents, with the prompt of documents. Options: those of `bertkit.search.encoder.Encoder.of`."""
-
-    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        self.encoder = Encoder.of(model, **options)
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:

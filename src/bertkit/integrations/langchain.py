@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DependencyError
+from bertkit.errors import DependencyError, UsageError
 from bertkit.model import Model
 from bertkit.search import EmbeddedStore, Equal, Identity, Record, VectorStore
 from bertkit.search.encoder import Encoder
@@ -57,21 +57,32 @@ class BertkitStore(LangChainStore):
 
     @classmethod
     def open(cls, folder: str | Path, embedding: Embeddings) -> Self:
-        """Open the store in a folder, or create it."""
-        name, size = type(embedding).__name__, len(embedding.embed_query("size"))
-        identity = Identity(f"langchain {name}", size)
+        """Open the store in a folder, or create it.
+
+        Raises:
+            UsageError: vectors of another model, as far as the embeddings name theirs, or of another size.
+        """
+        name, size = f"langchain {type(embedding).__name__}", len(embedding.embed_query("size"))
+        identity = Identity(f"{name} {_model_name(embedding)}".rstrip(), size)
         if isinstance(embedding, BertkitEmbeddings):
             identity = embedding.encoder.identity
         is_there = Path(folder).is_dir() and any(Path(folder).iterdir())
         store = EmbeddedStore.open(folder) if is_there else EmbeddedStore.create(folder, identity)
-        store.identity.check(identity)
+        if store.identity != Identity(name, size):  # as stored by an earlier version, without the model
+            store.identity.check(identity)
         return cls(store, embedding)
 
     @classmethod
     def from_texts(
         cls, texts: list[str], embedding: Embeddings, metadatas: list[dict] | None = None, **kwargs: Any
     ) -> Self:
-        """See LangChain's `VectorStore`; the store is created in ``folder``."""
+        """See LangChain's `VectorStore`; the store is opened or created in ``folder``.
+
+        Raises:
+            UsageError: no ``folder``.
+        """
+        if "folder" not in kwargs:
+            raise UsageError("from_texts needs the folder of the store: pass folder=")
         store = cls.open(kwargs.pop("folder"), embedding)
         store.add_texts(texts, metadatas, **kwargs)
         return store
@@ -120,6 +131,8 @@ class BertkitStore(LangChainStore):
         return lambda score: (1 + score) / 2
 
     def _search(self, vector: list[float], k: int, wanted: dict[str, Any] | None) -> list[tuple[Document, float]]:
+        if not isinstance(wanted, dict | None):
+            raise UsageError(f"filter is {type(wanted).__name__}: expected a dict of metadata values")
         where = And(tuple(Equal(key, value) for key, value in wanted.items())) if wanted else None
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
@@ -165,6 +178,12 @@ class BertkitReranker(BaseDocumentCompressor):
             )
             for one in ranked
         ]
+
+
+def _model_name(embedding: Embeddings) -> str:
+    """The model of embeddings under the names that LangChain's integrations use; "" if there is none."""
+    names = (getattr(embedding, name, None) for name in ("model", "model_name", "model_id"))
+    return next((name for name in names if isinstance(name, str)), "")
 
 
 def _document(record: Record) -> Document:

@@ -9,7 +9,7 @@ from bertkit.search.index import Index
 try:
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.bridge.pydantic import ConfigDict, PrivateAttr
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 except ImportError:
     raise DependencyError("this adapter needs LlamaIndex: pip install 'bertkit[llama-index]'") from None
@@ -20,14 +20,34 @@ class BertkitEmbedding(BaseEmbedding):
 
     Args:
         model_name: a folder, a hub name, or the import name of a model package.
-        options: those of `bertkit.search.encoder.Encoder.of`: precision, device, query_prompt, ...
+        precision, device, query_prompt, document_prompt, no_prompt: see `bertkit.search.encoder.Encoder.of`.
+        options: those of `BaseEmbedding`: embed_batch_size, callback_manager, ...
     """
 
+    model_config = ConfigDict(extra="forbid")
+
+    precision: str = "float32"
+    device: str = "auto"
+    query_prompt: str | None = None
+    document_prompt: str | None = None
+    no_prompt: bool = False
     _encoder: Encoder = PrivateAttr()
 
     def __init__(self, model_name: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        super().__init__(model_name=model_name)
-        self._encoder = Encoder.of(model_name, **options)
+        super().__init__(model_name=model_name, **options)
+        self._encoder = Encoder.of(
+            self.model_name,
+            precision=self.precision,
+            device=self.device,
+            query_prompt=self.query_prompt,
+            document_prompt=self.document_prompt,
+            no_prompt=self.no_prompt,
+        )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """See LlamaIndex's `BaseComponent`."""
+        return "BertkitEmbedding"
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._encoder.embed_query([query])[0].tolist()
