@@ -16,7 +16,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, StoreError, UsageError
-from bertkit.search import InDocument, Record, documents, read_records
+from bertkit.search import Equal, InDocument, Record, documents, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
@@ -400,6 +400,24 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
         assert not embedded
 
 
+def test_documents_of_another_type_are_refused() -> None:
+    for id, text, message in (
+        (5, "x", "document id 5: expected a str"),
+        ("a\0", "x", r"document id 'a\\x00' has a NUL character: remove it"),
+        ("q", None, "document 'q': text is NoneType, expected str"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            bertkit.Document(id, text)  # pyrefly: ignore
+
+
+def test_metadata_without_a_value_is_kept(encoder: Path, tmp_path: Path) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add([bertkit.Document("a", "One.", metadata={"x": None}), bertkit.Document("b", "Two.")])
+        assert [(one.id[0], one.metadata) for one in index.search("One", where=Equal("x", None))] == [
+            ("a", {"x": None})
+        ]
+
+
 def test_record_that_is_not_a_passage_is_returned_whole(encoder: Path, tmp_path: Path) -> None:
     with Index.open(tmp_path / "store", encoder) as index:
         (vector,) = index.encoder.embed_document(["A zebra came by."])
@@ -561,9 +579,30 @@ def test_known_families_ask_for_a_prompt() -> None:
         prompts_of("e5-small", plain, "q", no_prompt=True)
 
 
-def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
+def our_answerer() -> bertkit.Model:
     answerer = our_model("question_answering", 3)
     answerer.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(24, "window"))
+    return answerer
+
+
+def test_command_answers_from_the_results_of_mode_and_reranker(
+    docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    our_answerer().save("answerer")
+    our_model("sequence_classification", 3, num_labels=1).save("reranker")
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        reranked = index.search("zebras", 1, reranker=bertkit.load("reranker"))
+    capsys.readouterr()
+    arguments = ["search", "zebras", "--store", "store", "--answer", "answerer"]
+    assert run([*arguments, "--mode", "lexical"]) == 0
+    assert {json.loads(line)["document"] for line in capsys.readouterr().out.splitlines()} == {"docs/cats.txt"}
+    assert run([*arguments, "-k", "1", "--rerank", "reranker"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == reranked[0].document_id
+
+
+def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
+    answerer = our_answerer()
     with Index.open("store", encoder) as index:
         assert index.answer("who?", answerer) == []
         index.add(docs, passages=SHORT)

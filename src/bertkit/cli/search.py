@@ -32,7 +32,7 @@ def command(
     mode
         hybrid: by all that the index has; dense: by meaning; lexical: by words; sparse: by learned sparse vectors.
     answer
-        A question answering model, to extract answers from the passages.
+        A question answering model, to extract answers from the resulting passages.
     rerank
         A cross-encoder, to rerank the first hundred passages.
     device
@@ -42,8 +42,12 @@ def command(
     from bertkit.search.index import Index
 
     with Index.open(store, device=device) as index:
+        if mode in ("hybrid", "dense") and not index.is_exact:
+            note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
+        reranker = None if rerank is None else load(rerank, device=device)
+        results = index.search(query, k, mode=mode, reranker=reranker)
         if answer is not None:
-            answers = index.answer(query, load(answer, device=device), k)
+            answers = index.answers_from(query, results, load(answer, device=device))
             emit(
                 {
                     "answer": one.text,
@@ -56,9 +60,6 @@ def command(
                 for one in answers
             )
             return
-        if mode in ("hybrid", "dense") and not index.is_exact:
-            note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
-        reranker = None if rerank is None else load(rerank, device=device)
         emit(
             {
                 "score": one.score,
@@ -68,5 +69,5 @@ def command(
                 "context": one.context,
                 "snippet": one.snippet.text,
             }
-            for one in index.search(query, k, mode=mode, reranker=reranker)
+            for one in results
         )

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.corpus.texts import read_rows
-from bertkit.errors import BertkitError, DataError, DependencyError
+from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
 from bertkit.files.lines import location
-from bertkit.search.filters import Scalar
+from bertkit.search.filters import Scalar, check_id
 from bertkit.search.html_text import html_text
 
 TEXT_FORMATS, ROW_FORMATS = (".txt", ".md", ".html", ".htm", ".pdf"), (".jsonl", ".csv", ".tsv", ".parquet")
@@ -42,6 +42,12 @@ class Document:
     headings: tuple[Heading, ...] = ()  # in order; of earlier parts, those above this text, at negative characters
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     offset: int = 0  # offset of the text in the document, for documents in parts
+
+    def __post_init__(self) -> None:
+        check_id("document id", self.id)
+        for name, text in (("text", self.text), ("title", self.title)):
+            if not isinstance(text, str):
+                raise UsageError(f"document {self.id!r:.60}: {name} is {type(text).__name__}, expected str")
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def _metadata_of(document: Document) -> dict[str, Scalar]:
                 f"document {document.id!r} has metadata {CONTEXT!r}, which an index keeps for the title and headings "
                 "above each passage: rename it"
             )
-    return {key: value for key, value in document.metadata.items() if value is not None}
+    return dict(document.metadata)
 
 
 def without_zeros(records: Iterable[Record], identity: Identity, skipped: list[SkippedFile]) -> Iterator[Record]:
