@@ -14,6 +14,7 @@ from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
 from bertkit.search import EmbeddedStore, Equal, OneOf, SearchReport
 from bertkit.search.embedded import snapshot
+from bertkit.search.embedded.writer_lock import WriterLock
 
 
 class WordIndex:
@@ -122,6 +123,23 @@ def test_opening_a_folder_without_store_raises(folder: Path) -> None:
         EmbeddedStore.open(folder)
     with pytest.raises(UsageError, match="not an empty folder"):
         EmbeddedStore.create(folder, IDENTITY)
+
+
+def test_store_that_another_process_creates_and_writes_is_named(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add([record(1)])
+        with pytest.raises(StoreError, match=r"being written by process \d+ on "):
+            EmbeddedStore.create(folder, IDENTITY)
+    with pytest.raises(UsageError, match="open the store in it"):
+        EmbeddedStore.create(folder, IDENTITY)
+    other = folder.with_name("other")
+    other.mkdir()
+    lock = WriterLock(other)
+    lock.acquire()  # as while it is created
+    with pytest.raises(StoreError, match=r"being written by process \d+ on "):
+        EmbeddedStore.create(other, IDENTITY)
+    lock.release()
+    EmbeddedStore.create(other, IDENTITY).close()
 
 
 def test_store_of_a_later_version_raises(folder: Path) -> None:

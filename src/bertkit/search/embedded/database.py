@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from bertkit.errors import StoreError
+from bertkit.errors import StoreError, UsageError
 from bertkit.search.embedded.schema import FORMAT
 from bertkit.search.embedded.unshared_files import UnsharedFiles
+from bertkit.search.embedded.writer_lock import LOCK_NAME, WriterLock
 
 NAME = "store.sqlite3"
 
@@ -109,11 +110,33 @@ class Database:
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create the database of a new store, with tables and rows from ``fill``.
+    """Create the database of a new store in a new or empty folder, with tables and rows from ``fill``.
 
     Raises:
-        StoreError: the folder cannot be written.
+        UsageError: the folder is not empty.
+        StoreError: the folder cannot be written, or another process writes a store in it.
     """
+    lock = WriterLock(folder)
+    try:
+        is_folder = folder.is_dir() or not folder.exists()
+        if is_folder and (not _files(folder) or NAME in _files(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        if not is_folder or _files(folder):
+            raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
+        _create(folder, fill)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        lock.release()
+
+
+def _files(folder: Path) -> set[str]:
+    """The files in a folder, without that of the lock; none if there is no folder."""
+    return {path.name for path in folder.iterdir()} - {LOCK_NAME} if folder.exists() else set()
+
+
+def _create(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     with _explained(folder):
         connection = _connect(f"{_uri(folder / NAME)}?mode=rwc")
         try:

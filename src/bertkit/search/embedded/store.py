@@ -53,7 +53,7 @@ class EmbeddedStore(VectorStore):
 
     def __init__(self, folder: Path, text_index: TextIndex | None, device: str = "cpu") -> None:
         self.folder, self._text_index, self._device = folder, text_index, resolve_device(device)
-        self._database, self._writer_lock = Database(folder), WriterLock(folder / "writer.lock")
+        self._database, self._writer_lock = Database(folder), WriterLock(folder)
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # state of the transaction in progress
         self._view: View | None = None
@@ -80,15 +80,12 @@ class EmbeddedStore(VectorStore):
 
         Raises:
             UsageError: the folder is not empty, or there is no such scan or device.
-            StoreError: the folder is not writable.
+            StoreError: the folder is not writable, or another process writes a store in it.
         """
         if scan not in SCANS:
             raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, SCANS))}")
         resolve_device(device)  # an unknown one is refused before any work
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
-        folder.mkdir(parents=True, exist_ok=True)
 
         def fill(connection: sqlite3.Connection) -> None:
             for table in TABLES:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from bertkit.errors import StoreError
 
+LOCK_NAME = "writer.lock"
+
 
 class WriterLock:
-    """Lock for changing a store. The operating system releases it when the process ends in any way."""
+    """Lock for changing the store in a folder. The operating system releases it when the process ends in any way."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
         self._handle: int | None = None
 
     def acquire(self) -> None:
