@@ -244,6 +244,30 @@ def test_refusals_have_the_status_and_the_form_of_text_embeddings_inference(serv
     assert isinstance(answer["error"], str) and answer["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/rerank", {"query": "a", "documents": [{"title": "x"}]}, "documents.0: expected a text, or an object with a"),
+        ("/entities", {"inputs": [3]}, "inputs: expected a text or a list of texts"),
+        ("/tokenize", {"inputs": {}}, "inputs: expected a text or a list of texts"),
+        ("/predict", {"inputs": 3}, "inputs: expected a text, a pair of texts, or a list of lists of one text or two"),
+        ("/decode", {"ids": "1"}, "ids: expected a list of token ids, or a list of such lists"),
+    ],
+    ids=str,
+)
+def test_errors_of_several_types_say_what_is_accepted(server, path, body, says):
+    status, answer, _ = server.request(path, body)
+    assert status == 422 and answer["error"].startswith(says), answer
+
+
+def test_fields_to_rank_by_are_refused_unless_they_are_the_text(server):
+    body = {"query": "a", "documents": [{"text": "b", "title": "c"}], "model": "ranker"}
+    assert server.post("/v1/rerank", body | {"rank_fields": ["text"]}) == server.post("/v1/rerank", body)
+    status, answer, _ = server.request("/v1/rerank", body | {"rank_fields": ["title", "text"]})
+    assert status == 400
+    assert answer["error"]["message"] == "rank_fields title, text: documents are scored by their text only"
+
+
 def test_openapi_document_names_every_route(server):
     document = server.request("/openapi.json")[1]
     for path in "/embed /embed_all /predict /rerank /v2/rerank /similarity /tokenize /decode /entities /answer".split():

@@ -4,9 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertkit.serving.json_route import Body
+from bertkit.serving.json_route import Body, accepts
 from bertkit.serving.refusals import InvalidRequest
 from bertkit.tokenizer.layout import OnLong
+
+ACCEPTS_TEXTS = accepts("a text or a list of texts")
+ACCEPTS_INPUT = accepts("a text, a list of texts, or token ids of one or several")
 
 
 class ModelBody(Body):

@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bertkit.serving.bodies import ModelBody, PromptBody
+from bertkit.serving.bodies import ACCEPTS_INPUT, ACCEPTS_TEXTS, ModelBody, PromptBody
 from bertkit.serving.embedding import (
     Embedding,
     Input,
@@ -20,7 +20,7 @@ from bertkit.serving.embedding import (
     text_of_ids,
     token_vectors,
 )
-from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.json_route import Body, JsonRoute, accepts
 from bertkit.serving.refusals import EmptyInput
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, role_of
 from bertkit.serving.service import Service
@@ -30,7 +30,7 @@ from bertkit.serving.ticket import Ticket
 class InputsBody(PromptBody):
     """Body of /embed_all and /embed_sparse."""
 
-    inputs: Annotated[Input, Field(description="A text, its token ids, or a list of texts.")]
+    inputs: Annotated[Input, ACCEPTS_INPUT, Field(description="A text, its token ids, or a list of texts.")]
 
 
 class EmbedBody(InputsBody):
@@ -57,7 +57,7 @@ class SimilarityBody(ModelBody):
 class TokenizeBody(ModelBody):
     """Body of /tokenize."""
 
-    inputs: Annotated[str | list[str], Field(description="A text or several.")]
+    inputs: Annotated[str | list[str], ACCEPTS_TEXTS, Field(description="A text or several.")]
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
@@ -65,7 +65,11 @@ class TokenizeBody(ModelBody):
 class DecodeBody(ModelBody):
     """Body of /decode."""
 
-    ids: Annotated[list[int] | list[list[int]], Field(description="Token ids of a text or of several.")]
+    ids: Annotated[
+        list[int] | list[list[int]],
+        accepts("a list of token ids, or a list of such lists"),
+        Field(description="Token ids of a text or of several."),
+    ]
     skip_special_tokens: bool = True
 
 

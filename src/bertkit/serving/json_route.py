@@ -7,7 +7,8 @@ import orjson
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -16,6 +17,18 @@ class Body(BaseModel):
     """Base class of request bodies: types are not converted, unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
+
+
+def accepts(what: str) -> WrapValidator:
+    """Annotation of a field of several types, whose error says what is accepted, not what the first type lacks."""
+
+    def validate(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise PydanticCustomError("accepts", "expected {what}", {"what": what}) from None
+
+    return WrapValidator(validate)
 
 
 class _OrjsonRequest(Request):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from bertkit.serving.bodies import ACCEPTS_INPUT
 from bertkit.serving.embedding import Embedding, Input, Vectors, embedded, inputs_of
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import MalformedRequest
@@ -18,7 +19,11 @@ from bertkit.tokenizer.layout import OnLong
 class EmbeddingsBody(Body):
     """Body of /v1/embeddings."""
 
-    input: Annotated[Input, Field(description="A text or a list of texts; token ids only if the server accepts them.")]
+    input: Annotated[
+        Input,
+        ACCEPTS_INPUT,
+        Field(description="A text or a list of texts; token ids only if the server accepts them."),
+    ]
     model: Annotated[str | None, Field(description="A served model, its name plus -query or -document.")] = None
     encoding_format: Annotated[Literal["float", "base64"], Field(description="base64: little-endian float32.")] = (
         "float"

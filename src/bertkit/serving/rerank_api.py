@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from bertkit.serving.bodies import TextsBody
-from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.json_route import Body, JsonRoute, accepts
 from bertkit.serving.prediction import logits_of, sigmoid
-from bertkit.serving.refusals import EmptyInput, InvalidRequest
+from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
 from bertkit.serving.served_models import RERANKING, ServedModel
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -23,6 +23,9 @@ class Document(Body):
     text: str
 
 
+TextOrDocument = Annotated[str | Document, accepts("a text, or an object with a text as its text")]
+
+
 class RerankBody(TextsBody):
     """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
 
@@ -32,11 +35,12 @@ class RerankBody(TextsBody):
     ] = None
     raw_scores: Annotated[bool, Field(description="Return logits instead of their sigmoid.")] = False
     return_text: bool = False
-    documents: Annotated[list[str | Document] | None, Field(description="Texts; the response is that of Cohere.")] = (
+    documents: Annotated[list[TextOrDocument] | None, Field(description="Texts; the response is that of Cohere.")] = (
         None
     )
     top_n: Annotated[int | None, Field(ge=1, description="With documents: keep the best N.")] = None
     return_documents: bool | None = None
+    rank_fields: Annotated[list[str] | None, Field(description="Only text: documents are scored by their text.")] = None
 
 
 def rerank_routes(service: Service) -> APIRouter:
@@ -48,6 +52,10 @@ def rerank_routes(service: Service) -> APIRouter:
         served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
         if (body.texts is None) == (body.documents is None):
             raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
+        if body.rank_fields is not None and body.rank_fields != ["text"]:
+            raise MalformedRequest(
+                f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only"
+            )
         texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
         if not texts or not body.query:
             raise EmptyInput("`texts` cannot be empty")

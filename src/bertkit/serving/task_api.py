@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
-from bertkit.serving.bodies import ModelBody, TextsBody
-from bertkit.serving.json_route import JsonRoute
+from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
+from bertkit.serving.json_route import JsonRoute, accepts
 from bertkit.serving.prediction import as_json, label_scores, logits_of, predict
 from bertkit.serving.refusals import EmptyInput, WrongModelKind
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
@@ -25,6 +25,7 @@ class PredictBody(TextsBody):
 
     inputs: Annotated[
         str | list[str] | list[Pair],
+        accepts("a text, a pair of texts, or a list of lists of one text or two"),
         Field(description="A text; a pair of texts; or a list of lists of one text or two."),
     ]
     raw_scores: Annotated[bool, Field(description="Return logits instead of probabilities.")] = False
@@ -33,7 +34,7 @@ class PredictBody(TextsBody):
 class EntitiesBody(TextsBody):
     """Body of /entities."""
 
-    inputs: Annotated[str | list[str], Field(description="A text of any length, or several.")]
+    inputs: Annotated[str | list[str], ACCEPTS_TEXTS, Field(description="A text of any length, or several.")]
 
 
 class AnswerBody(ModelBody):
