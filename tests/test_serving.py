@@ -86,7 +86,11 @@ def test_rejected_token_ids_name_the_setting_to_change(server):
         ({"input": "", "model": "model"}, 400, "cannot be empty"),
         ({"input": [], "model": "model"}, 400, "cannot be empty"),
         ({"input": ["a", ""], "model": "model"}, 400, "cannot be empty"),
-        ({"input": 3, "model": "model"}, 400, "input"),
+        (
+            {"input": 3, "model": "model"},
+            400,
+            "input: expected a text, a list of texts, or token ids of one or several",
+        ),
         ({"model": "model"}, 400, "input"),
         ({"input": "a", "model": "model", "dimensions": 0}, 400, "dimensions"),
         ({"input": "a", "model": "model", "dimensions": 21}, 400, "vectors have 20"),
@@ -229,6 +233,26 @@ def _address(server: Server) -> tuple[str, int]:
     return host, int(port)
 
 
+def test_head_is_answered_as_get_without_a_body(server):
+    for path in ("/", "/health", "/ready", "/metrics", "/info"):
+        status, body, headers = server.request(path, method="HEAD")
+        assert (status, body, headers.keys()) == (200, "", server.request(path)[2].keys())
+
+
+def test_other_methods_are_answered_with_those_that_are_allowed(server):
+    for method, path, allowed in (
+        ("OPTIONS", "/embed", "POST"),
+        ("OPTIONS", "/health", "GET, HEAD"),
+        ("DELETE", "/embed", "POST"),
+        ("GET", "/v1/embeddings", "POST"),
+        ("POST", "/metrics", "GET, HEAD"),
+        ("OPTIONS", "/v1/models/model", "GET"),
+    ):
+        status, _, headers = server.request(path, b"{}" if method == "POST" else None, method=method)
+        assert (status, headers["allow"]) == (405, allowed), (method, path)
+    assert server.request("/no-such-path", method="OPTIONS")[0] == 404
+
+
 def test_browser_origins_are_rejected(server):
     status, answer, _ = server.request("/embed", {"inputs": "a"}, headers={"host": "evil.example"})
     assert status == 403 and "localhost" in answer["error"]
@@ -265,7 +289,7 @@ def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
 
 
 def test_keys_protect_every_route_but_health(encoder, tmp_path):
-    (tmp_path / "keys").write_text("first key\n\nsecond\n")
+    (tmp_path / "keys").write_text("\ufefffirst key\n\nsecond\n", encoding="utf-8")
     with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:
         for path in ("/health", "/ready", "/metrics"):
             assert server.request(path)[0] == 200
@@ -279,7 +303,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         assert len(client.embeddings.create(model="model", input="a").data[0].embedding) == 20
         # SIGHUP opens the models again; SIGTERM answers what is in progress and ends with 0
         server.process.send_signal(signal.SIGHUP)
-        headers = {"authorization": "Bearer first key"}
+        headers = {"authorization": "bearer first key"}
         statuses: list[int] = []
         body = {"inputs": ["one two three " * 4 + str(number) for number in range(300)]}
         threads = [

@@ -109,7 +109,7 @@ def _name(model: str) -> str:
 def _keys(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
-    keys = tuple(filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
+    keys = tuple(filter(None, map(str.strip, path.read_text(encoding="utf-8-sig").splitlines())))
     if not keys:
         raise UsageError(f"{path} has no keys: expected one on each line")
     return keys

@@ -45,10 +45,15 @@ class Application:
             self.fastapi.include_router(router)
             for route in router.routes:
                 if isinstance(route, JsonRoute) and (handler := route.direct_handler()):
-                    self._handlers |= {(method, route.path): handler for method in route.methods or ()}
+                    self._handlers |= {(method, route.path): handler for method in _methods_of(route)}
 
         async def failed(request: Request, error: Exception) -> Response:
-            return _answer(request, _refusal_of(request, error))
+            response = _answer(request, _refusal_of(request, error))
+            if isinstance(error, HTTPException) and error.status_code == 405:
+                response.headers.update(error.headers or {})
+                if methods := sorted(method for method, path in self._handlers if path == request.url.path):
+                    response.headers["allow"] = ", ".join(methods)
+            return response
 
         for kind in (BertkitError, RequestValidationError, HTTPException, Exception):
             self.fastapi.add_exception_handler(kind, failed)
@@ -77,6 +82,12 @@ _ROUTES = (
     inspect_routes,
     hub_routes,
 )
+
+
+def _methods_of(route: JsonRoute) -> set[str]:
+    """The methods of a route; HEAD is GET, of which the server drops the body."""
+    methods = route.methods or set()
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def _answer(request: Request, refusal: Refusal) -> Response:

@@ -20,11 +20,13 @@ Receive = Callable[[], Any]
 Send = Callable[[dict[str, Any]], Any]
 
 PUBLIC = {"/", "/health", "/ready", "/ping", "/metrics"}
-"""Paths whose GET needs no key."""
+"""Paths that can be read without a key."""
 
 FAILURE = "bertkit.failure"
 """Key of the kind of a refusal in the ASGI scope of its request."""
 
+_READING = {"GET", "HEAD", "OPTIONS"}
+"""Methods of requests without a body."""
 _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
@@ -77,7 +79,7 @@ class Guard:
 
         try:
             refusal = self._refusal(scope, headers)
-            if refusal is None and scope["method"] not in ("GET", "HEAD"):
+            if refusal is None and scope["method"] not in _READING:
                 refusal, receive = await self._with_body(ticket, receive)
             if refusal is None:
                 await self._app(scope, receive, send_and_note)
@@ -110,14 +112,14 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Reply | None:
         """The response to a request that is rejected before reading its body; None to accept it."""
-        path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
+        path, is_read = scope["path"], scope["method"] in _READING
         if self._local_only and _host(headers) not in _LOCAL_HOSTS:
             return _refused(path, 403, "this server answers requests for localhost and 127.0.0.1 only", "forbidden")
         if not (is_read and path in PUBLIC) and not self._has_key(headers):
             if not path.startswith("/v"):
                 return Reply(401, b"", {"www-authenticate": "Bearer"})
             return _refused(path, 401, "the API key is missing or wrong", "invalid_api_key")
-        if not is_read and not _is_json(headers):
+        if scope["method"] == "POST" and not _is_json(headers):
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
@@ -131,7 +133,9 @@ class Guard:
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
         if not self._keys:
             return True
-        given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+        given = headers.get(b"authorization", b"")
+        if given[:7].lower() == b"bearer ":
+            given = given[7:]
         return sum(hmac.compare_digest(given, key) for key in self._keys) > 0  # compare all, to avoid a timing side
         # channel
 
