@@ -529,6 +529,22 @@ def test_cross_encoder_reranks_collection(docs: Path, encoder: Path) -> None:
             index.search("zebras", 3, reranker=of_labels)
 
 
+def test_index_that_another_process_creates_while_the_model_is_loaded_is_opened(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Encoder.of
+
+    def after_another(*arguments: Any, **options: Any) -> Encoder:
+        monkeypatch.setattr(Encoder, "of", original)
+        with Index.open("store", encoder) as index:
+            index.add(docs, passages=SHORT)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(Encoder, "of", after_another)
+    with Index.open("store", encoder) as index:
+        assert len(index) == 5
+
+
 def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no index"):
         Index.open("store")

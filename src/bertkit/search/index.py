@@ -116,9 +116,7 @@ class Index:
                 prompts and stores none.
         """
         folder = Path(folder)
-        is_new = not (folder / NAME).is_file()
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
-        tables = Tables(folder, vectors if is_new else None, device)
         encoder = None
         if model is not None:
             encoder = Encoder.of(
@@ -129,6 +127,8 @@ class Index:
                 document_prompt=document_prompt,
                 no_prompt=no_prompt,
             )
+        is_new = not (folder / NAME).is_file()  # another process can have created it while the model was loaded
+        tables = Tables(folder, vectors if is_new else None, device)
         if is_new:
             if vectors is not None:
                 vectors.model.embed_sparse(["a text"])  # a model without such vectors is refused before any work
