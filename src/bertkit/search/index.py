@@ -257,15 +257,17 @@ class Index:
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
             rankings = []
-            if vector is not None:
-                is_zero = self.encoder.identity.similarity == "cosine" and not vector.any()  # without a known word
-                rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, depth, where)
             sparse = self._tables.sparse(snapshot.connection)
             if mode == "sparse" and sparse is None:
                 raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
-            joins_scores = mode == "hybrid" and sparse is None and snapshot.identity.similarity == "cosine"
-            if joins_scores and vector is not None:
-                wanted = k if reranker is None else depth
+            is_cosine = snapshot.identity.similarity == "cosine"
+            adds_scores = mode == "hybrid" and sparse is None and is_cosine
+            wanted = k if reranker is None else depth
+            if vector is not None:
+                num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
+                is_zero = is_cosine and not vector.any()  # without a known word
+                rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, num_nearest, where)
+            if adds_scores and vector is not None:
                 numbers, scores = self._sums(snapshot, query, vector[0], rankings[0][0], wanted, where)
             else:
                 if mode in ("hybrid", "lexical"):
