@@ -18,7 +18,7 @@ def test_a_run_waits_for_expected_searches_for_a_limited_time() -> None:
     thread = threading.Thread(target=passes.share, args=(None, 2, run))
     with passes.expected():
         thread.start()
-        while len(sizes) < 2:  # it is running
+        while not passes._is_busy:  # the search of the thread waits for the next one
             time.sleep(0.001)
         assert passes.share(None, 3, run) == 6
         thread.join()
