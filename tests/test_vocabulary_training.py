@@ -1,7 +1,9 @@
-"""Learning a vocabulary: how many single characters it keeps."""
+"""Learning a vocabulary: how many single characters it keeps, and words that are too long."""
 
+import numpy as np
 import pytest
 
+from bertkit.errors import DataError
 from bertkit.tokenizer import Vocabulary, train_vocabulary
 
 FREQUENT = [chr(0x4E00 + number) for number in range(1_200)]  # Chinese: each character is a word
@@ -29,3 +31,15 @@ def test_alphabet_covers_the_text_unless_limited(options: dict[str, int], expect
 
 def test_alphabet_of_few_characters_keeps_rare_ones() -> None:
     assert characters(train_vocabulary(["abc " * 10_000, "z"])) == set("abcz")
+
+
+def test_words_that_are_too_long_are_skipped() -> None:
+    texts = ["low lower lowest ab.cd"] * 7
+    long = "".join(np.random.default_rng(0).choice(list("ACGT"), 50_000))
+    assert train_vocabulary([*texts, f"new {long} newer"]) == train_vocabulary([*texts, "new newer"])
+    assert train_vocabulary([*texts, "Q" * 101]) == train_vocabulary(texts)
+    assert train_vocabulary([*texts, "각" * 34]) == train_vocabulary(texts)  # of three characters each without accents
+    assert train_vocabulary([*texts, "ab.cd," * 30]) == train_vocabulary([*texts, "ab . cd , " * 30])
+    assert "q" * 100 in train_vocabulary([*texts, "Q" * 100, "q" * 100]).tokens
+    with pytest.raises(DataError, match="expected words of at most 100 characters"):
+        train_vocabulary([long])
