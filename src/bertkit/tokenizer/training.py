@@ -4,8 +4,8 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+from concurrent.futures import Future, wait
+from threading import Event, Thread
 from typing import TextIO
 
 import numpy as np
@@ -86,8 +86,11 @@ def train_vocabulary(
 
 
 def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lines: Iterable[str]) -> None:
-    """Run in a separate thread, because the library blocks signals until it returns; an interrupt ends the lines."""
-    stopped = Event()
+    """Run in a separate thread, because the library blocks signals until it returns; an interrupt ends the lines.
+
+    The thread is a daemon, because the library cannot be stopped while it merges: the program exits without it.
+    """
+    stopped, learning = Event(), Future[None]()
 
     def until_stopped() -> Iterator[str]:
         for line in lines:
@@ -95,14 +98,19 @@ def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lin
                 return
             yield line
 
-    with ThreadPoolExecutor(1) as pool:
+    def learn() -> None:
         try:
-            learning = pool.submit(engine.train_from_iterator, until_stopped(), trainer)
-            while wait([learning], timeout=1).not_done:  # again, as a signal just before a wait does not end it
-                pass
-            learning.result()
-        finally:
-            stopped.set()
+            learning.set_result(engine.train_from_iterator(until_stopped(), trainer))
+        except BaseException as error:  # raised again by the waiting thread
+            learning.set_exception(error)
+
+    Thread(target=learn, daemon=True).start()
+    try:
+        while wait([learning], timeout=1).not_done:  # again, as a signal just before a wait does not end it
+            pass
+        learning.result()
+    finally:
+        stopped.set()
 
 
 def _bar(texts: Iterable[str], what: str, total: int | None = None) -> tqdm:
