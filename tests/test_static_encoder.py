@@ -75,6 +75,17 @@ def test_spaces_after_a_word_are_not_part_of_it(tmp_path):
     np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
 
 
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+def test_byte_order_mark_is_skipped(tmp_path, header):
+    (tmp_path / "words.txt").write_text(f"{header}the 1 2 3\ncat 4 5 6\n", encoding="utf-8-sig")
+    encoder = StaticEncoder.open(tmp_path / "words.txt")
+    assert encoder.words == ["the", "cat"]
+    np.testing.assert_array_equal(encoder.vectors, np.arange(1, 7).reshape(2, 3))
+    (tmp_path / "words.txt").write_text(f"{header}the 1 2 3\ncat 4 x 6\n", encoding="utf-8-sig")
+    with pytest.raises(DataError, match=f"line {2 + bool(header)}: a column of 'cat'"):
+        StaticEncoder.open(tmp_path / "words.txt")
+
+
 @pytest.mark.parametrize("limit", [1 << 10, 1 << 24])
 def test_cache_with_many_parts_and_other_files(tmp_path, monkeypatch, limit):
     monkeypatch.setattr("bertkit.words.word_files._BYTES_AT_A_TIME", limit)
