@@ -168,12 +168,24 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
         words += _words(data, bounds[:done])
         start += end
         release(vectors)
+    if os.pread(file.fileno(), _BYTES_AT_A_TIME, start).strip():
+        raise DataError(
+            f"{path} continues after the {num_words} words that line 1 names, from byte {start}: copy it again, or "
+            "correct line 1"
+        )
     return _distinct(path, words, vectors)
 
 
 def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVectors:
     """Words as str, with the first vector of each."""
     spelled = [word.decode("utf-8", "replace") for word in words]
+    pairs = zip(spelled, words, strict=True)
+    if invalid := [one for one, word in pairs if "\ufffd" in one and one.encode() != word]:
+        warnings.warn(
+            f"{path}: {len(invalid)} words are not UTF-8, {invalid[0]!r} first; such bytes become U+FFFD, and words "
+            "that differ only in them become one: convert the file (iconv -f latin1 -t utf-8)",
+            stacklevel=4,
+        )
     if len(set(spelled)) == len(spelled):
         return WordVectors(spelled, vectors, np.arange(len(spelled), dtype=np.int32))
     rows: dict[str, int] = {}
