@@ -200,6 +200,18 @@ def test_training_on_the_command_line(tmp_path, capfd):
         read_corpus(["a few words"], 5)
 
 
+def test_text_that_is_not_read_is_reported(tmp_path, capfd):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_bytes("\n".join(topics(40)).encode() + b"\ncaf\xe9 au lait .\n")
+    (corpus / "b.jsonl").write_text('{"text": "bread"}\nno json\n{"text": 5}\n')
+    (corpus / "c.md").touch()
+    assert run(["words", "train", str(corpus), "--out", str(tmp_path / "model"), "--dimensions", "8"]) == 0
+    skipped, unreadable = capfd.readouterr().err.splitlines()
+    assert f"files skipped because of their extension: 1 ({corpus / 'c.md'})" in skipped
+    assert "could not be read: 3, the first: " in unreadable and "a.txt, line 41: the sentence holds" in unreadable
+
+
 def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
     (tmp_path / "file").touch()

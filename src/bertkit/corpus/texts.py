@@ -20,6 +20,7 @@ from bertkit.files.tables import delimited_fields, header_of, json_rows, named_r
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
 """The source name for the documentation of the running Python."""
+_MOST_NAMES = 3
 
 
 class TextRow(NamedTuple):
@@ -83,6 +84,12 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if column is not None and path.suffix == ".txt":
         raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []
+
+
+def files_skipped(left_out: Sequence[str | Path]) -> str:
+    """One line on files with other extensions: their number, and the names of the first."""
+    names = ", ".join(map(str, left_out[:_MOST_NAMES])) + (", ..." if len(left_out) > _MOST_NAMES else "")
+    return f"files skipped because of their extension: {len(left_out):,} ({names})"
 
 
 def check_names(paths: Sequence[Path]) -> None:

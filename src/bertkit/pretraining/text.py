@@ -8,11 +8,11 @@ from typing import Any
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
+from bertkit.corpus.texts import files_skipped
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
-_MOST_NAMES = 3
 _MUCH_UNKNOWN = 0.01
 
 
@@ -90,8 +90,7 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
     if number := manifest["num_set_aside"]:
         parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
     if left_out := manifest["left_out"]:
-        names = ", ".join(left_out[:_MOST_NAMES]) + (", ..." if len(left_out) > _MOST_NAMES else "")
-        parts.append(f"files skipped because of their extension: {len(left_out):,} ({names})")
+        parts.append(files_skipped(left_out))
     if number := manifest["num_duplicates"]:
         kept = "kept; data.drop_duplicates=true removes them"
         parts.append(
