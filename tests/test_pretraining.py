@@ -205,6 +205,7 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
         assert made.start(resume=False) == "finished"
         manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
         assert manifest["num_documents"] == number
+        assert any("tokens are held out, so held-out loss is mostly chance" in line for line in made.lines)
     single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
     pairs = ["data.sentence_pairs=published", "data.layout=lines"]
     with pytest.raises(DataError, match=r"^the held-out text .*data\.held_out_share.*--held-out.*there is 1"):
