@@ -286,6 +286,7 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
 
     assert "give --minutes" in fails("model.size=fit")
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
+    assert "set vocabulary.size" in fails("model.config.vocab_size=400")
     assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))
