@@ -44,6 +44,27 @@ def write(path: Path, rows: list[str]) -> Path:
     return path
 
 
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    corpus, elsewhere = tmp_path / "corpus", tmp_path / "elsewhere"
+    for folder in (corpus / "own", corpus / ".old", elsewhere / "deep"):
+        folder.mkdir(parents=True)
+    for path in (corpus / "b.txt", corpus / "own" / "a.txt", elsewhere / "c.txt", elsewhere / "deep" / "d.md"):
+        path.write_text("One sentence.")
+    (corpus / ".old" / "e.txt").write_text("Hidden, but linked to.")
+    (corpus / "loop").symlink_to(".")
+    (corpus / "again").symlink_to("own")
+    (corpus / "link").symlink_to(elsewhere)
+    (corpus / "same").symlink_to(elsewhere)
+    (corpus / "current").symlink_to(".old")
+    (corpus / ".hidden").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(corpus)
+    (corpus / "dangling").symlink_to("missing")
+    files, others = find_files(corpus)
+    names = ["b.txt", "current/e.txt", "link/c.txt", "own/a.txt"]
+    assert [str(file.relative_to(corpus)) for file in files] == names
+    assert others == [corpus / "link" / "deep" / "d.md"]
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize("last", ["", "\n", "\n\n\n"])

@@ -66,6 +66,16 @@ def test_domain_words_include_unknown_words() -> None:
     assert extended.encode("µSV").input_ids[1:-1].tolist() == [99]
 
 
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_domain_words_include_words_with_combining_marks(is_lower: bool) -> None:
+    words = ["हिन्दी", "தமிழ்", "ที่นี่"]
+    tokenizer = Tokenizer.from_vocab(vocabulary_tokens(99), lowercase=is_lower)
+    results = find_domain_words(tokenizer, [*words, "\u0301", "١٢"] * 5)
+    assert {word.word for word in results} == {tokenizer.normalize(word) for word in words}
+    extended = extend_vocabulary(tokenizer, [word.word for word in results])
+    assert sorted(extended.encode(" ".join(words)).input_ids[1:-1].tolist()) == [99, 100, 101]
+
+
 def test_new_entries_come_last_and_are_matched_longest_first() -> None:
     extended = extend_vocabulary(TOKENIZER, ["bluedog", "redcat"])
     assert extended.vocabulary.tokens == (*TOKENIZER.vocabulary.tokens, "bluedog", "redcat")

@@ -205,6 +205,7 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
         assert made.start(resume=False) == "finished"
         manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
         assert manifest["num_documents"] == number
+        assert any("tokens are held out, so held-out loss is mostly chance" in line for line in made.lines)
     single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
     pairs = ["data.sentence_pairs=published", "data.layout=lines"]
     with pytest.raises(DataError, match=r"^the held-out text .*data\.held_out_share.*--held-out.*there is 1"):
@@ -285,6 +286,7 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
 
     assert "give --minutes" in fails("model.size=fit")
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
+    assert "set vocabulary.size" in fails("model.config.vocab_size=400")
     assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))

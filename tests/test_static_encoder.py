@@ -75,6 +75,17 @@ def test_spaces_after_a_word_are_not_part_of_it(tmp_path):
     np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
 
 
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+def test_byte_order_mark_is_skipped(tmp_path, header):
+    (tmp_path / "words.txt").write_text(f"{header}the 1 2 3\ncat 4 5 6\n", encoding="utf-8-sig")
+    encoder = StaticEncoder.open(tmp_path / "words.txt")
+    assert encoder.words == ["the", "cat"]
+    np.testing.assert_array_equal(encoder.vectors, np.arange(1, 7).reshape(2, 3))
+    (tmp_path / "words.txt").write_text(f"{header}the 1 2 3\ncat 4 x 6\n", encoding="utf-8-sig")
+    with pytest.raises(DataError, match=f"line {2 + bool(header)}: a column of 'cat'"):
+        StaticEncoder.open(tmp_path / "words.txt")
+
+
 @pytest.mark.parametrize("limit", [1 << 10, 1 << 24])
 def test_cache_with_many_parts_and_other_files(tmp_path, monkeypatch, limit):
     monkeypatch.setattr("bertkit.words.word_files._BYTES_AT_A_TIME", limit)
@@ -105,6 +116,10 @@ BAD_FILES = {
     "no_words_named": (b"0 3\n", r"names 0 words of 3 numbers"),
     "words_only": (b"the\ncat\n", r"line 1: b'the' has no numbers"),
     "binary_cut": (b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"cat \0\0", r"too few for the 2 words"),
+    "binary_more": (
+        b"1 2\nthe " + struct.pack("<2f", 1, 2) + b"\ncat " + struct.pack("<2f", 3, 4),
+        r"continues after .* 1 words",
+    ),
     "binary_nan": (b"1 3\nthe " + struct.pack("<3f", 1, float("nan"), 3), r"word 1 is NaN or infinite"),
     "gzip": (b"\x1f\x8b\x08\0", r"is compressed: .* decompress it"),
     "fasttext": (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"give its .vec file"),
@@ -127,6 +142,15 @@ def test_repeated_words_keep_their_first_vector_and_are_counted(tmp_path):
         encoder = StaticEncoder.open(tmp_path / "words.txt")
     assert encoder.words == ["the", "cat"]
     np.testing.assert_array_equal(encoder.vector("the"), [1, 2])
+
+
+def test_words_that_are_not_utf8_are_counted(tmp_path):
+    (tmp_path / "words.txt").write_bytes(b"caf\xe9 1 2\ncaf\xe8 3 4\n\xef\xbf\xbd 5 6\n")
+    with pytest.warns(UserWarning) as warned:
+        encoder = StaticEncoder.open(tmp_path / "words.txt")
+    assert encoder.words == ["caf\ufffd", "\ufffd"]
+    messages = [str(one.message) for one in warned]
+    assert "2 words are not UTF-8, 'caf\ufffd' first" in messages[0] and "1 lines repeat a word" in messages[1]
 
 
 def test_averages_leave_unknown_words_out_and_count_them(vectors):

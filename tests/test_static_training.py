@@ -91,6 +91,15 @@ def test_commands(tmp_path, capfd):
     assert json.loads(capfd.readouterr().out)["num_rows"] == 8
     assert run(arguments) == 2
     assert "exists: choose another folder" in capfd.readouterr().err
+    arguments[-1] = str(tmp_path / "other")
+    for extra, message in (
+        (["--seed", "-1"], "seed=-1: expected an integer from 0"),
+        (["--temperature", "0"], "temperature=0"),
+        (["--learning-rate", "-1"], "learning_rate=-1"),
+        (["--learning-rate", "1e30"], "learning_rate=1e+30: training diverged"),
+    ):
+        assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model"), *extra]) == 2
+        assert message in capfd.readouterr().err and not (tmp_path / "other").exists()
     distilled = ["words", "distill", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
     assert run([*distilled, "--dimensions", "6"]) == 0
     assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6

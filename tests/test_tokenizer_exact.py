@@ -35,7 +35,7 @@ from wordpiece_reference import (
     words,
 )
 
-from bertkit.tokenizer import Encoding, Tokenizer
+from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIFFERENCES = Path(__file__).parent / "data" / "published_tokenizer_differences.json"
@@ -750,6 +750,11 @@ def test_literal_examples():
     assert len(inner_tokens(ours, "embedding")) > 1
     assert ours.encode("He will get scared").input_ids.tolist() == [101, 2002, 2097, 2131, 6015, 102]
     assert ours.encode("She will get the drinks").input_ids.tolist() == [101, 2016, 2097, 2131, 1996, 8974, 102]
+
+
+def test_byte_order_mark_of_a_vocabulary_is_skipped(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n\ufeffa\n", encoding="utf-8-sig")
+    assert Vocabulary.load(tmp_path / "vocab.txt").tokens == ("[PAD]", "[UNK]", "\ufeffa")
 
 
 @needs_data

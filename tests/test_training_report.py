@@ -459,6 +459,16 @@ def test_finding_of_memorization(tmp_path, lines):
     assert not any("nats above training loss" in said for _, said in results)
 
 
+def test_nothing_is_concluded_from_a_few_held_out_tokens(tmp_path, lines):
+    apart = changed(with_settings(lines, expected=None), "evaluation", masked_lm_loss=lambda loss, done: loss + 0.5)
+    apart = changed(apart, "step", mask_rate=0.15)
+    for number, warned in ((11, True), (500, False)):
+        few = [{**line, "held_out": {"num_tokens": number}} if line["event"] == "start" else line for line in apart]
+        said = [said for _, said in findings_of(read_run(write_run(tmp_path / str(number), few)))]
+        assert any("has only 11 tokens" in one for one in said) == warned
+        assert any("nats above training loss" in one for one in said) != warned
+
+
 def test_diverging(tmp_path, lines):
     rising = with_settings(lines, expected=None)
     for kind in ("step", "evaluation"):

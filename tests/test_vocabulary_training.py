@@ -1,8 +1,16 @@
-"""Learning a vocabulary: how many single characters it keeps."""
+"""Learning a vocabulary: how many single characters it keeps, words that are too long, interrupts."""
 
+import os
+import signal
+import threading
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
+from bertkit.errors import DataError
 from bertkit.tokenizer import Vocabulary, train_vocabulary
+from bertkit.tokenizer.training import _learn
 
 FREQUENT = [chr(0x4E00 + number) for number in range(1_200)]  # Chinese: each character is a word
 RARE = [chr(0x5E00 + number) for number in range(5)]
@@ -29,3 +37,30 @@ def test_alphabet_covers_the_text_unless_limited(options: dict[str, int], expect
 
 def test_alphabet_of_few_characters_keeps_rare_ones() -> None:
     assert characters(train_vocabulary(["abc " * 10_000, "z"])) == set("abcz")
+
+
+def test_words_that_are_too_long_are_skipped() -> None:
+    texts = ["low lower lowest ab.cd"] * 7
+    long = "".join(np.random.default_rng(0).choice(list("ACGT"), 50_000))
+    assert train_vocabulary([*texts, f"new {long} newer"]) == train_vocabulary([*texts, "new newer"])
+    assert train_vocabulary([*texts, "Q" * 101]) == train_vocabulary(texts)
+    assert train_vocabulary([*texts, "각" * 34]) == train_vocabulary(texts)  # of three characters each without accents
+    assert train_vocabulary([*texts, "ab.cd," * 30]) == train_vocabulary([*texts, "ab . cd , " * 30])
+    assert "q" * 100 in train_vocabulary([*texts, "Q" * 100, "q" * 100]).tokens
+    with pytest.raises(DataError, match="expected words of at most 100 characters"):
+        train_vocabulary([long])
+
+
+def test_interrupt_does_not_wait_for_the_library() -> None:
+    released = threading.Event()
+
+    def merge(*_: object) -> None:
+        merging.append(threading.current_thread())
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(10)
+
+    merging: list[threading.Thread] = []
+    with pytest.raises(KeyboardInterrupt):
+        _learn(SimpleNamespace(train_from_iterator=merge), None, [])  # pyrefly: ignore
+    assert merging[0].is_alive() and merging[0].daemon  # which a program does not wait for when it exits
+    released.set()

@@ -192,12 +192,33 @@ def test_training_on_the_command_line(tmp_path, capfd):
         ([], "exists: choose another folder"),
         (["--window", "0"], "window=0: expected at least 1"),
         (["--method", "glove"], "glove"),
+        (["--seed", "-1"], "seed=-1: expected an integer from 0"),
+        (["--learning-rate", "nan"], "learning_rate=nan: expected a number above 0"),
+        (["--subsample", "-1"], "subsample=-1"),
     ):
         assert run([*arguments, *extra]) == 2
         (line,) = capfd.readouterr().err.splitlines()
         assert message in line
     with pytest.raises(DataError, match="no word occurs 5 times"):
         read_corpus(["a few words"], 5)
+
+
+def test_text_that_is_not_read_is_reported(tmp_path, capfd):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_bytes("\n".join(topics(40)).encode() + b"\ncaf\xe9 au lait .\n")
+    (corpus / "b.jsonl").write_text('{"text": "bread"}\nno json\n{"text": 5}\n')
+    (corpus / "c.md").touch()
+    assert run(["words", "train", str(corpus), "--out", str(tmp_path / "model"), "--dimensions", "8"]) == 0
+    skipped, unreadable = capfd.readouterr().err.splitlines()
+    assert f"files skipped because of their extension: 1 ({corpus / 'c.md'})" in skipped
+    assert "could not be read: 3, the first: " in unreadable and "a.txt, line 41: the sentence holds" in unreadable
+
+
+def test_vectors_that_are_not_finite_raise():
+    corpus = read_corpus(topics(40), 1)
+    with pytest.raises(UsageError, match=r"learning_rate=1e\+30: training diverged"):
+        train_words(corpus, WordTraining(dimensions=8, learning_rate=1e30))
 
 
 def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):

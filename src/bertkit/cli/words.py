@@ -1,6 +1,5 @@
 """bertkit words nearest | analogy | odd-one-out | direction | score | train | train-pairs | distill | senses"""
 
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -148,6 +147,8 @@ def train(
         Resume an unfinished run; with one thread the result is bit-identical.
     """
     from bertkit.corpus.documents import Reading, read_sentences
+    from bertkit.corpus.texts import files_skipped, find_files
+    from bertkit.files import SkippedRow
     from bertkit.training import stop_signals
     from bertkit.words.training import read_corpus, train_words
 
@@ -160,8 +161,15 @@ def train(
     if resume and not state.exists():
         note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
     state.parent.mkdir(parents=True, exist_ok=True)
-    sentences = (one.text for one in read_sentences(list(files), Reading(column=column), deque(maxlen=0)))
-    corpus = read_corpus(sentences, settings.min_count)
+    left_out, unreadable = [path for source in files for path in find_files(source)[1]], list[SkippedRow]()
+    sentences = (one.text for one in read_sentences(list(files), Reading(column=column), unreadable))
+    if left_out:
+        note(files_skipped(left_out))
+    try:
+        corpus = read_corpus(sentences, settings.min_count)
+    finally:  # too few words may be the consequence
+        if unreadable:
+            note(f"rows and sentences that could not be read: {len(unreadable):,}, the first: {unreadable[0]}")
     with stop_signals(note) as should_stop:
         encoder, report = train_words(corpus, settings, state, should_stop=should_stop)
     if report.reason == "stopped":

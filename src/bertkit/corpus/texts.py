@@ -6,6 +6,7 @@ raises an error.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +20,7 @@ from bertkit.files.tables import delimited_fields, header_of, json_rows, named_r
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
 """The source name for the documentation of the running Python."""
+_MOST_NAMES = 3
 
 
 class TextRow(NamedTuple):
@@ -55,7 +57,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
 
 
 def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path], list[Path]]:
-    """The file at a path, or all files below the folder there, sorted by path.
+    """The file at a path, or all files below the folder there, sorted by path; links to folders are followed.
 
     Returns:
         The files, and those in the folder whose extension is not in FORMATS; hidden files are in neither list.
@@ -70,8 +72,7 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if str(path) == PYTHON_DOCS:
         return [path], []
     if path.is_dir():
-        visible = [file for file in path.rglob("*") if not _is_hidden(file.relative_to(path)) and file.is_file()]
-        visible.sort(key=lambda file: file.relative_to(path).parts)
+        visible = sorted(_visible_files(path), key=lambda file: file.relative_to(path).parts)
         files = [file for file in visible if extension(file) in FORMATS]
         if not files:
             raise DataError(f"the folder {path} holds no {', '.join(FORMATS)} file")
@@ -83,6 +84,12 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if column is not None and extension(path) == ".txt":
         raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []
+
+
+def files_skipped(left_out: Sequence[str | Path]) -> str:
+    """One line on files with other extensions: their number, and the names of the first."""
+    names = ", ".join(map(str, left_out[:_MOST_NAMES])) + (", ..." if len(left_out) > _MOST_NAMES else "")
+    return f"files skipped because of their extension: {len(left_out):,} ({names})"
 
 
 def check_names(paths: Sequence[Path]) -> None:
@@ -125,8 +132,19 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
                 yield from (TextRow(line.number, line.content, invalid=line.invalid) for line in lines)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _visible_files(folder: Path) -> Iterator[Path]:
+    """Files that are not hidden in a folder, its subfolders and those they link to; each folder once."""
+    waiting, known = [str(folder)], set[str]()
+    for start in waiting:  # links come last, so that a folder inside keeps its path
+        for parent, folders, files in os.walk(start):
+            if (real := os.path.realpath(parent)) in known:
+                folders.clear()
+                continue
+            known.add(real)
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            waiting += filter(os.path.islink, (os.path.join(parent, name) for name in folders))
+            visible = (Path(parent, name) for name in files if not name.startswith("."))
+            yield from (file for file in visible if file.is_file())
 
 
 def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:

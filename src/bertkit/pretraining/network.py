@@ -102,6 +102,8 @@ def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
 
 def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
     size, changes = resolve_size(recipe), dict(recipe.model.config)
+    if "vocab_size" in changes:
+        raise UsageError("model.config.vocab_size is the size of the vocabulary: set vocabulary.size, or give --vocab")
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
     try:

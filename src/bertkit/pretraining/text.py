@@ -8,11 +8,12 @@ from typing import Any
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
+from bertkit.corpus.texts import files_skipped
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
+from bertkit.reports.training_findings import FEW_HELD_OUT_TOKENS
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
-_MOST_NAMES = 3
 _MUCH_UNKNOWN = 0.01
 
 
@@ -90,8 +91,7 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
     if number := manifest["num_set_aside"]:
         parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
     if left_out := manifest["left_out"]:
-        names = ", ".join(left_out[:_MOST_NAMES]) + (", ..." if len(left_out) > _MOST_NAMES else "")
-        parts.append(f"files skipped because of their extension: {len(left_out):,} ({names})")
+        parts.append(files_skipped(left_out))
     if number := manifest["num_duplicates"]:
         kept = "kept; data.drop_duplicates=true removes them"
         parts.append(
@@ -109,6 +109,17 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
                 "a vocabulary that was trained on such text"
             )
     return "; ".join(parts)
+
+
+def few_held_out(held_out: TokenShard) -> str:
+    """One line if the held-out text is too short to measure a loss; else ""."""
+    number = len(held_out.tokens)
+    if number >= FEW_HELD_OUT_TOKENS:
+        return ""
+    return (
+        f"only {number:,} tokens are held out, so held-out loss is mostly chance: hold out at least "
+        f"{FEW_HELD_OUT_TOKENS}, with longer files of --held-out or a larger data.held_out_share"
+    )
 
 
 def large_held_out(shard: TokenShard, held_out: TokenShard, share: float) -> str:

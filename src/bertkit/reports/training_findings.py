@@ -17,6 +17,7 @@ from bertkit.reports.recorded_run import Series, TrainingRun
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
 PLATEAU_MARGIN = 0.2  # nats below the corpus' unigram entropy at which a run has left the plateau
+FEW_HELD_OUT_TOKENS = 500  # below, held-out loss is the mean of less than 75 masked tokens: mostly chance
 _NOISE = 0.01  # relative increase of a held-out loss that does not count as a rise
 
 
@@ -105,6 +106,16 @@ def _text_not_read(run: TrainingRun) -> Finding | None:
     return ("note", f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
 
 
+def _few_held_out(run: TrainingRun) -> Finding | None:
+    number = run.number("held_out", "num_tokens")
+    if not number < FEW_HELD_OUT_TOKENS:
+        return None
+    return "warning", (
+        f"The held-out text has only {number:,.0f} tokens, so held-out loss is mostly chance: hold out at least "
+        f"{FEW_HELD_OUT_TOKENS}."
+    )
+
+
 def _first_loss(run: TrainingRun) -> Finding | None:
     """Check the first loss: an untrained model gives every entry the same probability."""
     fresh, first, step = math.log(max(1.0, run.number("vocab_size"))), _first_known(run), run.steps["step"][0]
@@ -191,7 +202,7 @@ def _rising(run: TrainingRun) -> Finding | None:
 
 def _memorized(run: TrainingRun) -> Finding | None:
     """Check for memorization: training loss much lower than held-out loss at the same mask rate."""
-    if not run.evaluations.has("masked_lm_loss"):
+    if not run.evaluations.has("masked_lm_loss") or _few_held_out(run):
         return None
     steps, loss = best_known_loss(run)
     rates = run.steps["mask_rate"]
@@ -321,6 +332,7 @@ def _throughput(run: TrainingRun) -> Finding | None:
 RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
     _ending,
     _text_not_read,
+    _few_held_out,
     _plateau,
     _rising,
     _against_expected,

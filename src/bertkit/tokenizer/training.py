@@ -1,10 +1,11 @@
 """Learn a WordPiece vocabulary from text."""
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+from concurrent.futures import Future, wait
+from threading import Event, Thread
 from typing import TextIO
 
 import numpy as np
@@ -15,6 +16,7 @@ from tqdm import tqdm
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary
+from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD
 
 
 def train_vocabulary(
@@ -27,7 +29,9 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Learn a vocabulary by merging frequent pairs of pieces (Schuster & Nakajima 2012).
 
-    The same texts in the same order give the same vocabulary. Special tokens take ids 0 to 4.
+    The same texts in the same order give the same vocabulary. Special tokens take ids 0 to 4. Words longer than
+    MAX_CHARACTERS_PER_WORD are skipped: they become [UNK] when text is encoded, and learning their pieces would take
+    time that grows with the square of their length.
 
     Args:
         texts: read once, and stored in a temporary file for a second pass.
@@ -38,7 +42,7 @@ def train_vocabulary(
             in Chinese, the number that makes up 99.95 % of the text (the character coverage of SentencePiece).
 
     Raises:
-        DataError: no text, or only white space.
+        DataError: no text, or only white space and words that are too long.
         UsageError: ``vocab_size`` smaller than the special tokens and one character, another argument below 1, or a
             str or a table instead of texts.
     """
@@ -49,14 +53,19 @@ def train_vocabulary(
     if min_frequency < 1 or (max_alphabet is not None and max_alphabet < 1):
         raise UsageError(f"min_frequency={min_frequency}, max_alphabet={max_alphabet}: expected at least 1 of each")
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
-    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
         with _bar(texts, "reading texts") as read:
             room = vocab_size - len(special.spellings())
-            letters, inner = _letters(_written(read, file), engine, room, max_alphabet)
+            letters, inner = _letters(
+                _written(read, file, normalizer, engine.pre_tokenizer), engine, room, max_alphabet
+            )
         if not letters:
-            raise DataError("no words to learn from: the texts are empty or hold only white space")
+            raise DataError(
+                f"no words to learn from: expected words of at most {MAX_CHARACTERS_PER_WORD} characters, separated by "
+                "white space or punctuation; the texts are empty, or hold only white space and longer words"
+            )
         # Letters are added first, in order: the library would add them in an order that differs between runs, and
         # breaks ties between merges by it.
         first = [*special.spellings(), *letters, *(CONTINUATION + letter for letter in inner)]
@@ -77,8 +86,11 @@ def train_vocabulary(
 
 
 def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lines: Iterable[str]) -> None:
-    """Run in a separate thread, because the library blocks signals until it returns; an interrupt ends the lines."""
-    stopped = Event()
+    """Run in a separate thread, because the library blocks signals until it returns; an interrupt ends the lines.
+
+    The thread is a daemon, because the library cannot be stopped while it merges: the program exits without it.
+    """
+    stopped, learning = Event(), Future[None]()
 
     def until_stopped() -> Iterator[str]:
         for line in lines:
@@ -86,25 +98,36 @@ def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lin
                 return
             yield line
 
-    with ThreadPoolExecutor(1) as pool:
+    def learn() -> None:
         try:
-            learning = pool.submit(engine.train_from_iterator, until_stopped(), trainer)
-            while wait([learning], timeout=1).not_done:  # again, as a signal just before a wait does not end it
-                pass
-            learning.result()
-        finally:
-            stopped.set()
+            learning.set_result(engine.train_from_iterator(until_stopped(), trainer))
+        except BaseException as error:  # raised again by the waiting thread
+            learning.set_exception(error)
+
+    Thread(target=learn, daemon=True).start()
+    try:
+        while wait([learning], timeout=1).not_done:  # again, as a signal just before a wait does not end it
+            pass
+        learning.result()
+    finally:
+        stopped.set()
 
 
 def _bar(texts: Iterable[str], what: str, total: int | None = None) -> tqdm:
     return tqdm(texts, desc=what, total=total, unit=" texts", unit_scale=True, delay=2, disable=None)
 
 
-def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """The texts, each also written to a file, one per line."""
+def _written(
+    texts: Iterable[str], file: TextIO, normalizer: normalizers.Normalizer, splitter: pre_tokenizers.PreTokenizer
+) -> Iterator[str]:
+    """The normalized texts without words that are too long, each also written to a file, one per line."""
     for text in texts:
-        file.write(" ".join(text.splitlines()) + "\n")
-        yield text
+        normal = normalizer.normalize_str(" ".join(text.splitlines()))
+        if _LONG_RUN.search(normal):
+            words = (word for word, _ in splitter.pre_tokenize_str(normal))
+            normal = " ".join(word for word in words if len(word) <= MAX_CHARACTERS_PER_WORD)
+        file.write(normal + "\n")
+        yield normal
 
 
 def _letters(
@@ -114,7 +137,7 @@ def _letters(
     inside words; in order."""
     counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
     for chunk in _joined(texts):
-        codes = np.frombuffer(engine.normalizer.normalize_str(chunk).encode("utf-32-le"), np.uint32)
+        codes = np.frombuffer(chunk.encode("utf-32-le"), np.uint32)
         counts += np.bincount(codes, minlength=len(counts))
         pairs.update(np.unique(codes[:-1].astype(np.uint64) << np.uint64(32) | codes[1:]).tolist())
 
@@ -145,4 +168,5 @@ def _joined(texts: Iterable[str]) -> Iterator[str]:
 
 
 _CHARACTERS_AT_A_TIME = 1 << 20
+_LONG_RUN = re.compile(rf"\S{{{MAX_CHARACTERS_PER_WORD + 1}}}")  # it may hold punctuation, which separates words
 _USUAL_ALPHABET, _COVERAGE = 1_000, 0.9995

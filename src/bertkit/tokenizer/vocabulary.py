@@ -64,7 +64,8 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path, special: SpecialTokens | None = None) -> "Vocabulary":
-        """Read a ``vocab.txt``: UTF-8, one entry per line, with the line number from 0 as id.
+        """Read a ``vocab.txt``: one entry per line, with the line number from 0 as id; UTF-8, with or without a byte
+        order mark.
 
         Raises:
             DataError: the file is missing, empty or not UTF-8.
@@ -73,7 +74,7 @@ class Vocabulary:
         try:
             # Python's text mode ends a line at \n, \r\n or \r alone, as published readers do; an entry may itself
             # be a Unicode space, so nothing else is stripped.
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 tokens = tuple(line.rstrip("\n") for line in file)
         except FileNotFoundError:
             raise DataError(f"no vocabulary at {path}: expected a vocab.txt or a model directory with one") from None

@@ -1,5 +1,6 @@
 """Find domain words that a vocabulary splits into pieces, and add them as entries."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +35,8 @@ def find_domain_words(
 ) -> list[DomainWord]:
     """Find the words whose addition saves the most tokens: occurrences times pieces saved, in descending order.
 
-    Only words of letters are considered: numbers and words with punctuation are better left in pieces. A word that the
-    vocabulary cannot spell counts one piece per letter.
+    Only words of letters and combining marks are considered: numbers and words with punctuation are better left in
+    pieces. A word that the vocabulary cannot spell counts one piece per character.
 
     Args:
         texts: read once; only word counts are kept.
@@ -56,7 +57,7 @@ def find_domain_words(
     unk_id = engine.vocabulary.id(engine.vocabulary.special.unk)
     words = []
     for word, num_occurrences in occurrences.items():
-        if num_occurrences >= min_frequency and word.isalpha() and len(word) <= engine.max_characters_per_word:
+        if num_occurrences >= min_frequency and _is_written(word) and len(word) <= engine.max_characters_per_word:
             pieces = tokenizer.encode(word).input_ids[1:-1].tolist()
             words.append(DomainWord(word, num_occurrences, len(word) if unk_id in pieces else len(pieces)))
     words = [word for word in words if word.num_pieces > 1 and word.word not in engine.vocabulary]
@@ -108,6 +109,12 @@ def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
             pieces = [vocabulary.tokens[piece] for piece in ids[first:last]]
             words.append(pieces[0] + "".join(piece.removeprefix(CONTINUATION) for piece in pieces[1:]))
     return words
+
+
+def _is_written(word: str) -> bool:
+    """True for letters and the marks that combine with them, as the vowels of Hindi, Tamil and Thai."""
+    kinds = {unicodedata.category(character)[0] for character in word}
+    return "L" in kinds and kinds <= {"L", "M"}
 
 
 def _wordpiece(tokenizer: Tokenizer) -> WordPiece:

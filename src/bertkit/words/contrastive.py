@@ -20,6 +20,7 @@ from bertkit.tasks.similarity.losses import LossOptions, loss_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tokenizer import Tokenizer
 from bertkit.words.encoder import StaticEncoder
+from bertkit.words.finite import check_trained
 from bertkit.words.settings import PairTraining
 from bertkit.words.tokens import tokens_of
 
@@ -45,6 +46,7 @@ def train_static(
 
     Raises:
         DataError: fewer than two rows.
+        UsageError: a learning rate at which training diverges.
     """
     if len(rows) < 2:
         raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
@@ -76,7 +78,9 @@ def train_static(
             bar.update()
     tenth = max(1, num_steps // 10)
     report = PairReport(len(rows), num_steps, float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
-    return _encoder(table.weight.detach().numpy(), tokenizer), report
+    trained = table.weight.detach().numpy()
+    check_trained(trained, settings.learning_rate)
+    return _encoder(trained, tokenizer), report
 
 
 def _share(step: int, num_steps: int) -> float:

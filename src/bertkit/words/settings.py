@@ -48,13 +48,11 @@ class WordTraining:
     def __post_init__(self) -> None:
         if self.method not in ("skip-gram", "cbow"):
             raise UsageError(f"method={self.method!r}: expected 'skip-gram' or 'cbow'")
-        for name in ("dimensions", "window", "min_count", "negatives", "epochs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: expected at least 1")
-        if not (self.learning_rate > 0 and self.subsample >= 0):
-            raise UsageError(
-                f"learning_rate={self.learning_rate}, subsample={self.subsample}: expected more than 0, at least 0"
-            )
+        _check_counts(self, "dimensions", "window", "min_count", "negatives", "epochs")
+        _check_positive(self, "learning_rate")
+        if not 0 <= self.subsample < float("inf"):
+            raise UsageError(f"subsample={self.subsample}: expected a number of at least 0")
+        _check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,23 @@ class PairTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("dimensions", "batch_size", "epochs", "max_length"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: expected at least 1")
+        _check_counts(self, "dimensions", "batch_size", "epochs", "max_length")
+        _check_positive(self, "learning_rate", "temperature")
+        _check_seed(self.seed)
+
+
+def _check_counts(settings: WordTraining | PairTraining, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise UsageError(f"{name}={getattr(settings, name)}: expected at least 1")
+
+
+def _check_positive(settings: WordTraining | PairTraining, *names: str) -> None:
+    for name in names:
+        if not 0 < getattr(settings, name) < float("inf"):
+            raise UsageError(f"{name}={getattr(settings, name)}: expected a number above 0")
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed={seed}: expected an integer from 0 to below 2**63")

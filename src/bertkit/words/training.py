@@ -22,6 +22,7 @@ from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 from bertkit.words.encoder import StaticEncoder
+from bertkit.words.finite import check_trained
 from bertkit.words.ngrams import NUM_ROWS, units_of
 from bertkit.words.opening import of_words
 from bertkit.words.settings import WordTraining
@@ -122,7 +123,7 @@ def train_words(
         should_stop: called every million words. After a stop the encoder is that of the words so far.
 
     Raises:
-        UsageError: the file is from another run, or cannot be read.
+        UsageError: the file is from another run, or cannot be read; or a learning rate at which training diverges.
     """
     units = units_of(corpus.words, settings.ngrams)
     inputs, outputs, done, spent = _start(corpus, settings, state)
@@ -169,7 +170,9 @@ def train_words(
         seconds,
         torch.get_num_threads(),
     )
-    return _encoder(corpus.words, inputs[:, : settings.dimensions], units, settings), report
+    encoder = _encoder(corpus.words, inputs[:, : settings.dimensions], units, settings)
+    check_trained(encoder.vectors, settings.learning_rate)
+    return encoder, report
 
 
 def _keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:

@@ -5,6 +5,7 @@ and of their numbers (word2vec, fastText), and GloVe has no such line. The binar
 a space and its float32 numbers, the least significant byte first (Mikolov et al. 2013, ``word2vec.c``).
 """
 
+import codecs
 import os
 import re
 import warnings
@@ -44,6 +45,8 @@ def read_word_file(path: Path) -> WordVectors:
     """
     with path.open("rb") as file:
         begin = file.read(1 << 16)
+        start = len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0
+        begin = begin[start:]
         if begin[:2] == b"\x1f\x8b":
             raise DataError(f"{path} is compressed: expected word vectors as text or binary; decompress it (gunzip)")
         if begin[:4] == _FASTTEXT_MODEL:
@@ -51,13 +54,14 @@ def read_word_file(path: Path) -> WordVectors:
         first, _, rest = begin.partition(b"\n")
         header = _HEADER.fullmatch(first)
         if header is None:
-            return _read_text(path, file, 0, _num_columns(path, first), None)
+            return _read_text(path, file, start, _num_columns(path, first), None)
         num_words, dim = int(header[1]), int(header[2])
         if num_words < 1 or dim < 1:
             raise DataError(f"{path} names {num_words} words of {dim} numbers in line 1: expected at least 1 of each")
+        start += len(first) + 1
         if _is_binary(rest, dim):
-            return _read_binary(path, file, len(first) + 1, num_words, dim)
-        return _read_text(path, file, len(first) + 1, dim, num_words)
+            return _read_binary(path, file, start, num_words, dim)
+        return _read_text(path, file, start, dim, num_words)
 
 
 def _num_columns(path: Path, line: bytes) -> int:
@@ -89,7 +93,7 @@ def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | No
         raise DataError(
             f"{path} has {num_words} lines of words, line 1 names {named} words: copy it again, or correct line 1"
         )
-    vectors, first_line = room_for(num_words, dim), 1 + (start > 0)
+    vectors, first_line = room_for(num_words, dim), 1 if named is None else 2
 
     def read(number: int) -> list[bytes]:
         first, data = int(first_rows[number]), _lines(file, *parts[number])
@@ -164,12 +168,24 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
         words += _words(data, bounds[:done])
         start += end
         release(vectors)
+    if os.pread(file.fileno(), _BYTES_AT_A_TIME, start).strip():
+        raise DataError(
+            f"{path} continues after the {num_words} words that line 1 names, from byte {start}: copy it again, or "
+            "correct line 1"
+        )
     return _distinct(path, words, vectors)
 
 
 def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVectors:
     """Words as str, with the first vector of each."""
     spelled = [word.decode("utf-8", "replace") for word in words]
+    pairs = zip(spelled, words, strict=True)
+    if invalid := [one for one, word in pairs if "\ufffd" in one and one.encode() != word]:
+        warnings.warn(
+            f"{path}: {len(invalid)} words are not UTF-8, {invalid[0]!r} first; such bytes become U+FFFD, and words "
+            "that differ only in them become one: convert the file (iconv -f latin1 -t utf-8)",
+            stacklevel=4,
+        )
     if len(set(spelled)) == len(spelled):
         return WordVectors(spelled, vectors, np.arange(len(spelled), dtype=np.int32))
     rows: dict[str, int] = {}
