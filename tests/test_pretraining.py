@@ -419,7 +419,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     folder, held_out, run = tmp_path / "texts", tmp_path / "held-out.txt", tmp_path / "run"
     folder.mkdir()
     (folder / "a.txt").write_text(corpus.read_text() + "the caf\u00e9.\nun \u00e9t\u00e9.\n", encoding="latin-1")
-    for name in ("B.TXT", "c.md", "d.txt.gz", "e.text"):
+    for name in ("B.rst", "c.md", "d.txt.gz", "e.text"):
         (folder / name).write_text("the cat sat.\n")
     held_out.write_text(
         write_corpus(tmp_path / "x.txt", 9, seed=1).read_text() + "the caf\u00e9.\n", encoding="latin-1"
@@ -432,7 +432,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     num_duplicates = start["corpus"]["num_duplicates"]
     assert num_duplicates > 0 and f"duplicate sentences: {num_duplicates:,}, kept" in of_corpus
     assert f"could not be read: 2, see {run / 'shard' / 'set_aside.jsonl'}" in of_corpus
-    names = ", ".join(str(folder / name) for name in ("B.TXT", "c.md", "d.txt.gz"))
+    names = ", ".join(str(folder / name) for name in ("B.rst", "c.md", "d.txt.gz"))
     assert f"files skipped because of their extension: 4 ({names}, ...)" in of_corpus
     assert "not detected" not in of_corpus
     assert f"could not be read: 1, see {run / 'held-out' / 'set_aside.jsonl'}" in of_held_out
