@@ -85,7 +85,7 @@ _ROUTES = (
 
 
 def _methods_of(route: JsonRoute) -> set[str]:
-    """The methods of a route; HEAD is GET, of which the server drops the body."""
+    """The methods of a route. A route of GET answers HEAD too: the server sends the same response without its body."""
     methods = route.methods or set()
     return methods | {"HEAD"} if "GET" in methods else methods
 

@@ -17,7 +17,14 @@ from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate, Side
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
 from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer, with_added_tokens
-from bertkit.tokenizer.published_settings import added_token, as_configured, check_class, stored_added_tokens
+from bertkit.tokenizer.published_settings import (
+    GENERAL,
+    added_token,
+    as_configured,
+    check_class,
+    class_of,
+    stored_added_tokens,
+)
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
@@ -211,7 +218,7 @@ def _is_known_template(published: dict[str, Any], config: dict[str, Any], path: 
     """Whether `_template` reads it. Without a template BERT's classes add BERT's special tokens, others none."""
     kind = member(published, "post_processor", dict, path, {}).get("type")
     if kind is None:
-        return not str(config.get("tokenizer_class")).startswith("PreTrained")
+        return class_of(path.parent, config) not in GENERAL
     return kind in ("TemplateProcessing", "RobertaProcessing", "BertProcessing")
 
 

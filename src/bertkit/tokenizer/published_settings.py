@@ -1,4 +1,4 @@
-"""Settings of a published tokenizer outside its vocabulary: its class, and added tokens in files of their own."""
+"""Settings of a published tokenizer outside its vocabulary: its class, and added tokens in separate files."""
 
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,16 @@ _WORDPIECE = (
     "DPRQuestionEncoder DPRReader"
 ).split()
 _BYTE_LEVEL = "Roberta GPT2 Longformer Bart LED".split()
-_ANY = "PreTrained"  # the general class
+GENERAL = ("PreTrained", "TokenizersBackend")
+"""The general class of transformers, before and since version 5, without "Tokenizer"."""
 _CLASSES = {  # file of the vocabulary -> classes of transformers that make the same tokens of it, without "Tokenizer"
-    "vocab.txt": [*_WORDPIECE, _ANY],
-    "vocab.json": [*_BYTE_LEVEL, _ANY],
+    "vocab.txt": [*_WORDPIECE, *GENERAL],
+    "vocab.json": [*_BYTE_LEVEL, *GENERAL],
     "source.spm": ["Marian"],
     "target.spm": ["Marian"],
-    "sentencepiece.bpe.model": ["XLMRoberta", "Camembert", _ANY],
-    "spm.model": ["DebertaV2", "DebertaV3", _ANY],
-    "spiece.model": ["Albert", _ANY],
+    "sentencepiece.bpe.model": ["XLMRoberta", "Camembert", *GENERAL],
+    "spm.model": ["DebertaV2", "DebertaV3", *GENERAL],
+    "spiece.model": ["Albert", *GENERAL],
 }
 _OF_NORMALIZER = {  # key of tokenizer_config.json -> key of BertNormalizer in tokenizer.json
     "do_lower_case": "lowercase",
@@ -38,12 +39,12 @@ def check_class(directory: Path, config: dict[str, Any], file: Path) -> None:
     Raises:
         CheckpointError: another class, whose tokens would differ.
     """
-    name = _class_of(directory, config)
+    name = class_of(directory, config)
     splits = [config.get(key) for key in ("word_tokenizer_type", "subword_tokenizer_type")]  # of BertJapaneseTokenizer
-    is_known = name is None or _stem(name) in _CLASSES[file.name]
+    is_known = name is None or name in _CLASSES[file.name]
     if not is_known or splits[0] not in (None, "basic") or splits[1] not in (None, "wordpiece"):
         raise CheckpointError(
-            f"{directory} has {file.name} and the tokenizer_class {name or 'BertJapaneseTokenizer'}, which makes other "
+            f"{directory} has {file.name} and the tokenizer_class {name or 'BertJapanese'}Tokenizer, which makes other "
             f"tokens of it than {_CLASSES[file.name][0]}Tokenizer and is not supported: save its tokenizer.json with "
             "transformers, if it can write one"
         )
@@ -52,13 +53,13 @@ def check_class(directory: Path, config: dict[str, Any], file: Path) -> None:
 def as_configured(directory: Path, config: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
     """The content of a ``tokenizer.json`` with the settings of ``tokenizer_config.json`` that the published class
     prefers: letter case and accents of BERT's classes, the space before a text of RoBERTa's."""
-    stem = _stem(_class_of(directory, config) or "")
+    name = class_of(directory, config)
     match published.get("normalizer"):
-        case {"type": "BertNormalizer"} as normalizer if stem in _WORDPIECE:
+        case {"type": "BertNormalizer"} as normalizer if name in _WORDPIECE:
             stated = {ours: config[key] for key, ours in _OF_NORMALIZER.items() if key in config}
             published = published | {"normalizer": normalizer | stated}
     match published.get("pre_tokenizer"), config.get("add_prefix_space"):
-        case {"type": "ByteLevel"} as splitter, bool(space) if stem in _BYTE_LEVEL:
+        case {"type": "ByteLevel"} as splitter, bool(space) if name in _BYTE_LEVEL:
             published = published | {"pre_tokenizer": splitter | {"add_prefix_space": space}}
     return published
 
@@ -104,12 +105,8 @@ def _numbered(number: str, entry: Any, path: Path) -> tuple[AddedToken, int]:
     return added_token(entry | {"id": int(number)} if isinstance(entry, dict) and number.isdecimal() else entry, path)
 
 
-def _class_of(directory: Path, config: dict[str, Any]) -> str | None:
-    """The published class of the tokenizer, in ``tokenizer_config.json`` or in ``config.json``."""
+def class_of(directory: Path, config: dict[str, Any]) -> str | None:
+    """The published class of the tokenizer, in ``tokenizer_config.json`` or in ``config.json``, without "Tokenizer" or
+    "TokenizerFast"; None if there is none."""
     name = config.get("tokenizer_class") or (read_json(directory / "config.json") or {}).get("tokenizer_class")
-    return name if isinstance(name, str) else None
-
-
-def _stem(name: str) -> str:
-    """The name of a class without "Tokenizer" and "TokenizerFast"."""
-    return name.removesuffix("Fast").removesuffix("Tokenizer")
+    return name.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(name, str) else None
