@@ -19,22 +19,22 @@ import numpy as np
 import torch
 
 from bertkit.corpus.documents import Reading, read_sentences
-from bertkit.corpus.shards import HELD_OUT, open_shard
+from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.device import resolve_device
 from bertkit.errors import DataError
-from bertkit.pretraining.feed import make_feed
+from bertkit.model import Model, load
+from bertkit.objectives import PretrainingTask
+from bertkit.pretraining.feed import held_out_batches, make_feed
 from bertkit.pretraining.network import new_network, resolve_size, size_for
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.run import HELD_OUT_SEQUENCES, Inputs, Pretraining
 from bertkit.pretraining.text import check_texts
-from bertkit.tokenizer import Tokenizer
-from bertkit.training import EVALUATIONS, checkpoints
+from bertkit.training import EVALUATIONS, checkpoints, evaluate
 
 _SAMPLE_CHARACTERS, _BLOCK_CHARACTERS = 2_000_000, 10_000
 _TOKENS_PER_STEP, _FEWEST_STEPS = 8_192, 2  # of the trial
 _NEVER = 1_000_000_000  # steps
 _NUM_BATCHES = 20  # batches whose lengths are counted
-_FORWARD_SHARE = 1 / 3  # of a training step: the backward pass computes two products for each of the forward pass
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class _Trial:
     padding_saved: float
     tokens_per_second: float
     checkpoint_bytes: int
+    seconds_per_held_out_sequence: float  # of an evaluation
 
 
 def plan(
@@ -108,7 +109,7 @@ def plan(
         for share, trial in zip(shares, trials, strict=True)
     )
     seconds_per_step = per_step / rate
-    seconds_to_evaluate = HELD_OUT_SEQUENCES * first.tokens_per_sequence * _FORWARD_SHARE / rate  # at most
+    seconds_to_evaluate = HELD_OUT_SEQUENCES * first.seconds_per_held_out_sequence  # at most
     if training.evaluate_every is not None:
         seconds_per_step += seconds_to_evaluate / training.evaluate_every
         evaluating = 0.0
@@ -182,7 +183,11 @@ def _blocks(inputs: Inputs, recipe: Recipe) -> Iterator[str]:
 
 def _trial_recipe(recipe: Recipe, size: str | None, longest: int) -> Recipe:
     """The recipe for one stage of the run, in small steps and without evaluations; it is to be stopped."""
-    data = replace(recipe.data, layout="lines", max_seqlen=longest, final_max_seqlen=None, held_out_share=0.05)
+    final = recipe.data.final_mask_rate
+    data = replace(
+        recipe.data, layout="lines", max_seqlen=longest, final_max_seqlen=None, held_out_share=0.05,
+        mask_rate=recipe.data.mask_rate if final is None else (recipe.data.mask_rate + final) / 2, final_mask_rate=None,
+    )  # fmt: skip
     training = replace(
         recipe.training, num_steps=_NEVER, minutes=None, log_every=1, evaluate_every=_NEVER, save_every=_NEVER,
         batch_size=max(1, min(recipe.training.batch_size, _TOKENS_PER_STEP // longest)),
@@ -210,7 +215,8 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [event for event in events if event["event"] == "step"]
     middle, last = steps[(len(steps) - 1) // 2], steps[-1]  # the first steps compile kernels
-    tokenizer = Tokenizer.load(checkpoints(run)[-1] / "model")
+    model = load(checkpoints(run)[-1] / "model", device=device)
+    tokenizer = model.tokenizer
     shard = open_shard(run / "shard", tokenizer)
     feed = make_feed(
         shard,
@@ -238,7 +244,22 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
         padding_saved=float(1 - np.concatenate(lengths).sum() / padded),
         tokens_per_second=(last["tokens"] - middle["tokens"]) / (last["seconds"] - middle["seconds"]),
         checkpoint_bytes=_size(checkpoints(run)[-1]),
+        seconds_per_held_out_sequence=_evaluation_seconds(
+            model, trial, open_shard(run / "shard" / HELD_OUT, tokenizer)
+        ),
     )
+
+
+def _evaluation_seconds(model: Model, trial: Recipe, held_out: TokenShard) -> float:
+    """Seconds of an evaluation for each sequence, after the first ones of the trial compiled the kernels."""
+    parts = held_out_batches(
+        held_out, model.tokenizer, trial.data, max_sequences=HELD_OUT_SEQUENCES,
+        tokens_per_batch=trial.training.most_tokens(model.device),
+    )  # fmt: skip
+    parts = [part.to(model.device) for part in parts]
+    started = time.monotonic()
+    evaluate(model.network, PretrainingTask(), parts, dtype=getattr(torch, trial.training.precision))
+    return (time.monotonic() - started) / sum(len(part.batch.cu_seqlens) - 1 for part in parts)
 
 
 def _size(folder: Path) -> int:
