@@ -72,8 +72,8 @@ def describe(results: dict) -> list[str]:
     return [
         report.markdown_table(["run", "figure", "planned", "measured", "ratio"], *rows),
         "",
-        f"{NUM_NOVELS} novels. The time of a run includes its evaluations and checkpoints. Its tokens_per_second is the "
-        "median of its logged lines, each of which includes an evaluation in a run of twenty steps; that of a plan "
+        f"{NUM_NOVELS} novels. The time of a run includes its evaluations and checkpoints. Its tokens_per_second is "
+        "the median of its logged lines, each of which includes an evaluation in a run of twenty steps; that of a plan "
         "includes none.",
         "",
     ]
