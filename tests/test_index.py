@@ -93,19 +93,8 @@ def test_interrupted_run_resumes(
     docs: Path, encoder: Path, embedded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertkit.search.updating._PASSAGES_AT_ONCE", 2)
-    original, calls = Encoder.embed_document, []
-
-    def interrupted(self: Encoder, given: list[str], report=None) -> np.ndarray:
-        calls.append(given)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(self, given, report)
-
     with Index.open("store", encoder) as index:
-        with monkeypatch.context() as patch:
-            patch.setattr(Encoder, "embed_document", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                index.add(docs, passages=SHORT)
+        _interrupt_second_commit(index, docs, monkeypatch)
         assert len(index) == 2 and len(embedded) == 2
         done = set(embedded)
         index.add(docs, passages=SHORT)

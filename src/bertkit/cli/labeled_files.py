@@ -9,8 +9,6 @@ from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.inference.runner import chunks
 from bertkit.tasks import ExampleFile, TextTask
 from bertkit.tasks.reading import BadRows
-from bertkit.tasks.reading.texts import check_label_columns
-from bertkit.tasks.texts import OfTexts
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
@@ -62,8 +60,7 @@ def read_both(
         for number, path in enumerate(train)
         for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
     ]
-    if issubclass(kind, OfTexts) and kind.label_kind == "set":
-        check_label_columns(examples, columns)
+    kind.check_columns(examples, columns)
     if skip:
         examples = _usable(kind, examples, skipped)
         if new_model is not None:

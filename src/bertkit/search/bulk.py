@@ -19,6 +19,7 @@ from uuid import uuid4
 from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import extension
 from bertkit.files.whole_files import whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
 from bertkit.search.encoder import Encoder
@@ -210,7 +211,7 @@ class BulkEmbedding:
                 )
             with source.path.open("rb"):
                 pass  # a file that cannot be read here and now fails the shard, which is tried again
-            if source.path.suffix.lower() == ".pdf":
+            if extension(source.path) == ".pdf":
                 import_pypdf()  # likewise
             for document in read_documents(source, self._plan.column, skipped):
                 for record, _ in records.of(source.name, document):

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertkit.corpus.texts import read_rows
 from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
-from bertkit.files.lines import location
+from bertkit.files.lines import extension, location
 from bertkit.search.filters import Scalar, check_id
 from bertkit.search.html_text import html_text
 
@@ -101,7 +101,7 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
                 continue
             if not stat.S_ISREG(state.st_mode):
                 continue
-            if path.suffix.lower() not in FORMATS:
+            if extension(path) not in FORMATS:
                 skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
             elif name != path.as_posix():
                 skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
@@ -158,7 +158,7 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
 
 
 def _documents(source: SourceFile, column: str | None, skipped: list[SkippedFile]) -> Iterator[Document]:
-    kind = source.path.suffix.lower()
+    kind = extension(source.path)
     metadata: dict[str, Scalar] = {"source": source.name}
     try:
         if kind in ROW_FORMATS:

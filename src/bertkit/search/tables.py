@@ -24,7 +24,7 @@ class Tables(LexicalIndex):
         self._sparse, self._device, self._is_known = sparse, device, sparse is not None
 
     def sparse(self, connection: sqlite3.Connection) -> SparseIndex | None:
-        """The learned sparse vectors of the store; None if it has none."""
+        """The learned sparse vectors of the store; None if it lacks them."""
         if not self._is_known:
             self._sparse, self._is_known = SparseIndex.of_store(self._folder, connection, self._device), True
         return self._sparse

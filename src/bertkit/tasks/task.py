@@ -247,6 +247,14 @@ class TextTask(ABC):
         """An example with the index of its file, for tasks that keep files apart."""
         return example
 
+    @classmethod  # noqa: B027  # most tasks have nothing to check
+    def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
+        """Check training examples against the columns, by role, that were given for their files.
+
+        Raises:
+            DataError: a column whose labels no example has.
+        """
+
     @classmethod
     def labeled_example(cls, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.

@@ -12,7 +12,7 @@ from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
+from bertkit.tasks.reading.texts import LabelKind, check_label_columns, read_labeled_texts
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -29,6 +29,12 @@ class OfTexts(JudgedTask, OnSentenceVectors):
     example_type: ClassVar[type] = TextExample
     pipeline: ClassVar[str] = "text-classification"
     peft_type: ClassVar[str | None] = "SEQ_CLS"
+
+    @classmethod
+    def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
+        """As `TextTask.check_columns`."""
+        if cls.label_kind == "set":
+            check_label_columns(examples, columns)
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextExample]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertkit.errors import UsageError
+from bertkit.transformer.config import check_above_zero
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class WordTraining:
         if self.method not in ("skip-gram", "cbow"):
             raise UsageError(f"method={self.method!r}: expected 'skip-gram' or 'cbow'")
         _check_counts(self, "dimensions", "window", "min_count", "negatives", "epochs")
-        _check_positive(self, "learning_rate")
+        check_above_zero(self, "learning_rate")
         if not 0 <= self.subsample < float("inf"):
             raise UsageError(f"subsample={self.subsample}: expected a number of at least 0")
         _check_seed(self.seed)
@@ -90,7 +91,7 @@ class PairTraining:
 
     def __post_init__(self) -> None:
         _check_counts(self, "dimensions", "batch_size", "epochs", "max_length")
-        _check_positive(self, "learning_rate", "temperature")
+        check_above_zero(self, "learning_rate", "temperature")
         _check_seed(self.seed)
 
 
@@ -98,12 +99,6 @@ def _check_counts(settings: WordTraining | PairTraining, *names: str) -> None:
     for name in names:
         if getattr(settings, name) < 1:
             raise UsageError(f"{name}={getattr(settings, name)}: expected at least 1")
-
-
-def _check_positive(settings: WordTraining | PairTraining, *names: str) -> None:
-    for name in names:
-        if not 0 < getattr(settings, name) < float("inf"):
-            raise UsageError(f"{name}={getattr(settings, name)}: expected a number above 0")
 
 
 def _check_seed(seed: int) -> None:
