@@ -48,9 +48,10 @@ class PreparedOutput:
     def __call__(self, hidden: Tensor) -> Tensor:
         few_rows = self._few_rows if len(hidden) <= max(TILE_ROWS) else None
         with inference_kernels(), on_one_core() if few_rows else nullcontext():
-            transformed = self.head.transform(hidden.to(self.weight_dtype))
-        x = transformed.to(self.dtype).contiguous()
-        return (few_rows or self.linear)(x)[:, : self.vocab_size].float()
+            x = self.head.transform(hidden.to(self.weight_dtype)).to(self.dtype).contiguous()
+        logits = (few_rows or self.linear)(x)[:, : self.vocab_size]
+        with on_one_core() if few_rows else nullcontext():  # OpenMP's threads keep cores busy for a while
+            return logits.float()
 
     @cached_property
     def _few_rows(self) -> Callable[[Tensor], Tensor] | None:

@@ -43,14 +43,12 @@ intrinsic: Any = extending.intrinsic
 PANEL = 64
 """Outputs of a panel of packed weights."""
 
-TILE_COLUMNS = 2 * WIDTH
-"""Outputs of a tile, half a panel."""
-
 ROOM = WIDTH
 """Unused rows at the end of an array: rows are read in blocks of sixteen."""
 
-TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 8, 12: 12, 14: 14, 16: 8, 24: 12, 32: 8, 48: 12}
-"""Number of rows -> rows of a tile, whose sums are kept in registers."""
+TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 4, 12: 6, 14: 2, 16: 4, 24: 6, 32: 4, 48: 6}
+"""Number of rows -> rows of a tile, whose sums for a panel are kept in registers. Tiles are as wide as a panel, since
+weights that are read in the order of memory arrive up to 1.7 times as fast (AMD EPYC, Zen 4)."""
 
 PLAIN, ADD, GELU, GELU_TANH, SILU, RELU = range(6)
 """What a product does after adding the bias: nothing, add the residual, or an activation. Callers pass
@@ -66,7 +64,7 @@ COUNTERS = 2 * _STEPS
 
 _PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
 
-_CHUNK = 64
+_CHUNK = 32
 """Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
 
 _AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
@@ -202,15 +200,13 @@ def multiply(counters, step, x, num_rows, address, packed, block, bias, then, re
             end, own = min(start + block, num_words), sums[min(start, 1)]
             for first in range(start, end, chunk):
                 count = min(chunk, end - first)
-                for half in range(2):
-                    weights = panel + size * (first * PANEL + half * TILE_COLUMNS)
-                    for row in range(0, num_rows, tile):
-                        at, to = row * num_words + first * tile, (half * num_rows + row) * TILE_COLUMNS
-                        multiply_tile(packed, bias, columns, at, tile, weights, count, own, to, first > start)
+                weights = panel + size * first * PANEL
+                for row in range(0, num_rows, tile):
+                    at, to = row * num_words + first * tile, row * PANEL
+                    multiply_tile(packed, bias, columns, at, tile, weights, count, own, to, first > start)
             if start > 0:
                 add_sums(sums, num_rows * PANEL)
-        for half in range(2):
-            put_half(sums[0], num_rows, half, unit * PANEL, bias, then, residual, out)
+        put_panel(sums[0], num_rows, unit * PANEL, bias, then, residual, out)
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)
@@ -224,13 +220,12 @@ def add_sums(sums, number):
 
 
 @compiled
-def put_half(sums, num_rows, half, first, bias, then, residual, out):
-    """The sums of half a panel, which starts at the column ``first``, to ``out``: bias and rest are added."""
+def put_panel(sums, num_rows, first, bias, then, residual, out):
+    """The sums of a panel, which starts at the column ``first``, to ``out``: bias and rest are added."""
     for row in range(num_rows):
-        for c in range(0, TILE_COLUMNS, WIDTH):
-            column = first + half * TILE_COLUMNS + c
-            at = row * out.shape[1] + column
-            vector = load(sums, (half * num_rows + row) * TILE_COLUMNS + c) + load(bias, column)
+        for c in range(0, PANEL, WIDTH):
+            at = row * out.shape[1] + first + c
+            vector = load(sums, row * PANEL + c) + load(bias, first + c)
             store(out, at, after_product(vector, bias, then, residual, at))
 
 
@@ -255,9 +250,9 @@ def after_product(vector, bias, then, residual, at):
 @compiled
 def tile_rows(num_rows):
     """Rows of a tile."""
-    if num_rows in (1, 2, 4, 14):
-        return num_rows
-    return 12 if num_rows % 12 == 0 else 8
+    if num_rows % 12 == 0:
+        return 6
+    return 4 if num_rows % 4 == 0 else min(num_rows, 2)
 
 
 @compiled
@@ -272,14 +267,14 @@ def take_columns(x, num_rows, tile, columns):
 
 @intrinsic
 def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues):
-    """``sums[to + r * 32 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
+    """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
         packed, bias: arrays in the dtypes of the weights and of products, float32 or bfloat16.
         columns: float32, or two bfloat16 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
-        address: of (count, 64) weights, or pairs of them; their first 32 columns are multiplied.
-        sums: float32; num_rows * 32 are written from ``to`` on.
+        address: of (count, 64) weights, or pairs of them.
+        sums: float32; num_rows * 64 are written from ``to`` on.
         continues: they are added to those that are there.
     """
     add_products = _float_products if bias.dtype == types.float32 else _bfloat16_products
@@ -293,7 +288,7 @@ def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, 
         target = pointer_of(context, builder, signature.args[7], sums, to)[0]
 
         def tile(rows: int) -> None:
-            pointers = [builder.gep(target, [INT(number)]) for number in range(rows * TILE_COLUMNS // WIDTH)]
+            pointers = [builder.gep(target, [INT(number)]) for number in range(rows * PANEL // WIDTH)]
             zeros = ir.Constant(FLOATS, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
             results = sums_of_tile(builder, rows, inputs, weights, count, add_products, before)
@@ -327,7 +322,7 @@ def sums_of_tile(
     add_products: Callable[..., Any],
     before: list[Any],
 ) -> list[Any]:
-    """Generate a loop over ``count`` rows of a panel, with num_rows x 2 vectors of sums in registers.
+    """Generate a loop over ``count`` rows of a panel, with the vectors of sums of a tile in registers.
 
     Args:
         inputs: pointer to 32 bits of each row of a tile, for every row of the panel.
@@ -338,7 +333,7 @@ def sums_of_tile(
     Returns:
         The sums, row by row.
     """
-    num_vectors, stride, is_short = TILE_COLUMNS // WIDTH, PANEL // WIDTH, weights.type.pointee == SHORTS
+    num_vectors, is_short = PANEL // WIDTH, weights.type.pointee == SHORTS
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -350,11 +345,12 @@ def sums_of_tile(
     sums = [builder.phi(each.type) for each in before]
     for each, initial in zip(sums, before, strict=True):
         each.add_incoming(initial, start)
-    row, column = builder.mul(k, k.type(stride)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
+    row, column = builder.mul(k, k.type(num_vectors)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
     vectors = []
     for v in range(num_vectors):
-        ahead = builder.gep(weights, [builder.add(row, k.type(v + _AHEAD * stride))])
+        ahead = builder.gep(weights, [builder.add(row, k.type(v + _AHEAD * num_vectors))])
         builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
+    for v in range(num_vectors):
         loaded = builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=2)
         vectors.append(widen(builder, loaded) if is_short else loaded)
     new = []

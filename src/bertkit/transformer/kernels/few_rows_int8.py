@@ -17,7 +17,6 @@ from bertkit.compiled import compiled
 from bertkit.transformer.kernels.few_rows import (
     PANEL,
     ROOM,
-    TILE_COLUMNS,
     after_product,
     for_each_tile,
     sums_of_tile,
@@ -168,11 +167,9 @@ def multiply_int8(counters, step, x, num_rows, address, vectors, out, columns):
 @compiled
 def multiply_int8_panel(columns, num_rows, tile, address, unit, groups, vectors, out):
     """One unit of `multiply_int8`, the columns of a panel; ``groups`` are those of four inputs."""
-    for half in range(2):
-        column = unit * PANEL + half * TILE_COLUMNS
-        weights = address + 4 * (unit * PANEL * groups + half * TILE_COLUMNS)
-        for row in range(0, num_rows, tile):
-            multiply_int8_tile(columns, row * groups, tile, weights, groups, vectors, column, out.shape[1], out, row)
+    weights = address + 4 * unit * PANEL * groups
+    for row in range(0, num_rows, tile):
+        multiply_int8_tile(columns, row * groups, tile, weights, groups, vectors, unit * PANEL, out.shape[1], out, row)
 
 
 @compiled
@@ -210,12 +207,12 @@ def multiply_rounded(counters, step, x, num_rows, address, vectors, then, residu
 def multiply_int8_tile(
     typing_context, columns, at, num_rows, address, count, vectors, column, num_outputs, out, first_row
 ):
-    """Rows ``first_row`` on, columns ``column`` to ``column + 31``, of the values of a product.
+    """Rows ``first_row`` on, columns ``column`` on, of the values of a product: a tile.
 
     Args:
         columns: float32 that hold four bytes each; those of row r and group k at ``at + k * num_rows + r``.
         num_rows: one of the values of TILE_ROWS.
-        address: of (count, 64, 4) weights; their first 32 columns are multiplied.
+        address: of (count, 64, 4) weights.
     """
 
     def generate(context, builder, signature, arguments):
@@ -234,10 +231,11 @@ def multiply_int8_tile(
         )
 
         def tile(rows: int) -> None:
-            zeros = [ir.Constant(INTS, None)] * (rows * TILE_COLUMNS // WIDTH)
+            num_vectors = PANEL // WIDTH
+            zeros = [ir.Constant(INTS, None)] * (rows * num_vectors)
             sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products, zeros)
             for number, each in enumerate(sums):
-                r, v = divmod(number, TILE_COLUMNS // WIDTH)
+                r, v = divmod(number, num_vectors)
                 row = builder.add(first_row, first_row.type(r))
                 index = builder.add(builder.mul(row, num_outputs), builder.add(column, column.type(v * WIDTH)))
                 before, after, scale = (builder.load(builder.gep(part, [INT(v)]), align=4) for part in vectors)
