@@ -19,9 +19,10 @@ from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared
 from bertkit.transformer.kernels import few_rows
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
-from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows, has_wide_registers
+from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows
 from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_bfloat16
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared import in_row_counts
 from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply

@@ -17,9 +17,9 @@ from bertkit.generation import GenerationSettings, Generator, SequenceToSequence
 from bertkit.transformer import prepared_decoder, prepared_few_rows_decoder
 from bertkit.transformer.kernels import panel_linear
 from bertkit.transformer.kernels.dispatch import kernels_for
-from bertkit.transformer.kernels.few_rows import has_wide_registers
 from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainLinear, WidenedLinear
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 

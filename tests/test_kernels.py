@@ -61,8 +61,9 @@ def test_vector_functions() -> None:
     assert np.abs(out[1] - standard.cdf(exact).numpy()).max() < 2e-7
     assert np.abs(out[2] - standard.log_prob(exact).exp().numpy()).max() < 2e-7
     error = np.abs(out[3] - F.gelu(exact).numpy())
-    assert error[np.abs(x) < 3.6].max() < 1e-5
-    assert (error / np.maximum(np.abs(x), 1)).max() < 2e-4
+    assert error[np.abs(x) < 3].max() < 1e-5
+    assert error.max() < 1.3e-4
+    assert np.array_equal(out[3][np.abs(x) > 4], np.maximum(x, 0)[np.abs(x) > 4])
 
 
 @compiled
@@ -302,4 +303,5 @@ def test_activations_regardless_of_position(name: str, dtype: torch.dtype) -> No
     results = [apply_activation(values.roll(shift)[None, :], name)[0].roll(-shift) for shift in (0, 1, 7)]
     assert all(torch.equal(result, results[0]) for result in results)
     tolerance = 1e-5 if dtype == torch.float32 else 2**-7
-    torch.testing.assert_close(results[0].double(), exact, rtol=tolerance, atol=1e-6)
+    least = 1.3e-4 if name == "gelu" and dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(results[0].double(), exact, rtol=tolerance, atol=least)

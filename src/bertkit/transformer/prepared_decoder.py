@@ -21,9 +21,10 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
-from bertkit.transformer.kernels.few_rows import TILE_ROWS, has_wide_registers
+from bertkit.transformer.kernels.few_rows import TILE_ROWS
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
 from bertkit.transformer.kernels.linear import WidenedLinear
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count

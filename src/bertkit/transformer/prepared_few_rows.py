@@ -27,10 +27,10 @@ from bertkit.transformer.kernels.few_rows import (
     Layers,
     Space,
     encode_few_rows,
-    has_wide_registers,
     multiply,
 )
 from bertkit.transformer.kernels.linear import OneDNNLinear, WidenedLinear, has_onednn
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.arrays import bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.few_rows import PANEL, ROOM, TILE_ROWS, WIDTH, has_wide_registers
+from bertkit.transformer.kernels.few_rows import PANEL, ROOM, TILE_ROWS, WIDTH
 from bertkit.transformer.kernels.few_rows_int8 import (
     COUNTERS,
     Int8Layers,
@@ -23,6 +23,7 @@ from bertkit.transformer.kernels.few_rows_int8 import (
     multiply_int8,
 )
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import (

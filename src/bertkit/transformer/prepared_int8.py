@@ -18,6 +18,7 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
+from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
     Product,
@@ -28,7 +29,6 @@ from bertkit.transformer.kernels.rows import (
     read_rows,
     room_for,
 )
-from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.relative import PositionRows
 
@@ -100,7 +100,7 @@ class Int8Layer:
             return quantized
         added = bias_array(bias, width // 3 // self.num_heads)
         _, window = turns_and_reach(None, self.window, batch.max_seqlen)
-        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, window, added)
+        attend(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, window, added)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

@@ -15,7 +15,7 @@ from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.training_rows import gelu_forward
-from bertkit.transformer.kernels.vector_functions import gelu_tanh, silu
+from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, silu
 from bertkit.transformer.kernels.vectors import WIDTH
 
 
@@ -29,13 +29,21 @@ def apply_activation(x: Tensor, name: str, *, in_place: bool = False) -> Tensor:
         return ACTIVATIONS[name](x)
     x = x.contiguous()
     out = x if in_place else torch.empty_like(x)
-    if name in _VECTORS and x.dtype in (torch.float32, torch.bfloat16):
-        _VECTORS[name](array(x), array(out))
+    if kernel := _VECTORS.get((name, x.dtype)):
+        kernel(array(x), array(out))
         return out
     numbers = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     out = torch.empty_like(numbers)
     _FORWARD[name](numbers.numpy().ravel(), out.numpy().ravel())
     return out.to(x.dtype)
+
+
+@compiled
+def _gelu_vectors(x, out):
+    num_rows, width = x.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            write(out, row, c, gelu(read(x, row, c)))
 
 
 @compiled
@@ -79,10 +87,13 @@ def _tanh(x, out):
         out[i] = math.tanh(x[i])
 
 
-_VECTORS = {  # of float32 and bfloat16
-    "gelu": gelu_forward,
-    "gelu_new": _gelu_tanh_vectors,
-    "silu": _silu_vectors,
+_VECTORS = {
+    ("gelu", torch.float32): gelu_forward,
+    ("gelu", torch.bfloat16): _gelu_vectors,
+    ("gelu_new", torch.float32): _gelu_tanh_vectors,
+    ("gelu_new", torch.bfloat16): _gelu_tanh_vectors,
+    ("silu", torch.float32): _silu_vectors,
+    ("silu", torch.bfloat16): _silu_vectors,
 }
 _FORWARD = {  # of float64 and float16, and others of float32
     "gelu": _gelu,

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
-from numba.core.registry import cpu_target
 from numba.extending import overload
 
 from bertkit.compiled import compiled
@@ -25,17 +24,17 @@ from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
     SHORTS,
-    BFloat16,
+    bfloat16_products,
     in_all_lanes,
     llvm_function,
     pointer_of,
     suffix,
     widen,
 )
+from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vector_functions import gelu_tanh, normal, silu
+from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, normal, silu
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, larger, load, rounded_as, store, transpose
 
 intrinsic: Any = extending.intrinsic
@@ -61,8 +60,6 @@ _STEPS = 5  # of a layer
 
 COUNTERS = 2 * _STEPS
 """Counters of a layer."""
-
-_PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
 
 _CHUNK = 32
 """Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
@@ -98,12 +95,6 @@ class Space(NamedTuple):
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
-def has_wide_registers(feature: str = "avx512f") -> bool:
-    """Whether this processor has AVX-512, whose registers hold the sums of a tile, or another part of it."""
-    context: Any = cpu_target.target_context
-    return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
-
-
 @compiled
 def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
     """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
@@ -126,7 +117,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
             np.intp(PLAIN), hidden, space.query_key_value, columns, sums,
         )  # fmt: skip
         if claim(counters, step + 1) == 0:
-            attend_tiles(space.query_key_value, cu_seqlens, num_heads, space.context, None, None, None, None, bias)
+            attend(space.query_key_value, cu_seqlens, num_heads, space.context, None, None, None, bias)
             finish(counters, step + 1)
         wait(counters, step + 1, 1)
         multiply(
@@ -238,6 +229,8 @@ def after_product(vector, bias, then, residual, at):
         return vector
     vector = rounded_as(bias, vector)
     if then == GELU:
+        if bias.itemsize == 2:
+            return gelu(vector)
         cdf, _ = normal(vector)
         return vector * cdf
     if then == GELU_TANH:
@@ -309,8 +302,7 @@ def _float_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
 
 def _bfloat16_products(builder: Any, sums: Any, weights: Any, number: Any) -> Any:
     """sums + the products of two numbers of a row and two weights, in each lane."""
-    function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
-    return builder.call(function, [sums, builder.bitcast(number, _PAIRS), builder.bitcast(weights, _PAIRS)])
+    return bfloat16_products(builder, number, weights, sums)
 
 
 def sums_of_tile(

@@ -25,9 +25,9 @@ from bertkit.transformer.kernels.few_rows import (
     with_room,
 )
 from bertkit.transformer.kernels.llvm_vectors import FLOATS, INT, INTS, pointer_of
+from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.vectors import WIDTH, store
 
 intrinsic: Any = extending.intrinsic
@@ -99,7 +99,7 @@ def encode_few_rows_int8(layers, space, num_rows, num_heads, cu_seqlens, bias):
         context = Quantized(space.context_values, space.context_scales[layer], space.context_middles[layer])
         if claim(counters, step + 1) == 0:
             product = product_of(space.query_key_value, hidden_bytes, vectors)
-            attend_tiles(product, cu_seqlens, num_heads, space.context, context, None, None, None, bias)
+            attend(product, cu_seqlens, num_heads, space.context, context, None, None, bias)
             finish(counters, step + 1)
         wait(counters, step + 1, 1)
         vectors = layers.output[layer]

@@ -18,8 +18,8 @@ from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
+from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
-from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
@@ -111,7 +111,7 @@ def compiled_attention(
         return context
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
     added = bias_array(bias, context.shape[1] // num_heads)
-    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns, added)
+    attend(array(query_key_value), cu_seqlens, num_heads, array(context), None, *turns, added)
     return context
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core.datamodel import PrimitiveModel
+from numba.core.registry import cpu_target
 from numba.extending import register_model
 
 WIDTH = 16
@@ -35,11 +36,24 @@ VECTOR = VectorType()
 INT, FLOAT = ir.IntType(32), ir.FloatType()
 BITS, BYTES, SHORTS, INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
 FLOATS, BFLOATS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BFloat16(), WIDTH)
+_PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
 STORED = {  # element type -> vector type of sixteen, bytes per element
     types.float32: (FLOATS, 4),
     types.uint16: (SHORTS, 2),
     types.uint8: (BYTES, 1),
 }
+
+
+def has_wide_registers(feature: str = "avx512f") -> bool:
+    """Whether numba compiles for a processor with AVX-512, or another part of it."""
+    context: Any = cpu_target.target_context
+    return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
+
+
+def compiles_for(*processors: str) -> bool:
+    """Whether numba compiles for one of some processors, by LLVM's names."""
+    context: Any = cpu_target.target_context
+    return context.codegen().magic_tuple()[1].startswith(processors)
 
 
 @register_model(VectorType)
@@ -70,7 +84,7 @@ def narrow(context: Any, builder: Any, vector: Any, lanes: ir.VectorType) -> Any
     """
     if lanes == FLOATS:
         return vector
-    if "+avx512bf16" in context.codegen().magic_tuple()[2].split(","):
+    if has_wide_registers("avx512bf16"):
         return builder.bitcast(builder.fptrunc(vector, BFLOATS), lanes)
 
     def constant(number: int) -> Any:
@@ -81,6 +95,12 @@ def narrow(context: Any, builder: Any, vector: Any, lanes: ir.VectorType) -> Any
     rounded = builder.lshr(builder.add(bits, builder.add(odd, constant(0x7FFF))), constant(16))
     is_nan = builder.fcmp_unordered("uno", vector, vector)  # rounding could carry its last bits into the sign
     return builder.trunc(builder.select(is_nan, constant(0x7FC0), rounded), lanes)
+
+
+def bfloat16_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
+    """sums + the products of two bfloat16 in the bits of each lane, with AVX-512 BF16."""
+    function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
+    return builder.call(function, [sums, builder.bitcast(a, _PAIRS), builder.bitcast(b, _PAIRS)])
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

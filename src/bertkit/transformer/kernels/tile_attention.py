@@ -114,7 +114,6 @@ def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head
     Returns 1 / their sums, the factors of the attention probabilities.
     """
     width, stride = queries.shape[1], scores.shape[1]
-    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(first, last, WIDTH):
         tile = in_tile(load(mask.beyond_end, key))
@@ -123,12 +122,23 @@ def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head
             tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
+    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, scores)
+
+
+@compiled
+def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights):
+    """``weights = exp(scores / sqrt(head_dim))``, up to a factor, of eight rows whose largest scores are in ``tops``.
+
+    Returns 1 / their sums, before ``weights`` are rounded to their dtype.
+    """
+    stride = scores.shape[1]
+    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     shifts = eight_lanes(largest_of_eight(tops) * broadcast(-scale))
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(first, last, WIDTH):
         powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
         powers = zero_far(powers, mask, query, num_queries, key)
-        store_tile(scores, key, stride, powers)
+        store_tile(weights, key, stride, powers)
         sums = add_tile(sums, powers)
     return eight_lanes(inverse(totals_of_eight(sums)))
 
@@ -187,7 +197,16 @@ def take(rows, row, column, num_rows, head_dim, block):
     width = block.shape[1]
     for r in range(num_rows):
         for c in range(0, head_dim, WIDTH):
-            store_first(block, r * width + c, read(rows, row + r, column + c), head_dim - c)
+            store_part(block, r * width + c, read(rows, row + r, column + c), head_dim - c)
+
+
+@compiled
+def store_part(array, index, vector, count):
+    """`store_first`, faster where a whole vector is stored."""
+    if count >= WIDTH:
+        store(array, index, vector)
+    else:
+        store_first(array, index, vector, count)
 
 
 @compiled
@@ -197,7 +216,7 @@ def put(block, num_rows, head_dim, rows, row, column):
     for r in range(num_rows):
         offset = (row + r) * rows.shape[1] + column
         for c in range(0, head_dim, WIDTH):
-            store_first(rows, offset + c, load(block, r * width + c), head_dim - c)
+            store_part(rows, offset + c, load(block, r * width + c), head_dim - c)
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.vector_functions import exp2
-from bertkit.transformer.kernels.vectors import broadcast_from, fma, lane, larger, load, store
+from bertkit.transformer.kernels.vectors import add_pairs, broadcast_from, fma, lane, larger, load, store
 
 QUERIES = 8
 """Queries of a tile."""
@@ -26,6 +26,21 @@ def add_products(tile, column, at, stride, row):
         fma(broadcast_from(column, at + 5 * stride), row, tile[5]),
         fma(broadcast_from(column, at + 6 * stride), row, tile[6]),
         fma(broadcast_from(column, at + 7 * stride), row, tile[7]),
+    )
+
+
+@compiled
+def add_pair_products(tile, column, at, stride, row):
+    """`add_products` of numbers that hold two bfloat16 each, lane by lane: both products are added."""
+    return (
+        add_pairs(row, broadcast_from(column, at), tile[0]),
+        add_pairs(row, broadcast_from(column, at + stride), tile[1]),
+        add_pairs(row, broadcast_from(column, at + 2 * stride), tile[2]),
+        add_pairs(row, broadcast_from(column, at + 3 * stride), tile[3]),
+        add_pairs(row, broadcast_from(column, at + 4 * stride), tile[4]),
+        add_pairs(row, broadcast_from(column, at + 5 * stride), tile[5]),
+        add_pairs(row, broadcast_from(column, at + 6 * stride), tile[6]),
+        add_pairs(row, broadcast_from(column, at + 7 * stride), tile[7]),
     )
 
 

@@ -21,9 +21,11 @@ from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
     INTS,
+    SHORTS,
     STORED,
     VECTOR,
     WIDTH,
+    bfloat16_products,
     first_lanes,
     in_all_lanes,
     larger_of,
@@ -92,6 +94,20 @@ def store_first(typing_context, array, index, vector, count):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR, types.intp), generate
+
+
+@intrinsic
+def store_pairs(typing_context, array, index, lower, upper):
+    """Sixteen numbers of a float32 array from ``index`` on: the bits of two vectors rounded to bfloat16."""
+
+    def generate(context, builder, signature, arguments):
+        pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        lower, upper = (builder.zext(narrow(context, builder, each, SHORTS), INTS) for each in arguments[2:])
+        bits = builder.or_(lower, builder.shl(upper, ir.Constant(INTS, [16] * WIDTH)))
+        builder.store(builder.bitcast(bits, lanes), pointer, align=align)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -198,6 +214,16 @@ def fma(typing_context, a, b, c):
 
     def generate(context, builder, signature, arguments):
         return builder.call(llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3), arguments)
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+
+
+@intrinsic
+def add_pairs(typing_context, a, b, c):
+    """c + a0 b0 + a1 b1 of the two bfloat16 in the bits of each lane of a and b. Needs AVX-512 BF16."""
+
+    def generate(context, builder, signature, arguments):
+        return bfloat16_products(builder, *arguments)
 
     return VECTOR(VECTOR, VECTOR, VECTOR), generate
 

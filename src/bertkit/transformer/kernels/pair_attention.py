@@ -1,0 +1,144 @@
+"""Tile attention for inference with products of bfloat16 numbers, where the processor adds two of them at once.
+
+Queries, keys, values and attention probabilities are rounded to bfloat16, sums and softmax are float32. Two neighboring
+numbers of a query or key, and the values of two neighboring keys, lie in the bits of one float32.
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of
+from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
+from bertkit.transformer.kernels.rows import Product, quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.tile_attention import (
+    attend_tiles,
+    exponentiate_tile,
+    longest_of,
+    put,
+    room_across,
+    take_turned,
+    transpose_block,
+)
+from bertkit.transformer.kernels.tiles import (
+    QUERIES,
+    add_pair_products,
+    in_tile,
+    larger_tile,
+    store_tile,
+    times_tile,
+)
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store_pairs
+
+_SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")
+"""Intel processors, which add pairs of bfloat16 products at half the rate of single float32 products (measured on an
+Emerald Rapids)."""
+
+
+@compiled
+def attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    """Self-attention in inference: `attend_tiles` without dropout, or `attend_pairs` where it is faster."""
+    _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+
+
+def _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    raise NotImplementedError
+
+
+@overload(_attend)
+def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    is_fast = has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
+    return _in_pairs if is_fast and is_rounded(query_key_value) else _in_tiles
+
+
+def is_rounded(rows: types.Type) -> bool:
+    """Whether a numba type of rows is not float32: bfloat16, or a Product of 8 bits."""
+    return rows.dtype == types.uint16 if isinstance(rows, types.Array) else rows.instance_class is Product
+
+
+def _in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+
+
+def _in_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, None, rotary, window, bias)
+
+
+@compiled
+def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    """`attend_tiles` without dropout, in bfloat16. Needs AVX-512 BF16."""
+    hidden_size = context.shape[1]
+    head_dim = hidden_size // num_heads
+    longest = longest_of(cu_seqlens)
+    width, stride = room_across(head_dim), whole_vectors(longest)
+    queries, keys = np.zeros((QUERIES, width), np.uint16), np.zeros((stride, width), np.uint16)
+    keys_across = np.empty((width // 2, stride), np.float32)  # keys, transposed
+    values = np.empty((stride // 2, width), np.float32)
+    mask = mask_of(stride, window, bias)
+    scores, weights = np.empty((QUERIES, stride), np.float32), np.empty((QUERIES, stride), np.uint16)
+    mixed = np.empty((QUERIES, width), np.float32)
+    query_pairs, key_pairs, weight_pairs = queries.view(np.float32), keys.view(np.float32), weights.view(np.float32)
+    for sequence in range(len(cu_seqlens) - 1):
+        start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
+        length = end - start
+        keys[length : whole_vectors(length)] = 0
+        mask.beyond_end[:length] = 0
+        mask.beyond_end[length : whole_vectors(length)] = -np.inf
+        for head in range(num_heads):
+            column = head * head_dim
+            choose_head(mask, bias, head)
+            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
+            transpose_block(key_pairs, length, (head_dim + 1) // 2, keys_across)
+            take_pairs(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
+            for row in range(0, length, QUERIES):
+                num_queries = min(QUERIES, length - row)
+                first, last = keys_seen(mask, row, num_queries, length)
+                take_turned(query_key_value, start + row, column, num_queries, head_dim, rotary, queries)
+                shares = weigh_pairs(
+                    query_pairs, keys_across, mask, row, num_queries, first, last, head_dim, scores, weights
+                )
+                mix_pairs(weight_pairs, values, first, last, head_dim, shares, mixed)
+                put(mixed, num_queries, head_dim, context, start + row, column)
+        if quantized is not None:
+            quantize_rows(context, start, end, quantized)
+
+
+@compiled
+def take_pairs(rows, row, column, num_rows, head_dim, pairs):
+    """Copy ``head_dim`` columns of some rows, two rows in the bits of one, and zeros after the last."""
+    width = pairs.shape[1]
+    for r in range(0, num_rows, 2):
+        for c in range(0, head_dim, WIDTH):
+            lower, upper = read(rows, row + r, column + c), broadcast(np.float32(0))
+            if r + 1 < num_rows:
+                upper = read(rows, row + r + 1, column + c)
+            store_pairs(pairs, r // 2 * width + c, lower, upper)
+
+
+@compiled
+def weigh_pairs(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores, weights):
+    """`weigh_tile` into ``weights``, bfloat16; queries and keys_across have pairs in each number."""
+    width, stride = queries.shape[1], scores.shape[1]
+    tops = in_tile(broadcast(np.float32(-np.inf)))
+    for key in range(first, last, WIDTH):
+        tile = in_tile(load(mask.beyond_end, key))
+        tile = hide_far(tile, mask, query, num_queries, key)
+        for c in range((head_dim + 1) // 2):
+            tile = add_pair_products(tile, queries, c, width, load(keys_across, c * stride + key))
+        store_tile(scores, key, stride, tile)
+        tops = larger_tile(tops, tile)
+    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights)
+
+
+@compiled
+def mix_pairs(weights, values, first, last, head_dim, shares, mixed):
+    """`mix_tile` of weights and values with pairs in each number."""
+    width, stride = values.shape[1], weights.shape[1]
+    for c in range(0, head_dim, 2 * WIDTH):
+        left = right = in_tile(broadcast(np.float32(0)))
+        for pair in range(first // 2, (last + 1) // 2):
+            left = add_pair_products(left, weights, pair, stride, load(values, pair * width + c))
+            right = add_pair_products(right, weights, pair, stride, load(values, pair * width + c + WIDTH))
+        store_tile(mixed, c, width, times_tile(left, shares))
+        store_tile(mixed, c + WIDTH, width, times_tile(right, shares))
