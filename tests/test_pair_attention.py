@@ -100,8 +100,8 @@ def test_very_large_scores_and_a_broken_neighbor() -> None:
 
 def test_a_quantized_context_is_that_of_the_context() -> None:
     together, cu_seqlens = rows_of(12, 32, LENGTHS), np.cumsum([0, *LENGTHS], dtype=np.int32)
-    context, quantized, expected = np.empty((len(together), 384), np.float32), *(room_for(len(together), 384),) * 2
+    context = np.empty((len(together), 384), np.float32)
+    quantized, expected = room_for(*context.shape), room_for(*context.shape)
     attend_pairs(array(together), cu_seqlens, 12, context, quantized, None, None, None)
-    found = [part.copy() for part in quantized]
     quantize_rows(context, 0, len(context), expected)
-    assert all(np.array_equal(part, other) for part, other in zip(found, expected, strict=True))
+    assert all(np.array_equal(part, other) for part, other in zip(quantized, expected, strict=True))

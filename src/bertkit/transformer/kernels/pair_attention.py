@@ -4,6 +4,8 @@ Queries, keys, values and attention probabilities are rounded to bfloat16, sums 
 numbers of a query or key, and the values of two neighboring keys, lie in the bits of one float32.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import types
 from numba.extending import overload
@@ -52,7 +54,7 @@ def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, 
     return _in_pairs if is_fast and is_rounded(query_key_value) else _in_tiles
 
 
-def is_rounded(rows: types.Type) -> bool:
+def is_rounded(rows: Any) -> bool:
     """Whether a numba type of rows is not float32: bfloat16, or a Product of 8 bits."""
     return rows.dtype == types.uint16 if isinstance(rows, types.Array) else rows.instance_class is Product
 

@@ -59,11 +59,10 @@ def gelu_tanh(x):
 
 @compiled
 def gelu(x):
-    """x * Phi(x), to 1e-5 where |x| < 3 and 1.3e-4 elsewhere, 0 below -4 and x above 4: for values that are then rounded
-    to bfloat16 or 8 bits.
+    """x * Phi(x), to 1e-5 where |x| < 3 and 1.3e-4 elsewhere: for values that are then rounded to bfloat16 or 8 bits.
 
-    Phi(x) - 1/2 is odd: x times a polynomial in x**2, of degree 8. It is fitted to x * Phi(x) on [-4, 4] and is 1/8 at
-    16, where the product is 1/2.
+    Phi(x) - 1/2 is odd: x times a polynomial in x**2, of degree 8, fitted to x * Phi(x) on [-4, 4]. At 16 it is 1/8, so
+    that the result is exactly 0 below -4 and x above 4.
     """
     inside = larger(smaller(x, broadcast(np.float32(4))), broadcast(np.float32(-4)))
     square = inside * inside
