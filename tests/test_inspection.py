@@ -101,6 +101,14 @@ def test_bad_conllu_raises(content: str, tmp_path) -> None:
         read_trees(tmp_path / "x.conllu")
 
 
+def test_conllu_in_another_encoding_names_the_line(tmp_path) -> None:
+    (tmp_path / "x.conllu").write_bytes((CONLLU + "# café\n").encode("latin1"))
+    with pytest.raises(DataError, match=rf"x.conllu, line {CONLLU.count(chr(10)) + 1}.*iconv"):
+        read_trees(tmp_path / "x.conllu")
+    (tmp_path / "marked.conllu").write_bytes(b"\xef\xbb\xbf" + CONLLU.encode())
+    assert [tree.words[0] for tree in read_trees(tmp_path / "marked.conllu")] == ["It", "cat"]
+
+
 def test_word_vectors_are_the_mean_of_the_pieces(model) -> None:
     spans = [[(4, 7), (0, 3)], [(10, 16)]]
     vectors = word_vectors(model, TEXTS[:2], spans)

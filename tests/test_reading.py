@@ -316,6 +316,12 @@ def test_jsonl_file_with_bad_first_lines(write, read, row, first, message):
             list(read(path, bad_rows=BadRows(skip=True)))
 
 
+def test_texts_with_half_a_character_name_the_line(write):
+    path = write("rows.jsonl", '{"text": "ok"}\n{"text": "ok \\ud83d"}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 2: the text is not valid Unicode: character 4 is"):
+        list(read_texts(path))
+
+
 def test_rejects_files_that_are_not_texts(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_labeled_texts(tmp_path / "none.csv", "class"))

@@ -345,6 +345,34 @@ def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimiz
         assert_same_bits(weights(again), weights(whole))
 
 
+def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> None:
+    settings, killed = replace(SETTINGS, evaluate_every=7, save_every=4), fresh_model()
+    whole = trainer_of(fresh_model(), tmp_path / "whole", settings)
+    whole.train()
+    run = tmp_path / "killed"
+    trainer = trainer_of(killed, run, settings)
+    evaluate_once = trainer.evaluate
+
+    def evaluate_until_the_end() -> dict[str, float]:
+        assert evaluate_once is not None
+        if trainer.state.step == settings.num_steps:
+            raise KeyboardInterrupt
+        return evaluate_once()
+
+    trainer.evaluate = evaluate_until_the_end
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    folder = checkpoints(run)[-1]
+    again = load(folder / "model")
+    kept = optimizer_of(again, settings)
+    state = load_state(folder, again.network, kept)
+    assert state.step == settings.num_steps
+    resumed = trainer_of(again, run, settings, optimizer=kept, state=state)
+    assert resumed.train() == "finished"
+    assert (resumed.state.best, resumed.state.best_step) == (whole.state.best, whole.state.best_step)
+    assert [line["step"] for line in events(run, "evaluation")] == [0, 7, 14, 20]
+
+
 @pytest.mark.parametrize("values, patience, expected", [
     ([9, 3, 2, 5, 4], 1, ("stopped early", 15, 10)),  # the second evaluation is better: the run continues
     ([9, 3, 2, 1, 4], 1, ("finished", 20, 15)),

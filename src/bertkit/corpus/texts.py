@@ -40,7 +40,8 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
         column: the key or column of the text; None: "text", or the only column. Not for txt.
 
     Raises:
-        DataError: the file is missing, holds no texts, is not UTF-8, or lacks the column.
+        DataError: the file is missing, holds no texts, is not UTF-8, or lacks the column; a text with an unpaired
+            surrogate, as JSON can hold.
         UsageError: an extension that is not one of FORMATS.
         DependencyError: parquet without pyarrow.
     """
@@ -48,8 +49,8 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     empty = True
     for path in [source] if str(source) == "-" else find_files(source, column)[0]:
         for row in read_rows(path, column):
-            if row.problem or row.invalid:
-                raise DataError(location(path, row.line) + (row.problem or row.invalid))
+            if problem := row.problem or row.invalid or _surrogate_in(row.text):
+                raise DataError(location(path, row.line) + problem)
             empty = False
             yield row.text
     if empty:
@@ -208,6 +209,15 @@ def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
     if name not in names:
         return "", f" has no column {name!r}, it has {', '.join(names)}: choose one with --column"
     return name, ""
+
+
+def _surrogate_in(text: str) -> str:
+    """The problem of a text that has no UTF-8, or ""."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f": the text is not valid Unicode: character {error.start + 1} is an unpaired surrogate"
+    return ""
 
 
 def _text(values: Mapping[str, Any], column: str) -> tuple[str, str]:

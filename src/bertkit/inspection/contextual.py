@@ -5,6 +5,7 @@ Shape letters: W words of all sentences, S layers, D hidden_size.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import Line, location, open_lines
 from bertkit.inference import Runner
 from bertkit.model import Model
 from bertkit.tokenizer.encoding import Encoding, Span
@@ -75,22 +77,28 @@ def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
     """Read at most ``limit`` sentences of a CoNLL-U file, without multiword tokens and empty nodes.
 
     Raises:
-        DataError: a line without ten columns, a head that is not a number or outside its sentence, or no sentences.
+        DataError: no such file, or one that is not UTF-8; a line without ten columns, a head that is not a number or
+            outside its sentence, or no sentences.
     """
     trees: list[Tree] = []
     rows: list[list[str]] = []
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in enumerate((*lines, "\n"), 1):
+    first = 1  # line of the sentence
+    with open_lines(path) as lines:
+        for line in chain(lines, [Line(0, "\n")]):  # ends the last sentence
             if limit is not None and len(trees) >= limit:
                 break
-            cells = line.rstrip("\n").split("\t")
-            if not line.strip():
+            if line.invalid:
+                raise DataError(location(path, line.number) + line.invalid)
+            cells = line.content.split("\t")
+            if not line.content.strip():
                 if rows:
-                    trees.append(_tree(rows, path, number))
+                    trees.append(_tree(rows, path, first))
                 rows = []
-            elif not line.startswith("#"):
+            elif not line.content.startswith("#"):
                 if len(cells) != 10:
-                    raise DataError(f"{path}, line {number}: {len(cells)} columns, expected the ten of CoNLL-U")
+                    place = location(path, line.number)
+                    raise DataError(f"{place}: {len(cells)} columns, expected the ten of CoNLL-U")
+                first = line.number if not rows else first
                 if cells[0].isdecimal():
                     rows.append(cells)
     if not trees:
@@ -98,10 +106,10 @@ def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
     return trees
 
 
-def _tree(rows: list[list[str]], path: str | Path, line: int) -> Tree:
+def _tree(rows: list[list[str]], path: str | Path, first: int) -> Tree:
     heads = [int(row[6]) - 1 if row[6].isdecimal() else len(rows) for row in rows]
     if max(heads) >= len(rows):
-        raise DataError(f"{path}, sentence before line {line}: a head is not a word of the sentence")
+        raise DataError(f"{location(path, first)}: the sentence from here on has a head that is not one of its words")
     return Tree(
         tuple(row[1].replace(" ", "_") for row in rows),
         tuple(heads),

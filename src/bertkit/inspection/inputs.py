@@ -56,8 +56,8 @@ class InputView(View):
                    *(f"share of {name}" for name in names)]  # fmt: skip
         missing = sorted({"segment", "position"} - set(names))
         is_note = [findings([("note", f"This architecture adds no {' and no '.join(missing)} embedding to the input"
-                              + (": its positions come in as rotations in every layer." if "position" in missing
-                                 else "."))])] if missing else []  # fmt: skip
+                              + (": its positions come in through attention, in every layer."
+                                 if "position" in missing else "."))])] if missing else []  # fmt: skip
         maps = []
         for title, values in (("Learned", self.position_cosines), ("Sinusoidal", self.sinusoidal_cosines)):
             if values is not None:

@@ -34,6 +34,7 @@ class TrainingState:
     num_tokens: int = 0  # real tokens processed
     best: float | None = None  # the best value of the selecting metric
     best_step: int | None = None
+    step_evaluated: int = -1  # step of the latest evaluation
     num_threads: int = 0  # torch's number of threads when saved: it determines the order of sums
     num_ranks: int = 1
 

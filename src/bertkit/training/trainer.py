@@ -108,7 +108,6 @@ class Trainer:
         self._started = self.clock() - self.state.seconds
         self._log = MetricsLog(self.run, tensorboard=self.tensorboard) if self.ranks.is_first else None
         self._sums, self._tokens_logged, self._seconds_logged = None, self.state.num_tokens, self.state.seconds
-        self._step_evaluated = self.state.step
         self.network.train()
         with ThreadPoolExecutor(1) as ahead, self._bar() as bar:
             try:
@@ -134,7 +133,7 @@ class Trainer:
             before, (stops, progress) = progress, self._sync_stop_and_progress()
             self._after_step(before, progress, bar)
         reason = "finished" if progress >= 1 else "stopped early" if self._is_out_of_patience() else "stopped"
-        improved = reason == "finished" and self._step_evaluated != state.step and self._evaluate()
+        improved = reason == "finished" and state.step_evaluated != state.step and self._evaluate()
         if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
             self._save()
         self._write("end", seconds=state.seconds, reason=reason)
@@ -253,7 +252,7 @@ class Trainer:
         if self.evaluate is None:
             return False
         state, metrics = self.state, self.evaluate()
-        self._step_evaluated = state.step
+        state.step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
         value = self._of_first(metrics[self.best_by])  # other ranks may differ in the last bit
         if state.best is None:
