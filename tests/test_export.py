@@ -298,6 +298,17 @@ def test_accuracy_of_pairs_is_that_of_the_model(kind: str, scores: tuple[float, 
     assert accuracy.loss == pytest.approx(0, abs=1e-3) and accuracy.low <= accuracy.loss <= accuracy.high
 
 
+@pytest.mark.parametrize(
+    ("num_labels", "stored", "written"), [(1, None, "Sigmoid"), (1, "Identity", "Identity"), (3, None, None)]
+)
+def test_description_has_the_activation_of_scores(
+    num_labels: int, stored: str | None, written: str | None, tmp_path: Path
+) -> None:
+    model = our_model("sequence_classification", 3, num_labels)
+    model.checkpoint.score_activation = stored
+    assert export_model(model, tmp_path / "out").score_activation == written
+
+
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
 def test_int8_is_smaller_and_measured(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model_of(TASKS["sequence-classification"]).save(tmp_path / "model")

@@ -16,6 +16,7 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.heads import HEADS, HEADS_WITH_LABELS
 from bertkit.inference import Runner
 from bertkit.inference.embed import max_sequence_length
+from bertkit.inference.score_pairs import HEAD as PAIRS_HEAD
 from bertkit.model import Model
 from bertkit.tasks import ExampleFile, task_settings
 from bertkit.tokenizer.layout import Layout
@@ -189,6 +190,15 @@ def _longest(model: Model, head: str) -> int:
     return layout.max_length or max_sequence_length(runner, model.sentence_settings, None)
 
 
+def _score_activation(model: Model, head: str) -> str | None:
+    """The activation that `Model.rank` applies to the logits; None: none is stored, and none is applied."""
+    stored = model.checkpoint.score_activation
+    if stored is not None or head != PAIRS_HEAD or model.checkpoint.trained:
+        return stored
+    layer: Any = model.network.heads[head]
+    return "Sigmoid" if layer.classifier.out_features == 1 else None
+
+
 def _checked(model: Model, head: str, graph: Graph, runtime: Runtime) -> float:
     """The largest difference between the outputs of a float32 graph and the model's.
 
@@ -224,7 +234,7 @@ def _described(
         prompts={} if head else settings.prompts,
         default_prompt_name=None if head else settings.default_prompt_name,
         similarity=None if head else settings.similarity,
-        score_activation=checkpoint.score_activation,
+        score_activation=_score_activation(model, head),
         opset=OPSET,
         made_by=f"bertkit {__version__}",
         checked_with=runtime,
