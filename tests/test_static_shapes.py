@@ -18,6 +18,8 @@ from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.objectives import Masking, PretrainingBatch, PretrainingTask, SpecialIds, StaticBatch, StaticShape
 from bertkit.objectives.loader import Loader
+from bertkit.objectives.loader import _together as pretraining_batch
+from bertkit.objectives.sequences import Sequences
 from bertkit.pretraining import Inputs, Pretraining, read_recipe
 from bertkit.pretraining.feed import PretrainingFeed
 from bertkit.pretraining.recipe import DataSettings
@@ -69,6 +71,18 @@ def test_parts_have_one_shape_and_every_sequence(pairs: bool) -> None:
         assert torch.equal(torch.cat(labels), batch.labels)
         assert torch.equal(torch.cat(tokens), batch.batch.input_ids[batch.masked_positions])
         assert not pairs or torch.equal(torch.cat(next_labels), batch.next_sentence_label)
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+@pytest.mark.parametrize("max_seqlen", [7, 17, 64, 128, 512])
+def test_longest_sequences_fill_one_part(max_seqlen: int, rate: float) -> None:
+    number = 4_096 // max_seqlen  # each rounds its number of masked positions, at 17 and 512 up
+    tokens = np.full(number * max_seqlen, 9, np.int32)
+    tokens[::max_seqlen], tokens[max_seqlen - 1 :: max_seqlen] = 2, 3
+    sequences = Sequences(tokens, np.zeros_like(tokens), np.arange(0, len(tokens) + 1, max_seqlen), None)
+    masked = Masking(SpecialIds(2, 3, 4), np.zeros(99, bool))(sequences, rate, 0, np.arange(number))
+    whole = pretraining_batch([(sequences, masked)])
+    assert len(StaticBatch.of(whole, StaticShape.of(number, max_seqlen, rate, 4_096)).split(1)) == 1
 
 
 def test_full_part_has_no_filler() -> None:
@@ -170,7 +184,7 @@ def test_each_stage_and_rank_has_its_shape() -> None:
     loader = Loader(sources, Masking(special, np.zeros(99, bool)), 0, rank=1, num_ranks=2)
     data = DataSettings(max_seqlen=24, final_max_seqlen=48, mask_rate=0.3, final_mask_rate=0.15)
     feed = PretrainingFeed(loader, data, 12, static_tokens=100)
-    assert feed.shape(0, 100) == (100, 6 + 5, 32, 24) and feed.shape(1, 100) == (100, 6 + 3, 32, 48)
+    assert feed.shape(0, 100) == (100, 6 + 5, 40, 24) and feed.shape(1, 100) == (100, 6 + 3, 40, 48)
     batch = feed.batch(0, 0.0)
     assert isinstance(batch, StaticBatch) and len(batch) == 6 and batch.shape == feed.shape(0, 100)
     assert not isinstance(replace(feed, static_tokens=None).batch(0, 0.0), StaticBatch)

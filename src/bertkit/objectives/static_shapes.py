@@ -33,11 +33,12 @@ class StaticShape(NamedTuple):
             most_tokens: maximum number of tokens of a part.
 
         >>> StaticShape.of(4, 128, 0.15, 8_192), StaticShape.of(256, 128, 0.15, 8_192).num_masked
-        (StaticShape(num_tokens=512, num_sequences=8, num_masked=80, max_seqlen=128), 1232)
+        (StaticShape(num_tokens=512, num_sequences=8, num_masked=80, max_seqlen=128), 1264)
         """
         num_tokens = max(max_seqlen, min(most_tokens, batch_size * max_seqlen))
-        num_masked = -(-(math.ceil(mask_rate * num_tokens) + 1) // 8) * 8  # a sequence rounds its number up
-        return cls(num_tokens, batch_size + -(-num_tokens // max_seqlen), num_masked, max_seqlen)
+        num_longest = -(-num_tokens // max_seqlen)
+        most_masked = math.ceil(mask_rate * num_tokens + num_longest / 2) + 1  # each sequence rounds its number
+        return cls(num_tokens, batch_size + num_longest, -(-most_masked // 8) * 8, max_seqlen)
 
 
 @dataclass(frozen=True, eq=False)

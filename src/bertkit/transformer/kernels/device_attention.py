@@ -23,8 +23,8 @@ Kernel = Literal["varlen", "blocks", "runs"]
 _FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
 """Limits of torch's variable-length attention (FlashAttention 2): Ampere and later; also a multiple of 8 columns."""
 
-_HAS_VARLEN = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
-"""torch documents variable-length attention with windows from 2.12 on."""
+_HAS_VARLEN = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)
+"""torch has variable-length attention with windows from 2.11 on."""
 
 
 class GPU(NamedTuple):
