@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertkit import Batch
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.device_attention import block_attention, gpu_of, kernel_for, varlen_attention
+from bertkit.transformer.kernels.device_attention import block_attention, capability_of, kernel_for, varlen_attention
 from bertkit.transformer.window import CAUSAL, REVERSED, Window
 
 WINDOWS = {"all": None, "causal": CAUSAL, "reversed": REVERSED, "local": Window(64, 64)}
@@ -45,7 +45,7 @@ def _runs(query: Tensor, key: Tensor, value: Tensor, batch: Batch, **options: An
 def _kernels(device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Tensor]]]:
     """The kernels for a dtype; a GPU may have one more than the fallback."""
     yield "blocks", block_attention
-    if kernel_for(device.split(":")[0], gpu_of(torch.device(device)), dtype, HEAD_DIM) == "varlen":
+    if kernel_for(device.split(":")[0], capability_of(torch.device(device)), dtype, HEAD_DIM) == "varlen":
         yield "varlen", varlen_attention
 
 

@@ -17,7 +17,6 @@ from bertkit.architectures import prepare
 from bertkit.errors import UsageError
 from bertkit.transformer import EncoderOutput, cuda_graphs
 from bertkit.transformer.cuda_graphs import MOST_ROWS, GraphedEncoder, Recording, can_be_recorded
-from bertkit.transformer.kernels.device_attention import GPU
 
 
 class Recorder:
@@ -106,7 +105,7 @@ def test_threads_take_turns_at_a_recording(model: Model) -> None:
     ],
 )
 def test_encoders_that_are_recorded(device, precision, capability, bias, expected, monkeypatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "gpu_of", lambda given: GPU(capability, True))
+    monkeypatch.setattr(cuda_graphs, "capability_of", lambda given: capability)
     word = SimpleNamespace(weight=SimpleNamespace(device=torch.device(device), dtype=torch.float32))
     config = SimpleNamespace(hidden_size=192, num_attention_heads=3)
     encoder = SimpleNamespace(embeddings=SimpleNamespace(word=word), config=config, distance_bias=lambda longest: bias)

@@ -1,6 +1,7 @@
 """Attention on GPUs, as far as it can be tested on a CPU: the choice of a kernel, its arguments, its numbers."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import flash_attention_on_cpu
@@ -11,14 +12,13 @@ from torch import Tensor
 from bertkit import Batch
 from bertkit.transformer.kernels import device_attention
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.device_attention import GPU, block_attention, kernel_for, varlen_attention
+from bertkit.transformer.kernels.device_attention import block_attention, kernel_for, varlen_attention
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.window import CAUSAL, EVERY_TOKEN, REVERSED, Window
 
 LENGTHS = [5, 1, 33, 17, 8, 8, 26, 2]
 WINDOWS = [None, CAUSAL, REVERSED, 3, 0, Window(2, 9), Window(60, 1)]
-AMPERE, HOPPER, TURING, OLD_TORCH = GPU((8, 0), True), GPU((9, 0), True), GPU((7, 5), True), GPU((9, 0), False)
-NO_GPU = GPU((0, 0), False)
+AMPERE, HOPPER, TURING, NO_GPU = (8, 0), (9, 0), (7, 5), (0, 0)
 RELATIVE = PositionRows(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, dtype=torch.long), 1.0)
 
 
@@ -40,41 +40,39 @@ def random_inputs(num_tokens: int, num_heads: int, head_dim: int, dtype: torch.d
 
 
 @pytest.mark.parametrize(
-    ("kernel", "device", "gpu", "dtype", "head_dim", "has_dropout", "bias"),
+    ("kernel", "device", "capability", "dtype", "head_dim", "bias"),
     [
-        ("varlen", "cuda", HOPPER, torch.bfloat16, 64, False, None),
-        ("varlen", "cuda", AMPERE, torch.float16, 32, False, None),
-        ("varlen", "cuda", AMPERE, torch.bfloat16, 256, False, None),
-        ("blocks", "cuda", AMPERE, torch.bfloat16, 264, False, None),
-        ("blocks", "cuda", AMPERE, torch.bfloat16, 20, False, None),
-        ("blocks", "cuda", HOPPER, torch.float32, 64, False, None),
-        ("blocks", "cuda", HOPPER, torch.float64, 64, False, None),
-        ("blocks", "cuda", TURING, torch.float16, 64, False, None),
-        ("blocks", "cuda", OLD_TORCH, torch.bfloat16, 64, False, None),
-        ("blocks", "cuda", NO_GPU, torch.bfloat16, 64, False, None),  # of another maker
-        ("blocks", "cuda", HOPPER, torch.bfloat16, 64, True, None),
-        ("blocks", "cuda", HOPPER, torch.bfloat16, 64, False, torch.zeros(3, 9)),
-        ("runs", "cuda", HOPPER, torch.bfloat16, 64, False, RELATIVE),
-        ("blocks", "mps", NO_GPU, torch.bfloat16, 64, False, None),
-        ("blocks", "mps", NO_GPU, torch.float32, 64, True, None),
-        ("runs", "mps", NO_GPU, torch.float32, 64, False, RELATIVE),
-        ("runs", "cpu", NO_GPU, torch.bfloat16, 64, False, None),
-        ("runs", "cpu", NO_GPU, torch.float64, 20, True, None),
+        ("varlen", "cuda", HOPPER, torch.bfloat16, 64, None),
+        ("varlen", "cuda", AMPERE, torch.float16, 32, None),
+        ("varlen", "cuda", AMPERE, torch.bfloat16, 256, None),
+        ("blocks", "cuda", AMPERE, torch.bfloat16, 264, None),
+        ("blocks", "cuda", AMPERE, torch.bfloat16, 20, None),
+        ("blocks", "cuda", HOPPER, torch.float32, 64, None),
+        ("blocks", "cuda", HOPPER, torch.float64, 64, None),
+        ("blocks", "cuda", TURING, torch.float16, 64, None),
+        ("blocks", "cuda", NO_GPU, torch.bfloat16, 64, None),  # of another maker
+        ("blocks", "cuda", HOPPER, torch.bfloat16, 64, torch.zeros(3, 9)),
+        ("runs", "cuda", HOPPER, torch.bfloat16, 64, RELATIVE),
+        ("blocks", "mps", NO_GPU, torch.bfloat16, 64, None),
+        ("blocks", "mps", NO_GPU, torch.float32, 64, None),
+        ("runs", "mps", NO_GPU, torch.float32, 64, RELATIVE),
+        ("runs", "cpu", NO_GPU, torch.bfloat16, 64, None),
+        ("runs", "cpu", NO_GPU, torch.float64, 20, None),
     ],
 )
-def test_kernel_by_device_dtype_and_options(kernel, device, gpu, dtype, head_dim, has_dropout, bias) -> None:
-    assert kernel_for(device, gpu, dtype, head_dim, has_dropout=has_dropout, bias=bias) == kernel
+def test_kernel_by_device_dtype_and_options(kernel, device, capability, dtype, head_dim, bias) -> None:
+    assert kernel_for(device, capability, dtype, head_dim, bias) == kernel
 
 
 def test_cpu_has_no_properties_of_a_gpu() -> None:
-    assert device_attention.gpu_of(torch.device("cpu")) == NO_GPU
+    assert device_attention.capability_of(torch.device("cpu")) == NO_GPU
 
 
 def test_properties_of_a_cuda_device(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
-    assert device_attention.gpu_of(torch.device("cuda:1")) == HOPPER  # with the torch that the tests run with
+    assert device_attention.capability_of(torch.device("cuda:1")) == HOPPER
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert device_attention.gpu_of(torch.device("cuda:1")) == NO_GPU
+    assert device_attention.capability_of(torch.device("cuda:1")) == NO_GPU
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -124,7 +122,7 @@ def test_blocks_drop_probabilities() -> None:
 def test_arguments_of_varlen_attention_mean_the_reference(window: int | Window | None) -> None:
     batch = packed(LENGTHS, num_filler=4, num_empty=2)
     together, *inputs = random_inputs(sum(LENGTHS) + 4, 3, 16, torch.bfloat16)
-    results = varlen_attention(*inputs, batch, window)[: sum(LENGTHS)]
+    results = varlen_attention(*inputs, batch, window=window)[: sum(LENGTHS)]
     expected = packed_attention(*(x[: sum(LENGTHS)] for x in inputs), LENGTHS, window=window)
     torch.testing.assert_close(results, expected, rtol=2e-2, atol=1e-2)
     slope = torch.randn(expected.shape).bfloat16()
@@ -133,6 +131,26 @@ def test_arguments_of_varlen_attention_mean_the_reference(window: int | Window |
     longest, given = flash_attention_on_cpu.calls[-1]
     assert longest == max(LENGTHS) and all(-1 <= reach < longest for reach in given)
     assert (given == (-1, 0)) == (window == CAUSAL) and (given == (-1, -1)) == (window is None)
+
+
+def test_varlen_attention_drops_probabilities() -> None:
+    query, key, value = (x.detach().requires_grad_() for x in random_inputs(sum(LENGTHS), 3, 16, torch.bfloat16)[1:])
+    torch.manual_seed(0)
+    shares = varlen_attention(query, key, torch.ones_like(value), packed(LENGTHS), 0.25)[:, :, 0].detach()
+    assert shares.std() > 0.1 and abs(float(shares.mean()) - 1) < 0.1
+    torch.manual_seed(0)  # the backward pass has the same mask
+    context = varlen_attention(query, key, value, packed(LENGTHS), 0.25)
+    (slopes,) = torch.autograd.grad(context.sum(), value)
+    torch.testing.assert_close(slopes.float().sum(), shares.float().sum() * 16, rtol=2e-2, atol=0)
+
+
+def test_filler_of_a_batch_is_a_sequence() -> None:
+    batch = replace(packed(LENGTHS, num_filler=9), has_filler=True)
+    together, *inputs = random_inputs(sum(LENGTHS) + 9, 3, 16, torch.bfloat16)
+    results = varlen_attention(*inputs, batch)
+    expected = packed_attention(*inputs, [*LENGTHS, 9])
+    torch.testing.assert_close(results, expected, rtol=2e-2, atol=1e-2)
+    assert torch.autograd.grad(results.sum(), together)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("kernel", ["varlen", "blocks", "runs"])
@@ -149,14 +167,12 @@ def test_every_kernel_computes_the_same(kernel: str, window: Window | None, monk
 def test_wrong_arguments_of_varlen_attention_fail() -> None:
     """The double refuses what the CUDA kernel refuses, and torch's schema the rest."""
     _, *inputs = random_inputs(4, 2, 8, torch.bfloat16)
-    from torch.nn.attention.varlen import varlen_attn
-
-    bounds = torch.tensor([0, 4], dtype=torch.int32)
+    batch = packed([4])
     wrong: list[Callable[[], object]] = [
-        lambda: varlen_attn(*inputs, bounds.long(), bounds.long(), 4, 4),
-        lambda: varlen_attn(*inputs, bounds, bounds, 3, 3),
-        lambda: varlen_attn(*(x.float() for x in inputs), bounds, bounds, 4, 4),  # pyrefly: ignore
-        lambda: varlen_attn(*inputs, bounds, bounds, 4.5, 4),  # pyrefly: ignore
+        lambda: varlen_attention(*inputs, replace(batch, cu_seqlens=batch.cu_seqlens.long())),
+        lambda: varlen_attention(*inputs, replace(batch, max_seqlen=3)),
+        lambda: varlen_attention(*(x.float() for x in inputs), batch),  # pyrefly: ignore
+        lambda: varlen_attention(*inputs, replace(batch, max_seqlen=4.5)),  # pyrefly: ignore
     ]
     for call in wrong:
         with pytest.raises((AssertionError, TypeError, RuntimeError)):

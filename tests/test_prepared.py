@@ -23,7 +23,6 @@ from bertkit.transformer import (
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.gated import prepared as gated_prepared
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.device_attention import GPU
 from bertkit.transformer.kernels.dispatch import (
     kernels_for,
     modernbert_kernels_for,
@@ -187,7 +186,7 @@ def test_dtype_of_products() -> None:
     ],
 )
 def test_precisions_that_auto_tries(name: str, capability: tuple[int, int], expected: tuple, monkeypatch) -> None:
-    monkeypatch.setattr(auto_precision, "gpu_of", lambda device: GPU(capability, True))
+    monkeypatch.setattr(auto_precision, "capability_of", lambda device: capability)
     assert auto_precision._faster_precisions(torch.device(name)) == expected
 
 

@@ -14,6 +14,10 @@ def test_simulated_gpu_is_like_a_gpu() -> None:
     run_tests(simulation(), "gpu/checks.py")
 
 
+def test_recorded_training_there() -> None:
+    run_tests(simulation(), "gpu/recorded_training.py")
+
+
 def test_models_compute_and_learn_there() -> None:
     run_tests(
         simulation(),

@@ -118,7 +118,7 @@ def _without_empty(part: PretrainingBatch) -> PretrainingBatch:
     return replace(part, batch=replace(part.batch, cu_seqlens=bounds), next_sentence_label=label)
 
 
-@pytest.mark.parametrize(("kernel", "dropout"), [("varlen", 0.0), ("blocks", 0.0), ("blocks", 0.2)])
+@pytest.mark.parametrize(("kernel", "dropout"), [("varlen", 0.0), ("varlen", 0.2), ("blocks", 0.0), ("blocks", 0.2)])
 @pytest.mark.parametrize("again", [False, True])
 def test_varying_batches_are_compiled_once(kernel: str, dropout: float, again: bool, monkeypatch) -> None:
     monkeypatch.setattr(device_attention, "kernel_for", lambda *given, **options: kernel)

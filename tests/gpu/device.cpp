@@ -272,7 +272,8 @@ void take_size(const Tensor& tensor, const Tensor& alias) {
     if (tensor.sizes() == alias.sizes() && tensor.strides() == alias.strides()) return;
     c10::Storage storage = tensor.storage();
     if (alias.storage().data() != storage.data()) {
-        TORCH_CHECK(!capturing, "a tensor is resized in a graph");
+        const bool is_new = !storage.nbytes() || (capturing && capturing->own.count(storage.data()));
+        TORCH_CHECK(!capturing || is_new, "a tensor is resized in a graph");
         storage = on_device(alias).storage();
     }
     set_memory(tensor, storage, alias.storage_offset(), alias.sizes(), alias.strides());
@@ -292,8 +293,10 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
     Stack results = aliases;
     op.callBoxed(&results);
     for (size_t at = 0; at < count; ++at)
-        if (arguments[at].isTensor() && is_on_gpu(arguments[at].toTensor()))
+        if (arguments[at].isTensor() && is_on_gpu(arguments[at].toTensor())) {
             take_size(arguments[at].toTensor(), aliases[at].toTensor());
+            aliases[at] = on_cpu(arguments[at].toTensor());  // the memory that replays write
+        }
     std::vector<Tensor> fresh;
     for (size_t at = 0; at < results.size(); ++at) {
         const auto* alias = schema.returns()[at].alias_info();

@@ -56,9 +56,14 @@ class CUDAGraph:
     def replay(self) -> None:
         GPU.replay(self.number)
 
+    def pool(self) -> tuple[int, int]:
+        return 0, 0
+
 
 @contextmanager
-def graph(recorded: CUDAGraph, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+def graph(
+    recorded: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
     recorded.number = GPU.begin_capture()
     try:
         yield

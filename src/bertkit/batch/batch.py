@@ -31,6 +31,8 @@ class Batch:
     num_positions: int  # highest position + 1; max_seqlen unless the batch was padded on the left
     padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the mask of the padded input, if there
     # was one
+    has_filler: bool = False  # there are rows after the last sequence, which form one more in attention, of at most
+    # max_seqlen tokens
 
     @classmethod
     def from_padded(

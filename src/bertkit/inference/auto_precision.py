@@ -19,7 +19,7 @@ from bertkit.executor import on_one_core
 from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
-from bertkit.transformer.kernels.device_attention import gpu_of
+from bertkit.transformer.kernels.device_attention import capability_of
 from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999
@@ -95,7 +95,7 @@ def _faster_precisions(device: torch.device) -> tuple[str, ...]:
     """Precisions that may be faster than float32 on a device."""
     if device.type == "cpu":
         return "bfloat16", "int8"
-    has_bfloat16 = device.type != "cuda" or torch.version.hip is not None or gpu_of(device).capability >= (8, 0)
+    has_bfloat16 = device.type != "cuda" or torch.version.hip is not None or capability_of(device) >= (8, 0)
     return ("bfloat16",) if has_bfloat16 else ("float16",)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.objectives import PretrainingBatch
-from bertkit.tasks.task import Loss, exact
+from bertkit.tasks.task import Loss, exact, mean_of
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
@@ -23,6 +23,7 @@ class PretrainingTask:
     """Masked language modeling, plus next sentence prediction if batches have labels for it."""
 
     of_vectors: ClassVar[bool] = False
+    is_recordable: ClassVar[bool] = True
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
         """As `Task.vectors`: none."""
@@ -37,10 +38,10 @@ class PretrainingTask:
         """Both losses of a part, in nats."""
         logits = outputs.logits
         lm_loss, lm_sums = _cross_entropy(logits["masked_lm"], part.labels)
-        value, nsp_sums = lm_loss / max(1.0, float(totals[0])), torch.zeros_like(lm_sums)
+        value, nsp_sums = mean_of(lm_loss, totals[0]), torch.zeros_like(lm_sums)
         if part.next_sentence_label is not None:
             nsp_loss, nsp_sums = _cross_entropy(logits["next_sentence"], part.next_sentence_label)
-            value = value + nsp_loss / max(1.0, float(totals[1]))
+            value = value + mean_of(nsp_loss, totals[1])
         return Loss(value, torch.cat([lm_sums, nsp_sums]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:

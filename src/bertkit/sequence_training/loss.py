@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertkit.sequence_training.batches import SequenceBatch
 from bertkit.tasks import Loss
-from bertkit.tasks.task import on_cpu
+from bertkit.tasks.task import mean_of, sums_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class SequenceLoss:
     """
 
     of_vectors: ClassVar[bool] = False
+    is_recordable: ClassVar[bool] = False  # its networks are not
 
     label_smoothing: float = 0.0
 
@@ -40,8 +41,7 @@ class SequenceLoss:
         with torch.no_grad():
             plain = F.cross_entropy(logits, part.labels, reduction="sum") if self.label_smoothing else smoothed.detach()
             correct = (logits.argmax(dim=-1) == part.labels).sum()
-        sums = on_cpu(plain, correct, correct.new_tensor(len(part.labels)))
-        return Loss(smoothed / max(1.0, float(totals[0])), sums)
+        return Loss(mean_of(smoothed, totals[0]), sums_of(plain, correct, len(part.labels)))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The loss in nats, the perplexity, and the accuracy."""

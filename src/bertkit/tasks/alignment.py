@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bertkit.architectures import Network, NetworkOutput
@@ -18,7 +17,7 @@ from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import error_in, naming_long_ones
 from bertkit.tasks.reading.texts import read_labeled_texts
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, on_cpu
+from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, mean_of, sums_of
 from bertkit.tasks.text_sets import TEACHER
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -123,7 +122,7 @@ class Alignment(TextTask):
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Squared distance of the vectors, averaged over texts."""
         loss = (self.vectors(outputs) - part.labels).square().sum()
-        return Loss(loss / float(totals[0]), torch.cat([on_cpu(loss), self.totals(part)]))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(part.labels)))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The loss."""

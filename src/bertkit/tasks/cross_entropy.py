@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.tasks.task import Loss, Option, TextTask, exact, on_cpu
+from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -41,13 +42,21 @@ class Weighted(TextTask):
             raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
 
     def _weights(self, logits: Tensor) -> Tensor | None:
-        return logits.new_tensor(self.class_weights) if self.class_weights else None
+        return _constants(self.class_weights, logits.dtype, logits.device) if self.class_weights else None
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers on a device, copied once."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True)
 class OneOfClasses(Weighted):
     """One label of C for each row of logits, of a sequence or token; rows with the label IGNORED do not count."""
 
+    is_recordable: ClassVar[bool] = True
     has_soft_labels: ClassVar[bool] = True  # as `TextTask.has_soft_labels`
 
     def totals(self, batch: LabeledBatch) -> Tensor:
@@ -65,8 +74,8 @@ class OneOfClasses(Weighted):
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
         )
         correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
-        sums = on_cpu(loss, correct, number)
-        return Loss(loss / (float(totals[0]) or 1.0), torch.cat([sums, self.totals(part)]))
+        counted = number if weights is None else weights[labels.clamp(min=0)].where(labels != IGNORED, 0.0).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, number, counted))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss and accuracy."""

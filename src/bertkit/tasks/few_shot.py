@@ -20,7 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.randomness import below, in_random_order, key_of
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.sequence_classification import SequenceClassification
-from bertkit.tasks.task import Loss, Option, on_cpu
+from bertkit.tasks.task import Loss, Option, mean_of, sums_of
 
 TEMPERATURE = 0.05
 """Temperature of the loss, as in SimCSE (Gao et al. 2021, section 3)."""
@@ -106,7 +106,7 @@ class FewShotClassification(SequenceClassification):
         """Supervised contrastive loss of (N, D) vectors of length 1, in nats: negative log-likelihood of the other
         texts with the same label among the batch, by cosine; the mean over those, then over the texts that have any."""
         loss, is_nearest = contrast(outputs, part.labels)
-        return Loss(loss / max(float(totals[0]), 1.0), torch.cat([on_cpu(loss, is_nearest), totals]))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, is_nearest, totals[0]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss, and the share of texts whose nearest text in the batch has the same label."""

@@ -21,7 +21,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import ExampleFile, Loss, exact, on_cpu
+from bertkit.tasks.task import ExampleFile, Loss, exact, mean_of, sums_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -47,6 +47,7 @@ class MultipleChoice(OnSentenceVectors):
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion
     reads_windows: ClassVar[bool] = False
+    is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "accuracy"
     pipeline: ClassVar[str] = "multiple-choice"
 
@@ -157,7 +158,7 @@ class MultipleChoice(OnSentenceVectors):
         logits = exact(outputs.logits[self.head]).view(len(part.labels), -1)  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
-        return Loss(loss / float(totals[0]), on_cpu(loss, correct, correct.new_tensor(len(logits))))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, len(logits)))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss and accuracy."""

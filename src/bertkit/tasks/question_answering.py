@@ -21,7 +21,7 @@ from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, exact, on_cpu
+from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, exact, mean_of, sums_of
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -207,7 +207,7 @@ class QuestionAnswering(TextTask):
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
         correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
-        return Loss(loss / float(totals[0]), on_cpu(loss, correct, correct.new_tensor(len(labels))))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, len(labels)))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss, and the share of sequences whose start and end are right."""

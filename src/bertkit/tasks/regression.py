@@ -18,7 +18,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers
-from bertkit.tasks.task import Loss, Option, exact, on_cpu
+from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -54,6 +54,7 @@ class _OneNumber(OfTexts):
     center: float = 0.0  # the number for head output 0
     scale: float = 1.0  # change of the number per unit of head output
 
+    is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "spearman"
     problem_type: ClassVar[str | None] = "regression"
 
@@ -66,7 +67,7 @@ class _OneNumber(OfTexts):
         """Mean squared error in units of ``scale``."""
         scores = exact(outputs.logits[self.head]).squeeze(-1)
         loss = (scores - (part.labels - self.center) / self.scale).square().sum()
-        return Loss(loss / float(totals[0]), torch.cat([on_cpu(loss), self.totals(part)]))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(scores)))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The loss."""

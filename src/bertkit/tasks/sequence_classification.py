@@ -20,7 +20,7 @@ from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
-from bertkit.tasks.task import Loss, exact, on_cpu
+from bertkit.tasks.task import Loss, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -177,6 +177,7 @@ class MultiLabelClassification(_Classification):
 
     name: ClassVar[str] = "multi-label-classification"
     label_kind: ClassVar[LabelKind] = "set"
+    is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"
 
@@ -228,7 +229,7 @@ class MultiLabelClassification(_Classification):
         weights = self._weights(logits)
         loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
         correct = ((logits.detach() > 0) == (part.labels > 0.5)).sum()
-        return Loss(loss / float(totals[0]), on_cpu(loss, correct, correct.new_tensor(targets.numel())))
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, targets.numel()))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Loss, and the share of correct decisions."""

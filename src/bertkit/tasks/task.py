@@ -33,9 +33,23 @@ def exact(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def on_cpu(loss: Tensor, *counts: Tensor) -> Tensor:
-    """A loss and counts as (1 + counts,) float64 on the CPU, in one copy; not every device has float64."""
-    return torch.stack([loss.detach(), *(count.to(loss.dtype) for count in counts)]).cpu().double()
+def sums_of(loss: Tensor, *counts: Tensor | float) -> Tensor:
+    """A loss and counts as (1 + counts,) float64 on the device of the loss, float32 on MPS, which lacks it."""
+    device, dtype = loss.device, torch.float32 if loss.device.type == "mps" else torch.float64
+    return torch.stack(
+        [
+            one.detach().to(device, dtype)
+            if isinstance(one, Tensor)
+            else torch.full((), one, dtype=dtype, device=device)
+            for one in (loss, *counts)
+        ]
+    )
+
+
+def mean_of(loss: Tensor, total: Tensor) -> Tensor:
+    """A summed loss divided by a total, on the CPU or the loss's device, that is a number of rows or of their weights;
+    0 counts as 1."""
+    return loss / torch.where(total == 0, torch.ones_like(total), total).to(loss.dtype)
 
 
 class Task(Protocol):
@@ -43,17 +57,19 @@ class Task(Protocol):
     those of the whole batch."""
 
     of_vectors: ClassVar[bool]  # `loss` receives the vectors of a whole batch, (N, D), as outputs
+    is_recordable: ClassVar[bool]  # `loss` reads no number of a device, so that a CUDA graph can record it
 
     def vectors(self, outputs: Any) -> Tensor:
         """(n, D) float32: input of a loss of vectors, from the network's output for a part."""
         ...
 
     def totals(self, batch: Any) -> Tensor:
-        """(k,) float64: denominators of the losses of a batch, summed over ranks before use."""
+        """(k,) float64: denominators of the losses of a batch on the CPU, summed over ranks before use."""
         ...
 
     def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
-        """The share of one part in the loss of a batch with these totals, from the output of the network for it."""
+        """The share of one part in the loss of a batch with these totals, which may be on the CPU or the part's device,
+        from the output of the network for it."""
         ...
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
@@ -126,6 +142,7 @@ class TextTask(ABC):
 
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
+    is_recordable: ClassVar[bool] = False  # as `Task.is_recordable`
     unit_vectors: ClassVar[bool] = True  # a model saved as a sentence encoder scales vectors to length 1
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one

@@ -16,7 +16,7 @@ from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.tasks import Loss, Task
-from bertkit.tasks.task import on_cpu
+from bertkit.tasks.task import mean_of, sums_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Distilled:
     """A task with a teacher: its `Task.loss` takes a `TaughtOutput`."""
 
     of_vectors: ClassVar[bool] = False
+    is_recordable: ClassVar[bool] = False  # it reads which tokens count
 
     def __init__(self, task: Task, head: str, settings: DistillationSettings) -> None:
         self.task, self.head, self.settings = task, head, settings
@@ -92,7 +93,7 @@ class Distilled:
 
     def totals(self, batch: Any) -> Tensor:
         """(k + 2,) totals of the task, number of rows of logits, number of tokens."""
-        rows = float((batch.labels != IGNORED).sum()) if self._is_of_tokens(batch) else float(len(batch.labels))
+        rows = (batch.labels != IGNORED).sum() if self._is_of_tokens(batch) else len(batch.labels)
         return torch.cat([self.task.totals(batch), torch.tensor([rows, batch.num_tokens], dtype=torch.float64)])
 
     def loss(self, outputs: TaughtOutput, part: Any, totals: Tensor) -> Loss:
@@ -110,13 +111,11 @@ class Distilled:
         states = [each.encoded.last_hidden_state.float() for each in (student, teacher)]
         apart = (1 - F.cosine_similarity(*states, dim=-1)).sum()
         value = (
-            settings.soft_weight * divergence / max(float(totals[-2]), 1.0)
+            mean_of(settings.soft_weight * divergence, totals[-2])
             + settings.task_weight * of_task.value
-            + settings.hidden_weight * apart / max(float(totals[-1]), 1.0)
+            + mean_of(settings.hidden_weight * apart, totals[-1])
         )
-        own = on_cpu(divergence, apart.detach())
-        sums = torch.cat([of_task.sums.cpu(), own, self.totals(part)[-2:]])
-        return Loss(value, sums)
+        return Loss(value, torch.cat([of_task.sums, sums_of(divergence, apart, len(logits), part.num_tokens)]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The metrics of the task; ``soft_loss``, nats per row of logits; ``hidden_cosine``; ``loss``, their

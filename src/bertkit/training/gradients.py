@@ -31,6 +31,7 @@ def compute_gradients(
     *,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    replayed: Callable[[Part], tuple[Loss, Sequence[Tensor | None]] | None] = lambda part: None,
 ) -> list[Loss]:
     """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
@@ -43,6 +44,7 @@ def compute_gradients(
         loss: loss of a part, weighted for the sum; called from several threads at once.
         dtype: of matrix products, float32 or bfloat16.
         seed: seed of the dropout masks; part i uses (seed, i).
+        replayed: loss and gradients of a part from a recording, or None if there is none.
 
     Returns:
         The loss of each part, without gradient.
@@ -54,8 +56,10 @@ def compute_gradients(
 
     def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
         with _training(device, dtype, _seed_of_part(seed, number)):
+            if (recorded := replayed(parts[number])) is not None:
+                return recorded
             of_part = loss(parts[number])
-        return Loss(of_part.value.detach(), of_part.sums), _gradients(of_part.value, parameters)
+        return Loss(of_part.value.detach(), of_part.sums), gradients_of(of_part.value, parameters)
 
     return list(_set_sums(parameters, map_on_cores(work, range(len(parts)), device)))
 
@@ -96,10 +100,10 @@ def compute_gradients_of_vectors(
 
     def work(number: int) -> tuple[None, Sequence[Tensor | None]]:
         if is_kept:
-            return None, _gradients(encoded[number], parameters, of_parts[number])
+            return None, gradients_of(encoded[number], parameters, of_parts[number])
         with _training(device, dtype, _seed_of_part(seed, number)):
             again = vectors(parts[number])
-        return None, _gradients(again, parameters, of_parts[number])
+        return None, gradients_of(again, parameters, of_parts[number])
 
     for _ in _set_sums(parameters, map_on_cores(work, range(len(parts)), device)):
         pass
@@ -121,7 +125,8 @@ def _training(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[N
             yield
 
 
-def _gradients(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | None = None) -> Sequence[Tensor | None]:
+def gradients_of(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | None = None) -> Sequence[Tensor | None]:
+    """The gradient of each parameter, None of one that the values do not depend on; raises as `compute_gradients`."""
     if not values.requires_grad:
         raise UsageError("every weight that the loss reads is frozen: expected some that train, so lower frozen_layers")
     return torch.autograd.grad(values, parameters, slopes, allow_unused=True)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from bertkit.device import receive, send
 from bertkit.errors import NonFiniteError
 from bertkit.files.json_files import write_json
 from bertkit.tasks import Loss, Task
@@ -29,6 +30,7 @@ from bertkit.training.gradients import (
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor, is_sharded
+from bertkit.training.recorded_gradients import recorder_of
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import (
@@ -96,6 +98,8 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self._forward: Any = torch.compile(self.network, dynamic=False) if self.compile else self.network
+        self._recorded = recorder_of(self.network, self._forward, self.task, self.settings.precision)
+        self._unread: Callable[[], None] | None = None  # reads the sums and the norm of the last step
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
@@ -132,6 +136,7 @@ class Trainer:
             self._step(batch, position, progress)
             before, (stops, progress) = progress, self._sync_stop_and_progress()
             self._after_step(before, progress, bar)
+        self._read()
         reason = "finished" if progress >= 1 else "stopped early" if self._is_out_of_patience() else "stopped"
         improved = reason == "finished" and state.step_evaluated != state.step and self._evaluate()
         if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
@@ -162,28 +167,51 @@ class Trainer:
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
             num_cores = torch.get_num_threads() if device.type == "cpu" else 1
-            parts = [part.to(device) for part in batch.split(num_cores, settings.most_tokens(device))]
+            parts = batch.split(num_cores, settings.most_tokens(device))
+            if self._recorded is not None:
+                parts = map(self._recorded.filled, parts)
+            parts = [part.to(device) for part in parts]
             if self.task.of_vectors:
                 losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
+            elif self._recorded is not None:
+                replayed = partial(self._recorded, totals=send(counts[1:], device), is_only=len(parts) == 1)
+                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed, replayed=replayed)
             else:
                 losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
             self.ranks.add_gradients(parameters)
-        sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).cpu().double().sum(dim=0))
         norm = self._clip(parameters)
-        if not (math.isfinite(norm) and bool(sums.isfinite().all())):
-            self._stop_at_non_finite(position, sums, norm)
+        self._read()  # the step before, while the device computes this one
         factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
+        facts = {"learning_rate": settings.learning_rate * factor, **self.feed.facts(position, progress)}
+        sums = torch.stack([loss.sums for loss in losses])
+        self._unread = partial(self._take, receive(sums), receive(norm), position, state.step, facts)
+        if device.type != "cuda":
+            self._read()  # before the weights change
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
         self.optimizer.step()
         state.step += 1
         state.num_tokens += int(counts[0])
-        self._sums = sums if self._sums is None else self._sums + sums
-        self._last = {
-            "learning_rate": settings.learning_rate * factor,
-            "gradient_norm": norm,
-            **self.feed.facts(position, progress),
-        }
+
+    def _read(self) -> None:
+        """Wait for the sums and the norm of the last step, if they have not been read.
+
+        Raises:
+            NonFiniteError: one of them is not finite. On a CUDA device, which computes while the next step is prepared,
+                weights have changed by then; they are not saved.
+        """
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            unread()
+
+    def _take(
+        self, sums: Callable[[], Tensor], norm: Callable[[], Tensor], position: int, step: int, facts: dict[str, float]
+    ) -> None:
+        of_batch, size = self.ranks.add(sums().double().sum(dim=0)), float(norm())
+        if not (math.isfinite(size) and bool(of_batch.isfinite().all())):
+            self._stop_at_non_finite(position, step, of_batch, size)
+        self._sums = of_batch if self._sums is None else self._sums + of_batch
+        self._last = {"gradient_norm": size} | facts
 
     def _step_of_vectors(
         self, batch: Any, parts: list[Any], parameters: list[nn.Parameter], *, dtype: torch.dtype, seed: int
@@ -204,13 +232,16 @@ class Trainer:
 
         return compute_gradients_of_vectors(parameters, parts, vectors, loss, dtype=dtype, seed=seed)
 
-    def _clip(self, parameters: list[nn.Parameter]) -> float:
-        """Total norm of the gradients, before they are scaled down to the limit."""
+    def _clip(self, parameters: list[nn.Parameter]) -> Tensor:
+        """Total norm of the gradients, before they are scaled down to the limit; nothing waits for a CUDA device."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = float(gather_full_tensor(nn.utils.get_total_norm(gradients)))
-        limit = self.settings.clip_norm
-        if limit is not None and norm > limit:
-            torch._foreach_mul_(gradients, limit / norm)
+        norm, limit = gather_full_tensor(nn.utils.get_total_norm(gradients)), self.settings.clip_norm
+        if limit is None:
+            return norm
+        if norm.device.type == "cuda" and not is_sharded(self.network):
+            torch._foreach_mul_(gradients, (limit / norm).clamp(max=1.0))
+        elif (size := float(norm)) > limit:
+            torch._foreach_mul_(gradients, limit / size)
         return norm
 
     def _after_step(self, before: float, progress: float, bar: tqdm) -> None:
@@ -218,6 +249,7 @@ class Trainer:
         state.seconds = self.clock() - self._started
         bar.update(1 if settings.num_steps else state.seconds - bar.n)
         if state.step % self._log_every(progress) == 0 or progress >= 1:
+            self._read()
             self._log_metrics(bar)
         improved = False
         if self._is_due(settings.evaluate_every, EVALUATIONS, before, progress):
@@ -251,6 +283,7 @@ class Trainer:
         """Evaluate and log; returns True if it is the best so far."""
         if self.evaluate is None:
             return False
+        self._read()
         state, metrics = self.state, self.evaluate()
         state.step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
@@ -269,6 +302,7 @@ class Trainer:
         return improved
 
     def _save(self) -> None:
+        self._read()
         state = self.state
         state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
         parameters = {name: gather_full_tensor(parameter) for name, parameter in self.network.named_parameters()}
@@ -280,14 +314,14 @@ class Trainer:
             self._write("checkpoint", path=str(folder.relative_to(self.run)))
         self.ranks.wait()
 
-    def _stop_at_non_finite(self, position: int, sums: Tensor, norm: float) -> None:
-        record = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
+    def _stop_at_non_finite(self, position: int, step: int, sums: Tensor, norm: float) -> None:
+        record = {"step": step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
         if self.ranks.is_first:
             write_json(self.run / "non-finite.json", record)
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
         saved = checkpoints(self.run)
         raise NonFiniteError(
-            f"step {self.state.step}: the loss or a gradient is not a finite number; the batch's position is in "
+            f"step {step}: the loss or a gradient is not a finite number; the batch's position is in "
             f"{self.run / 'non-finite.json'}. Start another run with a lower learning rate"
             + (f", from the model in {saved[-1] / 'model'}" if saved else "")
         )

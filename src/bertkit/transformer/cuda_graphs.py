@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,10 @@ from torch import nn
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels.device_attention import gpu_of, kernel_for
+from bertkit.transformer.kernels.device_attention import capability_of, kernel_for
 from bertkit.transformer.kernels.row_invariance import row_count
+
+Result = TypeVar("Result")
 
 MOST_ROWS = 512
 """Tokens of the largest batch that is recorded."""
@@ -37,31 +39,42 @@ class Recording(NamedTuple):
 
 
 def can_be_recorded(encoder: Any, precision: str) -> bool:
-    """True for an encoder on a CUDA device whose attention at this precision is torch's variable-length one."""
+    """True for an encoder on a CUDA device whose attention at this precision is `varlen_attention`."""
     weight, config = encoder.embeddings.word.weight, encoder.config
     if weight.device.type != "cuda":
         return False
     bias = encoder.distance_bias(1) if hasattr(encoder, "distance_bias") else None
     head_dim = config.hidden_size // config.num_attention_heads
     dtype = product_dtype(precision, weight.dtype)
-    return kernel_for("cuda", gpu_of(weight.device), dtype, head_dim, bias=bias) == "varlen"
+    return kernel_for("cuda", capability_of(weight.device), dtype, head_dim, bias) == "varlen"
 
 
 def record_graph(encode: Callable[[Batch], EncoderOutput], batch: Batch) -> Recording:
     """Record ``encode`` for batches of one shape."""
     inputs = replace(batch, **{name: getattr(batch, name).clone() for name in _INPUTS})
-    device = inputs.input_ids.device
+    output, replay, _ = record_graph_of(partial(encode, inputs), inputs.input_ids.device)
+    return Recording(inputs, output, replay)
+
+
+def record_graph_of(
+    work: Callable[[], Result], device: torch.device, pool: Any = None
+) -> tuple[Result, Callable[[], object], Any]:
+    """Record work on a CUDA device: its result, the function that computes it again, and its pool of memory.
+
+    Args:
+        pool: of an earlier recording, never replayed at the same time, whose memory is used again; None: a new one.
+    """
     with _RECORDING, torch.cuda.device(device):
         stream = _stream(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # the first calls of a library allocate its workspaces
-            encode(inputs)
-            encode(inputs)
+            work()
+            work()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            output = encode(inputs)
-    return Recording(inputs, output, graph.replay)
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            result = work()
+    return result, graph.replay, graph.pool()
 
 
 @cache

@@ -1,12 +1,12 @@
 """Self-attention over packed sequences, without a loop over sequences on a GPU.
 
-A GPU has two kernels with the arguments of `packed_attention`, their reference: torch's variable-length attention for
-16-bit numbers, and blocks of the packed row for the rest. Both take cumulative lengths on the device and the longest
-length as an int, so nothing waits for the GPU. Shape letters: T total_tokens, H num_heads, K head_dim, N blocks, C
-tokens of a block, S tokens that a block sees.
+A GPU has two kernels with the arguments of `packed_attention`, their reference: torch's FlashAttention for sequences of
+different lengths in 16-bit numbers, and blocks of the packed row for the rest. Both take cumulative lengths on the
+device and the longest length as an int, so nothing waits for the GPU. Shape letters: T total_tokens, H num_heads, K
+head_dim, N blocks, C tokens of a block, S tokens that a block sees.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,47 +21,35 @@ from bertkit.transformer.window import Window, window_of
 Kernel = Literal["varlen", "blocks", "runs"]
 
 _FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
-"""Limits of torch's variable-length attention (FlashAttention 2): Ampere and later; also a multiple of 8 columns."""
-
-_HAS_VARLEN = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)
-"""torch has variable-length attention with windows from 2.11 on."""
-
-
-class GPU(NamedTuple):
-    """What the choice of a kernel needs to know about a GPU."""
-
-    capability: tuple[int, int]  # CUDA compute capability; (0, 0) for other makers
-    has_varlen: bool  # torch has variable-length attention with windows
+"""Limits of FlashAttention 2: Ampere and later; also a multiple of 8 columns."""
 
 
 def kernel_for(
     device_type: str,
-    gpu: GPU,
+    capability: tuple[int, int],
     dtype: torch.dtype,
     head_dim: int,
-    *,
-    has_dropout: bool = False,
     bias: Tensor | PositionRows | None = None,
 ) -> Kernel:
-    """The kernel of self-attention; every kernel computes every window.
+    """The kernel of self-attention; every kernel computes every window, and dropout.
 
     Returns:
-        "varlen": torch's variable-length attention, which has neither dropout nor a bias. "blocks": `block_attention`.
-        "runs": `packed_attention`, the reference, on the CPU and for relative positions.
+        "varlen": `varlen_attention`, which has no bias. "blocks": `block_attention`. "runs": `packed_attention`, the
+        reference, on the CPU and for relative positions.
     """
     if device_type == "cpu" or isinstance(bias, PositionRows):
         return "runs"
-    is_offered = device_type == "cuda" and gpu.has_varlen and gpu.capability >= _FIRST_CAPABILITY
+    is_offered = device_type == "cuda" and capability >= _FIRST_CAPABILITY
     fits = dtype in (torch.bfloat16, torch.float16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
-    return "varlen" if is_offered and fits and not has_dropout and bias is None else "blocks"
+    return "varlen" if is_offered and fits and bias is None else "blocks"
 
 
-def gpu_of(device: torch.device) -> GPU:
-    """The properties of a device; those of the CPU are all absent. torch's compiler reads them as constants."""
+def capability_of(device: torch.device) -> tuple[int, int]:
+    """The compute capability of a CUDA device, (0, 0) of others; torch's compiler reads it as a constant."""
     if device.type != "cuda" or torch.version.hip is not None:
-        return GPU((0, 0), False)
+        return 0, 0
     properties = torch.cuda.get_device_properties(device)
-    return GPU((properties.major, properties.minor), _HAS_VARLEN)
+    return properties.major, properties.minor
 
 
 def batch_attention(
@@ -83,10 +71,9 @@ def batch_attention(
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
     device = query.device
-    has_dropout = dropout_prob > 0
-    kernel = kernel_for(device.type, gpu_of(device), query.dtype, query.shape[-1], has_dropout=has_dropout, bias=bias)
+    kernel = kernel_for(device.type, capability_of(device), query.dtype, query.shape[-1], bias)
     if kernel == "varlen":
-        context = varlen_attention(query, key, value, batch, window)
+        context = varlen_attention(query, key, value, batch, dropout_prob, window)
     elif kernel == "blocks":
         assert not isinstance(bias, PositionRows)
         context = block_attention(query, key, value, batch, dropout_prob, window, bias)
@@ -96,19 +83,26 @@ def batch_attention(
 
 
 def varlen_attention(
-    query: Tensor, key: Tensor, value: Tensor, batch: Batch, window: int | Window | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: Batch,
+    dropout_prob: float = 0.0,
+    window: int | Window | None = None,
 ) -> Tensor:
-    """`packed_attention` by torch's variable-length attention: (T, H, K) each to the same.
+    """`packed_attention` by FlashAttention 2 (Dao 2023): (T, H, K) each to the same.
 
-    Rows after the last sequence of the batch are undefined.
+    torch's public function for it, `varlen_attn`, has no dropout. Rows after the last sequence of the batch are
+    undefined, unless `Batch.has_filler`.
     """
-    from torch.nn.attention.varlen import varlen_attn
-
-    longest, seen = batch.max_seqlen, window_of(window)
+    longest, seen, cu_seqlens = batch.max_seqlen, window_of(window), batch.cu_seqlens
     left, right = (-1, -1) if seen is None else (-1 if reach >= longest else reach for reach in seen)
-    cu_seqlens = batch.cu_seqlens
-    context = varlen_attn(query, key, value, cu_seqlens, cu_seqlens, longest, longest, window_size=(left, right))
-    assert isinstance(context, Tensor)  # with log sums only on request
+    if batch.has_filler:
+        cu_seqlens = F.pad(cu_seqlens, (0, 1), value=len(query))
+    context, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, cu_seqlens, cu_seqlens, longest, longest, dropout_prob, (left, right) == (-1, 0), False,
+        window_size_left=left, window_size_right=right,
+    )  # fmt: skip
     return context
 
 

@@ -114,10 +114,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def apply_linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     """Concatenated outputs of linear layers for the same input: (T, D) to (T, N).
 
-    Without the kernels every module is called, so that PyTorch's forward hooks on it run; with them the products are
-    computed as one.
+    On the CPU without the kernels every module is called, so that PyTorch's forward hooks on it run; otherwise the
+    products are computed as one.
     """
-    if _active() is None and not is_inference():
+    if _active() is None and not is_inference() and (x.device.type == "cpu" or len(layers) == 1):
         return layers[0](x) if len(layers) == 1 else torch.cat([layer(x) for layer in layers], dim=-1)
     return linear(x, *joined(layers))
 
@@ -165,10 +165,11 @@ def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
 
 
 def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout) -> Tensor:
-    """``norm(dropout(x) + residual)``."""
+    """``norm(dropout(x) + residual)``; without the kernels in the dtype of ``x``, which under autocast is that of the
+    products, so that a GPU reads and writes half as much memory."""
     active = _active()
     if active is None:
-        return norm(dropout(x, module) + residual)
+        return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
     return _AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
