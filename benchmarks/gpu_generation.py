@@ -82,4 +82,4 @@ def waits(device: str, work: Callable[[], Any]) -> list[str]:
         finally:
             if device.startswith("cuda"):
                 torch.cuda.set_sync_debug_mode("default")
-    return [str(one.message) for one in seen if "synchroniz" in str(one.message)]
+    return [str(one.message) for one in seen if "called a synchroniz" in str(one.message)]

@@ -29,7 +29,8 @@ EXAMPLES = {
     "multi-label-classification": [TextExample(text, label=tuple(sorted({*text.split()} & {"red", "blue"})))
                                    for text in TEXTS],
     "regression": [TextExample(text, label=float(len(text))) for text in TEXTS],
-    "token-classification": [TaggedText(text, _spans(text), tuple(word[:1] for word in text.split())) for text in TEXTS],
+    "token-classification": [TaggedText(text, _spans(text), tuple(word[:1] for word in text.split()))
+                             for text in TEXTS],
     "multiple-choice": [ChoiceQuestion(text, ("red cat", "a dog", "green"), number % 3)
                         for number, text in enumerate(TEXTS)],
 }  # fmt: skip

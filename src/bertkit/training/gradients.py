@@ -137,23 +137,36 @@ def _set_sums(
 ) -> Iterator[Result]:
     """Set ``.grad`` of every parameter to the sum of the gradients of the parts, and return the other results."""
     totals: list[Tensor | None] = [None] * len(parameters)
+    add = _add_on_cpu if parameters[0].device.type == "cpu" else _add_on_device
     for result, gradients in results:
-        for i, gradient in enumerate(gradients):
-            if gradient is not None:
-                totals[i] = _added(totals[i], gradient, parameters[i])
+        add(totals, gradients, parameters)
         yield result
     for parameter, total in zip(parameters, totals, strict=True):
         parameter.grad = total
 
 
-def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The sum, dense; a sparse gradient reuses memory of the previous step, which is faster to clear than to
+def _add_on_cpu(totals: list[Tensor | None], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> None:
+    """Add to dense totals; a sparse gradient reuses memory of the previous step, which is faster to clear than to
     allocate."""
-    if gradient.is_sparse:
-        if total is None:
-            total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
-        return total.index_add_(0, gradient._indices()[0], gradient._values())
-    return gradient if total is None else total.add_(gradient)
+    for i, (gradient, total, parameter) in enumerate(zip(gradients, totals, parameters, strict=True)):
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            if total is None:
+                total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+            totals[i] = total.index_add_(0, gradient._indices()[0], gradient._values())
+        else:
+            totals[i] = gradient if total is None else total.add_(gradient)
+
+
+def _add_on_device(
+    totals: list[Tensor | None], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]
+) -> None:
+    """Add to totals with few kernels."""
+    pairs = [(total, gradient) for total, gradient in zip(totals, gradients, strict=True) if gradient is not None]
+    if sums := [(total, gradient) for total, gradient in pairs if total is not None]:
+        torch._foreach_add_(*map(list, zip(*sums, strict=True)))
+    totals[:] = [gradient if total is None else total for total, gradient in zip(totals, gradients, strict=True)]
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class RecordedGradients:
         """Loss and gradients of a `filled` part on the device, or None if its shape is not recorded.
 
         Args:
-            is_only: the batch has no other part; the gradients are then overwritten by the next replay.
+            is_only: the batch has no other part. Else the gradients are copied, before the next replay overwrites them.
         """
         given = [*_tensors(part), totals]
         key = (_constants(part), *((tuple(one.shape), one.dtype) for one in given))
