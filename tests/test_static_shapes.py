@@ -1,6 +1,6 @@
 """Pre-training with parts of one shape: the losses of any other batch, and one compilation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,6 @@ import pytest
 import torch
 from test_pretraining import pretraining, write_corpus
 from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
-from torch import nn
 
 from bertkit import Model
 from bertkit.batch import IGNORED
@@ -145,22 +144,20 @@ def test_varying_batches_are_compiled_once(kernel: str, dropout: float, again: b
 def test_trainer_computes_with_the_compiled_network(tmp_path: Path, monkeypatch) -> None:
     calls = []
 
-    class Compiled(nn.Module):
-        def __init__(self, network: nn.Module) -> None:
-            super().__init__()
-            self.network = network
+    def compiling(loss_of: Callable, dynamic: bool) -> Callable:
+        def compiled(part, totals):
+            calls.append(part.batch)
+            return loss_of(part, totals)
 
-        def forward(self, *given, **options):
-            calls.append(given)
-            return self.network(*given, **options)
+        return compiled
 
     settings = replace(SETTINGS, num_steps=6, log_every=1, evaluate_every=None)
     trainer_of(fresh_model(0.0), tmp_path / "plain", settings).train()
-    monkeypatch.setattr(torch, "compile", lambda network, dynamic: Compiled(network))
+    monkeypatch.setattr(torch, "compile", compiling)
     feed = StaticFeed(settings.batch_size)
     trainer_of(fresh_model(0.0), tmp_path / "static", settings, feed=feed, compile=True).train()
     plain, static = (events(tmp_path / name, "step") for name in ("plain", "static"))
-    assert len(calls) >= 12 and len({given.input_ids.shape for (given,) in calls}) == 1
+    assert len(calls) >= 12 and len({given.input_ids.shape for given in calls}) == 1
     for ours, expected in zip(static, plain, strict=True):
         assert ours["tokens"] == expected["tokens"]  # filler does not count
         for name in ("masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "gradient_norm"):
@@ -211,11 +208,12 @@ class CompiledOnTheCPU(Pretraining):
 def test_compiled_run_computes_parts_of_one_shape(tmp_path: Path, monkeypatch) -> None:
     shapes, losses = [], []
 
-    def compiling(network: nn.Module, dynamic: bool) -> nn.Module:
-        network.register_forward_pre_hook(
-            lambda module, given: shapes.append(tuple(given[0].input_ids.shape)) if module.training else None
-        )
-        return network
+    def compiling(loss_of: Callable, dynamic: bool) -> Callable:
+        def compiled(part, totals):
+            shapes.append(tuple(part.batch.input_ids.shape))
+            return loss_of(part, totals)
+
+        return compiled
 
     monkeypatch.setattr(torch, "compile", compiling)
     corpus = write_corpus(tmp_path / "corpus.txt")

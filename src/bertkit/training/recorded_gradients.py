@@ -18,7 +18,7 @@ from bertkit.architectures import Network
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.device import free_bytes
 from bertkit.tasks import Loss, Task
-from bertkit.training.gradients import gradients_of, outputs_of
+from bertkit.training.gradients import gradients_of
 from bertkit.training.ranks import is_sharded
 from bertkit.transformer.cuda_graphs import can_be_recorded, record_graph_of
 
@@ -41,12 +41,11 @@ class RecordedGradients:
     """Loss and gradients of parts from recordings.
 
     Args:
-        forward: the network, or a compiled one.
-        loss: output, part and totals to a loss.
+        loss_of: part and totals to the loss of the network, or the same compiled.
     """
 
-    def __init__(self, network: Network, forward: Any, loss: Callable[..., Loss], dtype: torch.dtype) -> None:
-        self._forward, self._loss, self._dtype = forward, loss, dtype
+    def __init__(self, network: Network, loss_of: Callable[[Any, Tensor], Loss], dtype: torch.dtype) -> None:
+        self._loss_of, self._dtype = loss_of, dtype
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._device = self._parameters[0].device
         self._max_positions = network.config.max_position_embeddings
@@ -59,8 +58,8 @@ class RecordedGradients:
         """The part in one of a few shapes, recorded or not: dropout masks depend on the shape. See `in_few_shapes`."""
         return in_few_shapes(part, self._max_positions)
 
-    def __call__(self, part: Any, totals: Tensor, *, is_only: bool) -> tuple[Loss, Gradients] | None:
-        """Loss and gradients of a `filled` part on the device, or None if its shape is not recorded.
+    def __call__(self, part: Any, totals: Tensor, *, is_only: bool) -> tuple[Loss, Gradients]:
+        """Loss and gradients of a `filled` part on the device, computed or replayed.
 
         Args:
             is_only: the batch has no other part. Else the gradients are copied, before the next replay overwrites them.
@@ -69,7 +68,7 @@ class RecordedGradients:
         key = (_constants(part), *((tuple(one.shape), one.dtype) for one in given))
         if key not in self._recordings:
             if not self._is_worth_recording(key):
-                return None
+                return self._compute(part, totals)
             self._recordings[key] = self._record(part, totals)
         recording = self._recordings[key]
         torch._foreach_copy_(recording.inputs, given)
@@ -94,19 +93,21 @@ class RecordedGradients:
     def _compute(self, part: Any, totals: Tensor) -> tuple[Loss, Gradients]:
         # Without the cache: it would keep rounded weights from before the recording.
         with torch.autocast("cuda", self._dtype, cache_enabled=False):
-            of_part = self._loss(outputs_of(self._forward, part), part, totals)
+            of_part = self._loss_of(part, totals)
         with torch.autograd.set_multithreading_enabled(False):  # a graph records this thread
             gradients = gradients_of(of_part.value, self._parameters)
         return Loss(of_part.value.detach(), of_part.sums), gradients
 
 
-def recorder_of(network: nn.Module, forward: Any, task: Task, precision: str) -> RecordedGradients | None:
+def recorder_of(
+    network: nn.Module, loss_of: Callable[[Any, Tensor], Loss], task: Task, precision: str
+) -> RecordedGradients | None:
     """The recorder of a network on a CUDA device with products in 16 bits; None where nothing can be recorded."""
     if not isinstance(network, Network) or is_sharded(network) or task.of_vectors or not task.is_recordable:
         return None
     if network.encoder.gradient_checkpointing or not can_be_recorded(network.encoder, precision):
         return None
-    return RecordedGradients(network, forward, task.loss, getattr(torch, precision))
+    return RecordedGradients(network, loss_of, getattr(torch, precision))
 
 
 def in_few_shapes(part: Any, max_positions: int) -> Any:

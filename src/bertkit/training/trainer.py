@@ -97,8 +97,13 @@ class Trainer:
     clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
 
     def __post_init__(self) -> None:
-        self._forward: Any = torch.compile(self.network, dynamic=False) if self.compile else self.network
-        self._recorded = recorder_of(self.network, self._forward, self.task, self.settings.precision)
+        network, task = self.network, self.task
+
+        def loss_of(part: Any, totals: Tensor) -> Loss:
+            return task.loss(outputs_of(network, part), part, totals)
+
+        self._loss_of: Any = torch.compile(loss_of, dynamic=False) if self.compile else loss_of
+        self._recorded = recorder_of(network, self._loss_of, task, self.settings.precision)
         self._unread: Callable[[], None] | None = None  # reads the sums and the norm of the last step
 
     def train(self) -> str:
@@ -160,10 +165,8 @@ class Trainer:
         dtype = getattr(torch, settings.precision)
         seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
 
-        def loss(part: Any) -> Loss:
-            return self.task.loss(outputs_of(self._forward, part), part, counts[1:])
-
         if is_sharded(self.network):
+            loss = partial(self._loss_of, totals=counts[1:])
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
             num_cores = torch.get_num_threads() if device.type == "cpu" else 1
@@ -173,11 +176,12 @@ class Trainer:
             parts = [part.to(device) for part in parts]
             if self.task.of_vectors:
                 losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
-            elif self._recorded is not None:
-                replayed = partial(self._recorded, totals=send(counts[1:], device), is_only=len(parts) == 1)
-                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed, replayed=replayed)
             else:
-                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
+                totals, recorded = send(counts[1:], device), None
+                loss = partial(self._loss_of, totals=totals)
+                if self._recorded is not None:
+                    recorded = partial(self._recorded, totals=totals, is_only=len(parts) == 1)
+                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed, recorded=recorded)
             self.ranks.add_gradients(parameters)
         norm = self._clip(parameters)
         self._read()  # the step before, while the device computes this one
@@ -235,12 +239,14 @@ class Trainer:
     def _clip(self, parameters: list[nn.Parameter]) -> Tensor:
         """Total norm of the gradients, before they are scaled down to the limit; nothing waits for a CUDA device."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm, limit = gather_full_tensor(nn.utils.get_total_norm(gradients)), self.settings.clip_norm
-        if limit is None:
+        limit = self.settings.clip_norm
+        if gradients[0].device.type == "cuda" and not is_sharded(self.network):  # less work for the CPU
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            if limit is not None:
+                torch._foreach_mul_(gradients, (limit / norm).clamp(max=1.0))
             return norm
-        if norm.device.type == "cuda" and not is_sharded(self.network):
-            torch._foreach_mul_(gradients, (limit / norm).clamp(max=1.0))
-        elif (size := float(norm)) > limit:
+        norm = gather_full_tensor(nn.utils.get_total_norm(gradients))
+        if limit is not None and (size := float(norm)) > limit:
             torch._foreach_mul_(gradients, limit / size)
         return norm
 
