@@ -38,6 +38,8 @@ def library_or_reason() -> Path | str:
     """The library to preload, or why there is none."""
     if lacking := [name for name in NEEDED.split() if name not in processor_flags()]:
         return f"the emulator of AMX needs {', '.join(lacking)}"
+    if "amx_tile" in processor_flags():
+        return "this processor has AMX, and executes a part of its instructions before an emulator could"
     if shutil.which("gcc") is None:
         return "the emulator of AMX needs gcc"
     library = compiled("libamx.so", *COMPILER, *EMULATOR_FLAGS, *SHARED, *EMULATOR)
