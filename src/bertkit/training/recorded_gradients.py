@@ -114,7 +114,7 @@ def in_few_shapes(part: Any, max_positions: int) -> Any:
     """A labeled part with filler up to one of a few numbers of tokens; others as they are, such as a `StaticBatch`'s.
 
     >>> [shape_of(number) for number in (1, 128, 129, 1000, 1100, 9000)]
-    [128, 128, 256, 1024, 1280, 9216]
+    [128, 128, 256, 1024, 1152, 9216]
     """
     if not isinstance(part, LabeledBatch):
         return part
@@ -131,7 +131,7 @@ def in_few_shapes(part: Any, max_positions: int) -> Any:
 
 
 def shape_of(number: int) -> int:
-    """The number rounded up to a multiple of 128, above 1,024 of 1 / 8 of the power of two below it."""
+    """The number rounded up to a multiple of 128, above 2,048 of 1 / 8 of the power of two below it."""
     step = max(128, 1 << max(0, number.bit_length() - 4))
     return -(-number // step) * step
 
