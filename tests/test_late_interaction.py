@@ -17,6 +17,7 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 import bertkit
 from bertkit import TextSet
+from bertkit.cli import run
 from bertkit.errors import CheckpointError, TruncationWarning, UsageError
 from bertkit.finetuning.teaching import taught
 from bertkit.inference import TokenVectors, embed_tokens, max_sim
@@ -162,10 +163,18 @@ def test_max_sim_of_odd_sizes() -> None:
             assert ours[query, document] == pytest.approx(expected, abs=1e-4)
 
 
-def test_refuses_to_save_and_other_modules(tmp_path: Path) -> None:
+def test_refuses_to_save_and_other_modules(tmp_path: Path, capsys) -> None:
     folder = published(tmp_path, None, ("", ""), [])
     with pytest.raises(CheckpointError, match="cannot be saved"):
         bertkit.load(folder).save(tmp_path / "copy")
+    (tmp_path / "a.txt").write_text("the cat sat\n" * 9)
+    corpus, out = str(tmp_path / "a.txt"), tmp_path / "out"
+    for command in (
+        ["vocab", "extend", corpus],
+        ["pretrain", "--corpus", corpus, "--recipe", "domain-adapt", "--new-head"],
+    ):
+        assert run([*command, "--model", str(folder), "--out", str(out)]) == 2
+        assert "cannot be saved" in capsys.readouterr().err and not out.exists()  # before any work is done
     with pytest.raises(UsageError, match="token vectors and no text vectors"):
         bertkit.load(folder).embed(["the cat"])
     modules = json.loads((folder / "modules.json").read_text())

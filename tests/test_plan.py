@@ -46,6 +46,15 @@ def test_hours_and_steps_follow_from_the_speed(corpus: Path) -> None:
     assert planned.epochs == pytest.approx(planned.num_steps * planned.tokens_per_step / planned.num_tokens, rel=1e-3)
 
 
+def test_a_short_corpus_with_held_out_files(tmp_path: Path) -> None:
+    for name, animal in (("corpus.txt", "cat"), ("other.txt", "dog")):
+        (tmp_path / name).write_text(f"The {animal} sat on the mat. It saw another {animal}.\n" * 40)
+    inputs = Inputs((tmp_path / "corpus.txt",), (tmp_path / "other.txt",))  # one document, which is one block
+    assert plan(read_recipe("cpu-minutes", TINY), inputs, device="cpu", seconds=1).num_tokens > 100
+    with pytest.raises(DataError, match="held"):
+        plan(read_recipe("cpu-minutes", TINY), Inputs((tmp_path / "corpus.txt",)), device="cpu", seconds=1)
+
+
 def test_a_stage_of_longer_sequences_is_tried_too(corpus: Path) -> None:
     recipe = read_recipe("cpu-minutes", [*TINY, "data.final_max_seqlen=48", "data.final_share=0.5"])
     short = plan(read_recipe("cpu-minutes", TINY), Inputs((corpus,)), device="cpu", seconds=1)

@@ -489,7 +489,7 @@ def test_wrong_calls(tmp_path: Path) -> None:
 
 
 def test_damaged_shards_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertkit.corpus.shards._BOUNDS_AT_A_TIME", 3)
+    monkeypatch.setattr("bertkit.corpus.shards._NUMBERS_AT_A_TIME", 3)
     sources = write_texts(tmp_path / "texts")
     folder = tmp_path / "shard"
     write_shard(sources, folder, TOKENIZER)
@@ -513,6 +513,11 @@ def test_damaged_shards_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                     refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, bounds.tobytes())
             refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, content[:-8] + bytes(8))
             refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, b"\1" + content[1:])
+    content = np.fromfile(folder / "tokens.bin", np.uint16)
+    for index, wrong in ((0, content[0] ^ 1), (-1, content[-1] ^ 1), (4, 65_535)):  # an entry, and none
+        changed = content.copy()
+        changed[index] = wrong
+        refused("does not have the tokens that were written", "tokens.bin", changed.tobytes())
     manifest = json.loads((folder / "manifest.json").read_text())
     refused("has format 2; expected 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
     for wrong in (b"", b"[]", b"{}", b'{"format": 1}', b"\xff"):

@@ -1,5 +1,6 @@
 """Files and folders are written whole, wherever an interruption arrives."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -72,9 +73,13 @@ def test_interrupted_file_is_the_old_or_the_new_one(exists: bool, tmp_path: Path
     assert len(outcomes) > 50
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_interrupted_folder_is_the_old_or_the_new_one(exists: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("exists", "exchanges"), [(False, True), (True, True), (True, False)])
+def test_interrupted_folder_is_the_old_or_the_new_one(
+    exists: bool, exchanges: bool, tmp_path: Path, monkeypatch
+) -> None:
     path = tmp_path / "folder"
+    if not exchanges:
+        monkeypatch.setattr(bertkit.files.whole_files, "_exchange", lambda a, b: False)
     outcomes: list[dict[str, str] | None] = []
     new = {"one": "new", "two": "new"}
 
@@ -90,9 +95,17 @@ def test_interrupted_folder_is_the_old_or_the_new_one(exists: bool, tmp_path: Pa
         outcomes.append({file.name: file.read_text() for file in path.iterdir()} if path.exists() else None)
         left = [folder.name for folder in tmp_path.iterdir() if folder != path]
         if outcomes[-1] == new:  # the replaced folder is being removed
-            left = [name for name in left if not name.endswith(".old")]
+            left = [name for name in left if not name.endswith(".partial" if exchanges else ".old")]
         assert left == []
     expected = [{"three": "old"} if exists else None, new]
     assert all(outcome in expected for outcome in outcomes)
     assert all(outcome in outcomes for outcome in expected)
     assert len(outcomes) > 50
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges the names of two folders")
+def test_a_folder_is_replaced_in_one_step(tmp_path: Path, monkeypatch) -> None:
+    write_folder(tmp_path / "folder")
+    monkeypatch.setattr(os, "replace", None)  # no moment without a folder
+    write_folder(tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -9,7 +9,7 @@ May import: errors, files, locate, tokenizer, batch, transformer, heads, archite
 from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint
 from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.opening import open_checkpoint
-from bertkit.checkpoint.saving import save_checkpoint
+from bertkit.checkpoint.saving import check_savable, save_checkpoint
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.checkpoint.sparse import SparseSettings
 
@@ -18,6 +18,7 @@ __all__ = [
     "LateInteraction",
     "SentenceSettings",
     "SparseSettings",
+    "check_savable",
     "new_checkpoint",
     "open_checkpoint",
     "save_checkpoint",

@@ -25,6 +25,18 @@ from bertkit.heads import HEADS_WITH_LABELS, KINDS
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # in which libraries store weights
 
 
+def check_savable(checkpoint: Checkpoint) -> None:
+    """Check that a model is not of a kind that can only be opened, before it is trained.
+
+    Raises:
+        CheckpointError: a late interaction or an inference-free sparse model.
+    """
+    if checkpoint.late is not None:
+        raise CheckpointError("late interaction models cannot be saved: copy the folder")
+    if "masked_lm" in checkpoint.network.heads and checkpoint.sparse.query_weights is not None:
+        raise CheckpointError("inference-free sparse models cannot be saved: copy the folder")
+
+
 def save_checkpoint(
     checkpoint: Checkpoint,
     directory: str | Path,
@@ -42,8 +54,7 @@ def save_checkpoint(
         CheckpointError: no published class has this combination of heads.
         OSError: the files cannot be written, for example because the disk is full.
     """
-    if checkpoint.late is not None:
-        raise CheckpointError("late interaction models cannot be saved: copy the folder")
+    check_savable(checkpoint)
     network = checkpoint.network
     record, heads = network.architecture, frozenset(network.heads)
     classes = {frozenset(KINDS[kind]): name for name, kind in record.published_classes().items()}

@@ -63,13 +63,7 @@ def read_sparse_settings(directory: Path) -> SparseSettings:
 
 
 def write_sparse_settings(directory: Path, settings: SparseSettings) -> None:
-    """Write the modules of a sparse encoder in the sentence-transformers layout.
-
-    Raises:
-        CheckpointError: an inference-free model.
-    """
-    if settings.query_weights is not None:
-        raise CheckpointError("inference-free sparse models cannot be saved: copy the folder")
+    """Write the modules of a sparse encoder in the sentence-transformers layout; not of an inference-free one."""
     write_modules(directory, ["MLMTransformer", "SpladePooling"], "sparse_encoder.models")
     activation = "log1p_relu" if settings.log_twice else "relu"
     content = {"pooling_strategy": settings.pooling, "activation_function": activation}

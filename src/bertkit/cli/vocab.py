@@ -90,12 +90,14 @@ def extend(
     column
         The column or key that holds the text.
     """
+    from bertkit.checkpoint import check_savable
     from bertkit.model import load
     from bertkit.vocabulary_extension import find_domain_words
 
     check_folder_writable(out)
     check_empty(out)
     opened = load(model, device="cpu")
+    check_savable(opened.checkpoint)
     texts = chain.from_iterable(read_texts(file, column) for file in files)
     words = find_domain_words(opened.tokenizer, texts, num_words=num_words, min_frequency=min_frequency)
     if not words:

@@ -27,7 +27,7 @@ from bertkit.tokenizer.wordpiece import WordPiece
 FORMAT = 1
 MANIFEST = "manifest.json"
 HELD_OUT = "held-out"
-_BOUNDS_AT_A_TIME = 1 << 18
+_NUMBERS_AT_A_TIME = 1 << 18
 _KEYS = {
     "finished",
     "vocabulary_sha256",
@@ -73,6 +73,12 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
             f"{len(tokenizer.vocabulary)} entries: open it with its own vocabulary, or write a new shard"
         )
     tokens = _map(folder / "tokens.bin", manifest["dtype"], manifest["num_tokens"])
+    counts = _map(folder / "counts.bin", "int64", len(tokenizer.vocabulary))
+    if not np.array_equal(_counted(folder / "tokens.bin", tokens.dtype, len(counts)), counts):
+        raise DataError(
+            f"the token shard is damaged: {folder / 'tokens.bin'} does not have the tokens that were written to it; "
+            f"delete {folder} and write it again"
+        )
     sentences = _map(folder / "sentences.bin", "int64", manifest["num_sentences"] + 1)
     documents = _map(folder / "documents.bin", "int64", manifest["num_documents"] + 1)
     for name, size in (("sentences.bin", len(tokens)), ("documents.bin", len(sentences) - 1)):
@@ -143,11 +149,22 @@ def _rises(path: Path, size: int) -> bool:
     map, so that those of a large shard do not stay in memory.
     """
     before, first = np.int64(-1), 0
-    while len(bounds := np.fromfile(path, np.int64, _BOUNDS_AT_A_TIME, offset=8 * first)):
+    while len(bounds := np.fromfile(path, np.int64, _NUMBERS_AT_A_TIME, offset=8 * first)):
         if bounds[0] <= before or (bounds[1:] <= bounds[:-1]).any() or (first == 0 and bounds[0] != 0):
             return False
         before, first = bounds[-1], first + len(bounds)
     return bool(before == size)
+
+
+def _counted(path: Path, dtype: np.dtype, vocab_size: int) -> np.ndarray:
+    """(V,) how often each entry occurs in a file, read in pieces; (0,) if a number is no entry."""
+    counts, first = np.zeros(vocab_size, np.int64), 0
+    while len(tokens := np.fromfile(path, dtype, _NUMBERS_AT_A_TIME, offset=dtype.itemsize * first)):
+        if tokens.min() < 0 or tokens.max() >= vocab_size:
+            return np.zeros(0, np.int64)
+        counts += np.bincount(tokens, minlength=vocab_size)
+        first += len(tokens)
+    return counts
 
 
 def _map(path: Path, dtype: str, length: int) -> np.ndarray:

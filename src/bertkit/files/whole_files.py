@@ -1,8 +1,10 @@
 """Atomic writing of files and folders: under a temporary name, then renamed."""
 
+import ctypes
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,6 +130,9 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
 
 
 def _swap_in(temporary: Path, path: Path) -> None:
+    """Rename a folder to ``path``; a folder that is there is replaced in one step, where the system can."""
+    if path.exists() and _exchange(temporary, path):
+        return
     old = _unused_name(path, "old")
     try:
         if path.exists():
@@ -137,6 +142,16 @@ def _swap_in(temporary: Path, path: Path) -> None:
         if old.exists() and not path.exists():
             os.replace(old, path)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Exchange the names of two folders, so that at any moment both exist; False where the system cannot (Linux can,
+    on most file systems)."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    return rename is not None and rename(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
 
 
 def _unused_name(path: Path, suffix: str) -> Path:

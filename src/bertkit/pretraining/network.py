@@ -5,6 +5,7 @@ import os
 import torch
 
 from bertkit.architectures import ARCHITECTURES, Network
+from bertkit.checkpoint import check_savable
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
@@ -26,10 +27,12 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
     Raises:
         UsageError: a checkpoint that is missing or not expected, or an invalid shape.
         MissingHeadError: a checkpoint without a head that the recipe trains, unless ``new_head``.
+        CheckpointError: a model that cannot be saved.
     """
     heads = _check_origin(recipe, checkpoint)
     if checkpoint is not None:
         model = _open(checkpoint, heads, new_head, recipe.training.seed)
+        check_savable(model.checkpoint)
     else:
         assert tokenizer is not None
         config = _config(recipe, len(tokenizer.vocabulary))

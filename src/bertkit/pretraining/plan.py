@@ -162,7 +162,11 @@ def _write_sample(inputs: Inputs, recipe: Recipe, path: Path) -> tuple[int, bool
                 num_kept -= len(kept.pop()[1])
     if not kept:
         raise DataError(f"{', '.join(map(str, inputs.corpus))}: no readable text")
-    path.write_text("\n".join(block for _, block in kept), encoding="utf-8")
+    blocks = [block for _, block in kept]
+    if len(blocks) == 1 and inputs.held_out:  # the trial holds out a part of the sample
+        sentences = blocks[0].splitlines(keepends=True)
+        blocks = ["".join(sentences[::2]), "".join(sentences[1::2])]
+    path.write_text("\n".join(blocks), encoding="utf-8")
     return num_characters, num_kept == num_characters
 
 

@@ -36,8 +36,8 @@ def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistic
     num_texts = num_words = num_pieces = num_unknown = 0
     texts = iter(texts)
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
+        encodings = tokenizer.encode_batch(chunk, first_index=num_texts)
         num_texts += len(chunk)
-        encodings = tokenizer.encode_batch(chunk)
         words = encodings.word_ids  # -1 at [CLS], before each text
         num_words += int(((words[1:] != words[:-1]) & (words[1:] >= 0)).sum())
         num_pieces += int((words >= 0).sum())

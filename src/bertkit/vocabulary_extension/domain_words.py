@@ -51,9 +51,10 @@ def find_domain_words(
         raise UsageError(f"num_words={num_words}, min_frequency={min_frequency}: expected at least 1 of each")
     engine = _wordpiece(tokenizer)
     occurrences: Counter[str] = Counter()
-    texts = iter(texts)
+    texts, num_texts = iter(texts), 0
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
-        occurrences.update(_broken_words(tokenizer, chunk))
+        occurrences.update(_broken_words(tokenizer, chunk, num_texts))
+        num_texts += len(chunk)
     unk_id = engine.vocabulary.id(engine.vocabulary.special.unk)
     words = []
     for word, num_occurrences in occurrences.items():
@@ -90,11 +91,12 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     return extended
 
 
-def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
-    """Every occurrence of a word that is not an entry of the vocabulary, as normalized by the tokenizer."""
+def _broken_words(tokenizer: Tokenizer, texts: list[str], first_index: int) -> list[str]:
+    """Every occurrence of a word that is not an entry of the vocabulary, as normalized by the tokenizer; errors count
+    texts from ``first_index``."""
     vocabulary = tokenizer.vocabulary
     unk_id = vocabulary.id(vocabulary.special.unk)
-    encodings = tokenizer.encode_batch(texts)
+    encodings = tokenizer.encode_batch(texts, first_index=first_index)
     word_ids, ids = encodings.word_ids, encodings.input_ids
     firsts = np.flatnonzero(np.diff(word_ids, prepend=-2))
     lasts = np.append(firsts[1:], len(ids))
