@@ -505,7 +505,8 @@ def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
+    norms = (torch.tensor(1.0), torch.tensor(math.nan))
+    monkeypatch.setattr(Trainer, "_clip", lambda self, parameters: norms[self.state.step == 4])
     code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
     start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
     ways = ("not a finite number", "--out", "--model", "learning_rate=", "model.from_checkpoint=true", str(start))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from bertkit.training.gradients import (
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor, is_sharded
-from bertkit.training.recorded_gradients import recorder_of
+from bertkit.training.recorded_gradients import RecordedGradients, recorder_of
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import (
@@ -96,15 +96,21 @@ class Trainer:
     compile: bool = False  # by torch, for a feed whose batches have parts of one shape
     clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
 
-    def __post_init__(self) -> None:
+    _unread: Callable[[], None] | None = field(default=None, init=False)  # reads the sums and the norm of the last step
+
+    @cached_property
+    def _loss_of(self) -> Any:
+        """The loss of a part, given the totals of its batch; compiled, if it is to be."""
         network, task = self.network, self.task
 
         def loss_of(part: Any, totals: Tensor) -> Loss:
             return task.loss(outputs_of(network, part), part, totals)
 
-        self._loss_of: Any = torch.compile(loss_of, dynamic=False) if self.compile else loss_of
-        self._recorded = recorder_of(network, self._loss_of, task, self.settings.precision)
-        self._unread: Callable[[], None] | None = None  # reads the sums and the norm of the last step
+        return torch.compile(loss_of, dynamic=False) if self.compile else loss_of
+
+    @cached_property
+    def _recorded(self) -> RecordedGradients | None:
+        return recorder_of(self.network, self._loss_of, self.task, self.settings.precision)
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
