@@ -126,6 +126,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     model_of(SequenceClassification(("blame", "praise"))).save("praise")
     Path("texts.txt").write_text("\n".join(TEXTS))
     Path("x.conllu").write_text(CONLLU)
+    Path("many.txt").write_text("the cat sat\n" * 501)
     arguments = {
         "all": ["the [MASK] sat"], "input": ["the cat"], "attention": ["the cat"], "fill": ["the [MASK]"],
         "lens": ["the cat"], "words": ["cat", "texts.txt"], "heads": ["texts.txt"],
@@ -157,6 +158,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         ["words", "horse", "texts.txt", "--json", "--model", "model"],
         ["heads", "no.txt", "--json"],
         ["next", "texts.txt", "--json", "--model", "praise"],
+        ["next", "many.txt", "--out", "many.html", "--model", "model"],
         ["why", "a cat", "--json", "--model", "model"],
         ["compare", "texts.txt", "--json", "--model", "model"],
         ["input", "a cat", "--json", "--model", "model", "--against", "model"],

@@ -58,6 +58,7 @@ class NextSentenceView(View):
     """Probabilities that one sentence follows another, by next sentence prediction."""
 
     title: ClassVar[str] = "Next sentence"
+    smaller: ClassVar[str] = "give fewer sentences"
     sentences: list[str]  # n
     probabilities: np.ndarray  # (n, n): row = text A, column = text B
 
