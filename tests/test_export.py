@@ -22,7 +22,7 @@ from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
-from bertkit.export import Accuracy, examples_for, export_model
+from bertkit.export import Accuracy, comparison, examples_for, export_model
 from bertkit.export.accuracy import accuracy_of
 from bertkit.export.export import output_of
 from bertkit.export.runtimes import FORMATS
@@ -363,3 +363,13 @@ def test_options_of_int8_are_checked(tmp_path: Path) -> None:
         answers = model_of(TASKS["question-answering"])
         export_model(answers, tmp_path / "out", precision="int8", examples=[1], max_loss=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_long_samples_are_compared_alone(monkeypatch) -> None:
+    """Two padded to 8,192 tokens would take more memory than most machines have."""
+    monkeypatch.setattr("bertkit.export.comparison._LONGEST_PADDED", 40)
+    samples = [
+        ([len(encoding.input_ids) for encoding in encodings], side)
+        for encodings, side in comparison._samples(our_model("encoder", 3, max_position_embeddings=60), 60)
+    ]
+    assert samples[-1] == ([60], "right") and samples[1] == ([7, 40], "right") and len(samples) == 5

@@ -17,6 +17,9 @@ _TEXT = "A sample of plain words, the 12 numbers, names like Ada Lovelace, and s
 _LENGTHS = (3, 7, 17, 32)
 """Tokens of sample sequences, special tokens included."""
 
+_LONGEST_PADDED = 1_024
+"""Longest sample with another one: attention to 8,192 tokens has scores of 3 GB for each sequence, so it is alone."""
+
 
 def difference(runtime: Runtime, model: Model, head: str, input_names: Sequence[str], max_length: int) -> float:
     """Largest difference between the outputs of a graph and ours for sample texts, relative to the largest output;
@@ -64,10 +67,15 @@ def _samples(model: Model, max_length: int) -> Iterator[tuple[list[Encoding], st
     lengths = [min(length, max_length) for length in _LENGTHS]
     short = [model.tokenizer.encode(_TEXT, max_length=length, on_long="truncate") for length in lengths]
     pair = model.tokenizer.encode(_TEXT, _TEXT[::-1], max_length=min(41, max_length), on_long="truncate")
-    longest = model.tokenizer.encode(_TEXT * max_length, max_length=max_length, on_long="truncate")
+    long, longest = (
+        model.tokenizer.encode(_TEXT * length, max_length=length, on_long="truncate")
+        for length in (min(max_length, _LONGEST_PADDED), max_length)
+    )
     for side in ("right", "left"):
         yield [*short, pair], side
-        yield [short[1], longest], side
+        yield [short[1], long], side
+    if max_length > _LONGEST_PADDED:
+        yield [longest], "right"
 
 
 def _outputs(model: Model, prepared: Any, head: str, batch: Batch) -> dict[str, np.ndarray]:
