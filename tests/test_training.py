@@ -363,7 +363,7 @@ def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
     folder = checkpoints(run)[-1]
-    again = load(folder / "model")
+    again = load(folder / "model", device="cpu")
     kept = optimizer_of(again, settings)
     state = load_state(folder, again.network, kept)
     assert state.step == settings.num_steps
