@@ -34,6 +34,7 @@ from bertkit.inspection import (
     inspect_probes,
     inspect_similarity,
     inspect_structure,
+    inspect_surprise,
     inspect_why,
     inspect_words,
     read_trees,
@@ -42,6 +43,7 @@ from bertkit.inspection.compare import jensen_shannon, linear_cka
 from bertkit.inspection.contextual import word_vectors
 from bertkit.inspection.heads import ablation, relation_scores, word_attention
 from bertkit.inspection.inputs import sinusoidal
+from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.probes import mixed_probe, probe
 from bertkit.inspection.scatter import projections
 from bertkit.inspection.structure import gold_edges, spanning_tree, structural_probe, tree_scores
@@ -479,3 +481,17 @@ def test_heads_over_two_vectors_are_not_explained() -> None:
         model.checkpoint.trained = TrainedTask(task, Layout(24))
         with pytest.raises(UsageError, match=message):
             inspect_why(model, "the cat", "the dog")
+
+
+def test_tokens_are_shown_as_they_are_written() -> None:
+    view = inspect_surprise(our_model("masked_lm", 3, max_position_embeddings=60), "The cat's running, unable éa")
+    assert view.tokens == ["the", "cat", "[UNK]", "s", "run", "##n", "##ing", "[UNK]", "un", "##able", "e", "##a"]
+    assert view.pieces.texts == ["The", "cat", "[UNK]", "s", "run", "n", "ing", "[UNK]", "un", "able", "é", "a"]
+    assert [n for n, joined in enumerate(view.pieces.joined) if joined] == [2, 3, 5, 6, 7, 9, 11]
+    offsets = np.array(
+        [[0, 0], [0, 3], [3, 7], [7, 9], [0, 0], [0, 2], [0, 0]]
+    )  # of bytes, with the spaces before words
+    texts, tokens = ["the cats", "it"], ["<s>", "the", "Ġcat", "s", "</s>", "it", "</s>"]
+    pieces = Pieces.of([texts[0]] * 5 + [texts[1]] * 2, tokens, offsets, "<unk>")
+    assert pieces.texts == ["<s>", "the", "cat", "s", "</s>", "it", "</s>"]
+    assert pieces.joined == [False, False, False, True, False, False, False]

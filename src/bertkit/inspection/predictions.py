@@ -12,6 +12,7 @@ import torch
 from bertkit.errors import UsageError
 from bertkit.inference import FilledMask
 from bertkit.inference.pseudo_likelihood import Method
+from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import (
@@ -69,6 +70,7 @@ class SurpriseView(View):
     title: ClassVar[str] = "Surprise"
     text: str
     tokens: list[str]
+    pieces: Pieces  # the tokens as the page shows them
     surprise: np.ndarray  # (n,) nats: minus the log of the probability of each token while it is hidden
     method: Method
 
@@ -97,9 +99,9 @@ class SurpriseView(View):
             ),
             shaded_text(
                 "Surprise",
-                [token.removeprefix("##") for token in self.tokens],
+                self.pieces.texts,
                 self.surprise,
-                glued=[token.startswith("##") for token in self.tokens],
+                glued=self.pieces.joined,
                 value_name="surprise in nats",
                 numbers=details("Numbers", table(["token", "surprise (nats)", "probability"], rows)),
             ),
@@ -186,7 +188,10 @@ def inspect_surprise(model: Model, text: str, *, method: Method = "plain") -> Su
     if not len(log_probs):
         raise UsageError("the text is empty: expected at least one word")
     encoding = model.tokenizer.encode(text)
-    return SurpriseView(text, model.tokenizer.tokens(encoding)[1:-1], -log_probs, method)
+    tokens = model.tokenizer.tokens(encoding)[1:-1]
+    unknown = model.tokenizer.vocabulary.special.unk
+    pieces = Pieces.of([text] * len(tokens), tokens, encoding.offsets[1:-1], unknown)
+    return SurpriseView(text, tokens, pieces, -log_probs, method)
 
 
 def inspect_lens(model: Model, text: str, pair: str | None = None) -> LensView:

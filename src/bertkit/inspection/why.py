@@ -14,6 +14,7 @@ from bertkit.batch import Batch, collate
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedOptions
 from bertkit.inference.embed import prompt_of
+from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -32,6 +33,7 @@ class WhyView(View):
     text: str
     pair: str | None
     tokens: list[str]
+    pieces: Pieces  # the tokens as the page shows them
     label: str
     attributions: np.ndarray  # (L,) shares of the logit; 0 for [CLS] and [SEP]
     logit: float
@@ -44,7 +46,8 @@ class WhyView(View):
         return abs(float(self.attributions.sum()) - (self.logit - self.baseline_logit))
 
     def numbers(self) -> dict[str, Any]:
-        return vars(self) | {"completeness_error": self.completeness_error}
+        shown = {name: value for name, value in vars(self).items() if name != "pieces"}
+        return shown | {"completeness_error": self.completeness_error}
 
     def parts(self) -> list[Markup]:
         order = np.argsort(-np.abs(self.attributions), kind="stable")
@@ -60,9 +63,9 @@ class WhyView(View):
             ),
             shaded_text(
                 f"For and against {self.label}",
-                [token.removeprefix("##") for token in self.tokens],
+                self.pieces.texts,
                 self.attributions,
-                glued=[token.startswith("##") for token in self.tokens],
+                glued=self.pieces.joined,
                 value_name="attribution",
                 note="Blue supports the label, orange and underlined opposes it.",
                 numbers=details("Numbers", table(["token", "attribution"], rows)),
@@ -168,6 +171,12 @@ def inspect_why(
         text=text,
         pair=pair,
         tokens=list(traced.tokens),
+        pieces=Pieces.of(
+            ((pair or "") if is_second else text for is_second in traced.second_text),
+            traced.tokens,
+            traced.offsets,
+            model.tokenizer.vocabulary.special.unk,
+        ),
         label=names[target],
         attributions=((end - start) * total).sum(-1).cpu().double().numpy(),
         logit=float(logits[target]),
