@@ -7,10 +7,11 @@ gradients of a small BERT and losses of a short pre-training and of every kind o
 CPU; that embedding waits for nothing; that CUDA graphs of small batches change nothing; that generation with a
 key-value cache gives the logits of the CPU and waits for nothing but its tokens; that pre-training is compiled once,
 with the same losses; that search finds what it finds on the CPU.
-Figures: milliseconds of each kernel of attention; tokens per second of pre-training, compiled and not, compared with
-transformers (SDPA, torch.compile, padded batches), with the share of the chip's peak; texts per second of embedding
+Figures: milliseconds of each kernel of attention; tokens per second of compiled pre-training, compared with
+transformers (SDPA, compiled and not, padded batches), with the share of the chip's peak; texts per second of embedding
 compared with sentence-transformers in bfloat16; milliseconds of search among a million vectors compared with the CPU;
-fine-tuning BERT-base for sentiment classification compared with transformers' Trainer; tokens per second of generation.
+fine-tuning BERT-base for sentiment classification compared with transformers' Trainer; tokens per second of
+generation.
 
 The results are written after each part. At the end of the time the part in progress is stopped; what it had found is
 kept. `--only` runs some parts, and keeps the others of the day.

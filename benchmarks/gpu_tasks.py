@@ -6,7 +6,6 @@ Batches have several parts, so that the loss of similarity is computed in two pa
 import json
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from bertkit import BertConfig, Model, Tokenizer
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.locate import locate
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
+from bertkit.tasks.words import spaced
 
 BOUNDS = {"float32": 2e-3, "bfloat16": 5e-2}
 """Largest differences of losses, relative to the largest loss."""
@@ -41,14 +41,14 @@ def checks(device: str, quick: bool, model: str) -> dict[str, Any]:
 
 def examples_by_task(number: int) -> dict[str, list[Any]]:
     """Examples of each kind of task, made from passages of Python's documentation; labels follow from the texts."""
-    passages = [passage[:200] for passage in texts.documentation()[: 4 * number]]
-    chosen, others = passages[:number], passages[number : 2 * number]
-    words = [list(_spans(passage)) for passage in chosen]
+    passages = [" ".join(passage.split())[:200] for passage in texts.documentation()[: 2 * number]]
+    chosen, others = passages[:number], passages[number:]
+    words = [spaced(passage.split()) for passage in chosen]
     return {
         "sequence-classification": [TextExample(one, label="long" if len(one) > 150 else "short") for one in chosen],
         "regression": [TextExample(one, label=len(one) / 200) for one in chosen],
         "token-classification": [
-            TaggedText(one, tuple(spans), tuple("LONG" if end - start > 5 else "SHORT" for start, end in spans))
+            TaggedText(one, spans, tuple("LONG" if end - start > 5 else "SHORT" for start, end in spans))
             for one, spans in zip(chosen, words, strict=True)
         ],
         "question-answering": [
@@ -61,16 +61,6 @@ def examples_by_task(number: int) -> dict[str, list[Any]]:
         "similarity": [TextSet(one[:60], (one[60:],), (other,)) for one, other in zip(chosen, others, strict=True)],
         "cross-encoder": [TextSet(one[:60], (one[60:],), (other,)) for one, other in zip(chosen, others, strict=True)],
     }  # fmt: skip
-
-
-def _spans(text: str) -> Sequence[tuple[int, int]]:
-    """Character spans of the words of a text."""
-    spans, at = [], 0
-    for word in text.split():
-        start = text.index(word, at)
-        at = start + len(word)
-        spans.append((start, at))
-    return spans
 
 
 def _losses(out: Path, encoder: Path, task: str, examples: list[Any], device: str, precision: str) -> list[float]:

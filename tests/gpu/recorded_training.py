@@ -4,7 +4,6 @@ Run by test_simulated_gpu.py.
 """
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,23 +12,18 @@ from families import FAMILIES
 
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks.examples import ChoiceQuestion, TaggedText, TextExample
+from bertkit.tasks.words import spaced
 from bertkit.training import recorded_gradients, trainer
 from bertkit.training.recorded_gradients import RecordedGradients
 
 WORDS = "the red cat a blue dog and green".split()
 TEXTS = [" ".join(WORDS[(number * step) % 8] for step in range(1, 2 + number % 7)) for number in range(40)]
-
-
-def _spans(text: str) -> tuple[tuple[int, int], ...]:
-    return tuple(found.span() for found in re.finditer(r"\S+", text))
-
-
 EXAMPLES = {
     "sequence-classification": [TextExample(text, label="long" if len(text) > 12 else "short") for text in TEXTS],
     "multi-label-classification": [TextExample(text, label=tuple(sorted({*text.split()} & {"red", "blue"})))
                                    for text in TEXTS],
     "regression": [TextExample(text, label=float(len(text))) for text in TEXTS],
-    "token-classification": [TaggedText(text, _spans(text), tuple(word[:1] for word in text.split()))
+    "token-classification": [TaggedText(text, spaced(text.split()), tuple(word[:1] for word in text.split()))
                              for text in TEXTS],
     "multiple-choice": [ChoiceQuestion(text, ("red cat", "a dog", "green"), number % 3)
                         for number, text in enumerate(TEXTS)],

@@ -251,8 +251,9 @@ class Pretraining:
         all."""
         inputs, data = self.inputs, self.recipe.data
         shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
-        if self.ranks.is_first:
-            corpus, held_out = shards()
+        opened = shards() if self.ranks.is_first else None
+        if opened is not None:
+            corpus, held_out = opened
             if unused := text_not_used(corpus, self.run / "shard", tokenizer):
                 self.log_line(f"corpus: {unused}")
             if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out", tokenizer)):
@@ -262,7 +263,7 @@ class Pretraining:
             if not inputs.held_out and (line := large_held_out(corpus, held_out, data.held_out_share)):
                 self.log_line(line)
         self.ranks.wait()
-        return shards()
+        return opened or shards()
 
     def _log_start(
         self,

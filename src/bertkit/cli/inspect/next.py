@@ -5,7 +5,8 @@ from pathlib import Path
 from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
 from bertkit.errors import UsageError
 
-_MOST_ON_A_PAGE = 500  # of 5 MB
+_MOST_ON_A_PAGE = 500
+"""Number of sentences whose pairs fill a page of 5 MB, the largest; long ones fill it sooner."""
 
 
 def command(
