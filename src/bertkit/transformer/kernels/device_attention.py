@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.kernels.device_dropout import new_key
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary, rotate
 from bertkit.transformer.window import Window, window_of
@@ -72,7 +73,9 @@ def batch_attention(
         query, key = rotate(query, rotary), rotate(key, rotary)
     device = query.device
     kernel = kernel_for(device.type, capability_of(device), query.dtype, query.shape[-1], bias)
-    if kernel == "varlen":
+    if kernel == "varlen" and torch.compiler.is_compiling() and rotary is None and window is None and _is_short(batch, query):
+        context = compiled_attention(query_key_value.unflatten(-1, (3, num_heads, -1)), batch, dropout_prob)
+    elif kernel == "varlen":
         context = varlen_attention(query, key, value, batch, dropout_prob, window)
     elif kernel == "blocks":
         assert not isinstance(bias, PositionRows)
@@ -95,15 +98,31 @@ def varlen_attention(
     torch's public function for it, `varlen_attn`, has no dropout. Rows after the last sequence of the batch are
     undefined, unless `Batch.has_filler`.
     """
-    longest, seen, cu_seqlens = batch.max_seqlen, window_of(window), batch.cu_seqlens
+    longest, seen, cu_seqlens = batch.max_seqlen, window_of(window), _cu_seqlens_of(batch)
     left, right = (-1, -1) if seen is None else (-1 if reach >= longest else reach for reach in seen)
-    if batch.has_filler:
-        cu_seqlens = F.pad(cu_seqlens, (0, 1), value=len(query))
     context, *_ = torch.ops.aten._flash_attention_forward(
         query, key, value, cu_seqlens, cu_seqlens, longest, longest, dropout_prob, (left, right) == (-1, 0), False,
         window_size_left=left, window_size_right=right,
     )  # fmt: skip
     return context
+
+
+def compiled_attention(query_key_value: Tensor, batch: Batch, dropout_prob: float) -> Tensor:
+    """`packed_attention` without a window, by kernels in Triton: (T, 3, H, K) to (T, H, K); see `triton_attention`."""
+    from bertkit.transformer.kernels.triton_attention import triton_attention
+
+    key = new_key(query_key_value.device) if dropout_prob else None
+    return triton_attention(query_key_value, _cu_seqlens_of(batch), batch.max_seqlen, dropout_prob, key)
+
+
+def _is_short(batch: Batch, query: Tensor) -> bool:
+    """True for sequences and heads for which `compiled_attention` is made."""
+    return batch.max_seqlen <= 512 and query.shape[-1] in (16, 32, 64)
+
+
+def _cu_seqlens_of(batch: Batch) -> Tensor:
+    """Cumulative lengths of the sequences, of which filler is one."""
+    return F.pad(batch.cu_seqlens, (0, 1), value=len(batch.input_ids)) if batch.has_filler else batch.cu_seqlens
 
 
 def block_attention(
