@@ -31,7 +31,7 @@ def compute_gradients(
     *,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
-    recorded: Callable[[Part], tuple[Loss, Sequence[Tensor | None]]] | None = None,
+    recorded: Callable[..., tuple[Loss, Sequence[Tensor | None]]] | None = None,
 ) -> list[Loss]:
     """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
@@ -44,7 +44,7 @@ def compute_gradients(
         loss: loss of a part, weighted for the sum; called from several threads at once.
         dtype: of matrix products, float32 or bfloat16.
         seed: seed of the dropout masks; part i uses (seed, i).
-        recorded: computes loss and gradients of a part instead; see `recorded_gradients`.
+        recorded: computes loss and gradients of a part instead, ``is_kept`` or not; see `RecordedGradients`.
 
     Returns:
         The loss of each part, without gradient.
@@ -57,7 +57,8 @@ def compute_gradients(
     def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
         with _training(device, dtype, _seed_of_part(seed, number)):
             if recorded is not None:
-                return recorded(parts[number])
+                is_kept = number == 0 and len(parts) > 1  # those of later parts are added before the next replay
+                return recorded(parts[number], is_kept=is_kept)
             of_part = loss(parts[number])
         return Loss(of_part.value.detach(), of_part.sums), gradients_of(of_part.value, parameters)
 

@@ -58,11 +58,11 @@ class RecordedGradients:
         """The part in one of a few shapes, recorded or not: dropout masks depend on the shape. See `in_few_shapes`."""
         return in_few_shapes(part, self._max_positions)
 
-    def __call__(self, part: Any, totals: Tensor, *, is_only: bool) -> tuple[Loss, Gradients]:
+    def __call__(self, part: Any, totals: Tensor, *, is_kept: bool) -> tuple[Loss, Gradients]:
         """Loss and gradients of a `filled` part on the device, computed or replayed.
 
         Args:
-            is_only: the batch has no other part. Else the gradients are copied, before the next replay overwrites them.
+            is_kept: copy the gradients, which the next replay overwrites.
         """
         given = [*_tensors(part), totals]
         key = (_constants(part), *((tuple(one.shape), one.dtype) for one in given))
@@ -75,7 +75,7 @@ class RecordedGradients:
         recording.replay()
         loss, gradients = recording.result
         loss = Loss(loss.value.clone(), loss.sums.clone())
-        return loss, gradients if is_only else [None if one is None else one.clone() for one in gradients]
+        return loss, [None if one is None else one.clone() for one in gradients] if is_kept else gradients
 
     def _is_worth_recording(self, key: Any) -> bool:
         if len(self._recordings) == _MOST or len(self._seen) == _MOST_SEEN:

@@ -186,7 +186,7 @@ class Trainer:
                 totals, recorded = send(counts[1:], device), None
                 loss = partial(self._loss_of, totals=totals)
                 if self._recorded is not None:
-                    recorded = partial(self._recorded, totals=totals, is_only=len(parts) == 1)
+                    recorded = partial(self._recorded, totals=totals)
                 losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed, recorded=recorded)
             self.ranks.add_gradients(parameters)
         norm = self._clip(parameters)

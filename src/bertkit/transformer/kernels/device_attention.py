@@ -6,6 +6,7 @@ device and the longest length as an int, so nothing waits for the GPU. Shape let
 head_dim, N blocks, C tokens of a block, S tokens that a block sees.
 """
 
+import importlib.util
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.device_dropout import new_key
+from bertkit.transformer.kernels.device_steps import new_key
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary, rotate
 from bertkit.transformer.window import Window, window_of
@@ -23,6 +24,7 @@ Kernel = Literal["varlen", "blocks", "runs"]
 
 _FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
 """Limits of FlashAttention 2: Ampere and later; also a multiple of 8 columns."""
+_HAS_TRITON = importlib.util.find_spec("triton") is not None  # as where torch compiles for a GPU
 
 
 def kernel_for(
@@ -73,7 +75,7 @@ def batch_attention(
         query, key = rotate(query, rotary), rotate(key, rotary)
     device = query.device
     kernel = kernel_for(device.type, capability_of(device), query.dtype, query.shape[-1], bias)
-    if kernel == "varlen" and torch.compiler.is_compiling() and rotary is None and window is None and _is_short(batch, query):
+    if kernel == "varlen" and rotary is None and window is None and _is_for_triton(batch, query.shape[-1]):
         context = compiled_attention(query_key_value.unflatten(-1, (3, num_heads, -1)), batch, dropout_prob)
     elif kernel == "varlen":
         context = varlen_attention(query, key, value, batch, dropout_prob, window)
@@ -115,9 +117,10 @@ def compiled_attention(query_key_value: Tensor, batch: Batch, dropout_prob: floa
     return triton_attention(query_key_value, _cu_seqlens_of(batch), batch.max_seqlen, dropout_prob, key)
 
 
-def _is_short(batch: Batch, query: Tensor) -> bool:
-    """True for sequences and heads for which `compiled_attention` is made."""
-    return batch.max_seqlen <= 512 and query.shape[-1] in (16, 32, 64)
+def _is_for_triton(batch: Batch, head_dim: int) -> bool:
+    """True while torch compiles, for sequences and heads for which `compiled_attention` is made."""
+    is_short = batch.max_seqlen <= 512 and head_dim in (16, 32, 64)
+    return torch.compiler.is_compiling() and is_short and _HAS_TRITON
 
 
 def _cu_seqlens_of(batch: Batch) -> Tensor:

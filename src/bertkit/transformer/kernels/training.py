@@ -24,11 +24,11 @@ from torch.utils.checkpoint import checkpoint
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS, gated
+from bertkit.transformer.kernels import device_steps
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_cross_attention, recorded_attention, written_out_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
-from bertkit.transformer.kernels.device_dropout import apply_dropout
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.modern_rows import (
     add_then_norm_backward,
@@ -146,7 +146,7 @@ def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
-        return apply_activation(x, name) if is_inference() else ACTIVATIONS[name](x)
+        return apply_activation(x, name) if is_inference() else device_steps.activate(x, name)
     return _Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
 
 
@@ -159,7 +159,7 @@ def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
     """Dropout, if the module is in training mode, and not in inference."""
     active = _active()
     if active is None:
-        return x if is_inference() else apply_dropout(x, module)
+        return x if is_inference() else device_steps.apply_dropout(x, module)
     if not module.training or not module.p:
         return x
     return _Dropout.apply(x, active.dropout(module.p))

@@ -16,10 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 512
-"""Tokens of the longest sequence for which these kernels are meant."""
-
-_FORWARD, _BACKWARD = (128, 64, 8, 2), (64, 128, 8, 1)
+_FORWARD, _KEY_TILES, _QUERY_TILES = (128, 64, 8, 3), (64, 128, 8, 1), (128, 64, 8, 1)
 """Queries and keys of a tile, warps that compute it, and tiles in flight, in each pass."""
 _LOG2_E = 1.4426950408889634
 
@@ -33,22 +30,22 @@ def _hashed(bits):
 
 
 @triton.jit
-def _row_bits(key, rows, head, num_heads: tl.constexpr):
-    """The random bits of each row (token and head) of the probabilities."""
-    return _hashed((rows.to(tl.uint32) * num_heads + head.to(tl.uint32)) * 0x9E3779B9 + key)
+def _row_bits(key, rows):
+    """A random odd number for each row (token and head) of the probabilities."""
+    return _hashed(rows.to(tl.uint32) * 0x9E3779B9 + key) | 1
 
 
 @triton.jit
 def _column_bits(key, columns):
-    """The random bits of each column (position of a key in its sequence)."""
+    """A random number for each column (position of a key in its sequence)."""
     return _hashed(columns.to(tl.uint32) * 0x85EBCA6B + (key ^ 0x5BD1E995))
 
 
 @triton.jit
 def _stays(row_bits, column_bits, limit):
-    """Whether each probability is kept: a hash of the sum of the bits of its row and column."""
-    bits = (row_bits + column_bits) * 0x7FEB352D
-    return (bits ^ (bits >> 15)) * 0x846CA68B >= limit
+    """Whether each probability is kept: the hash of its column by multiplication with its row's number (Dietzfelbinger
+    et al. 1997, "A reliable randomized algorithm for the closest-pair problem", section 2)."""
+    return row_bits * column_bits >= limit
 
 
 @triton.jit
@@ -65,25 +62,26 @@ def _attend(
     if start < length:
         width: tl.constexpr = num_heads * head_dim
         queries, keys, columns = start + tl.arange(0, num_queries), tl.arange(0, num_keys), tl.arange(0, head_dim)
-        rows = (first + queries).to(tl.int64)
         are_queries = (queries < length)[:, None]
-        of_head = joined + head * head_dim + columns[None, :]
-        query = tl.load(of_head + rows[:, None] * (3 * width), mask=are_queries, other=0.0)
+        joined += first.to(tl.int64) * (3 * width)
+        of_head = head * head_dim + columns[None, :]
+        query = tl.load(joined + (queries[:, None] * (3 * width) + of_head), mask=are_queries, other=0.0)
+        rows = (first + queries) * num_heads + head
         if drops:
             key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
-            row_bits = _row_bits(key_of_dropout, rows, head, num_heads)[:, None]
+            row_bits = _row_bits(key_of_dropout, rows)[:, None]
         largest = tl.full((num_queries,), float("-inf"), tl.float32)
         total = tl.zeros((num_queries,), tl.float32)
         summed = tl.zeros((num_queries, head_dim), tl.float32)
         for start_keys in range(0, length, num_keys):
             positions = start_keys + keys
             are_keys = positions < length
-            of_keys = of_head + (first + positions).to(tl.int64)[:, None] * (3 * width)
-            key = tl.load(of_keys + width, mask=are_keys[:, None], other=0.0)
-            value = tl.load(of_keys + 2 * width, mask=are_keys[:, None], other=0.0)
-            scores = tl.where(are_keys[None, :], tl.dot(query, tl.trans(key)) * scale, float("-inf"))
-            new_largest = tl.maximum(largest, tl.max(scores, 1))
-            probs = tl.exp2(scores - new_largest[:, None])
+            of_keys = positions[:, None] * (3 * width) + of_head
+            key = tl.load(joined + width + of_keys, mask=are_keys[:, None], other=0.0)
+            value = tl.load(joined + 2 * width + of_keys, mask=are_keys[:, None], other=0.0)
+            scores = tl.where(are_keys[None, :], tl.dot(query, tl.trans(key)), float("-inf"))
+            new_largest = tl.maximum(largest, tl.max(scores, 1) * scale)
+            probs = tl.exp2(scores * scale - new_largest[:, None])
             factor = tl.exp2(largest - new_largest)
             total = total * factor + tl.sum(probs, 1)
             if drops:
@@ -91,75 +89,117 @@ def _attend(
             summed = tl.dot(probs.to(value.dtype), value, summed * factor[:, None])
             largest = new_largest
         averaged = summed * (kept_scale / total)[:, None]
-        tl.store(
-            context + rows[:, None] * width + head * head_dim + columns[None, :], averaged.to(context.dtype.element_ty),
-            mask=are_queries,
-        )  # fmt: skip
-        tl.store(log_sums + rows * num_heads + head, largest + tl.log2(total), mask=queries < length)
+        context += first.to(tl.int64) * width
+        tl.store(context + (queries[:, None] * width + of_head), averaged.to(context.dtype.element_ty), mask=are_queries)
+        tl.store(log_sums + rows, largest + tl.log2(total), mask=queries < length)
 
 
 @triton.jit
-def _attend_backward(
-    joined, cu_seqlens, keys_of_dropout, context, log_sums, grad_context, grad_joined, query_sums, start_keys, scale,
-    score_scale, limit, kept_scale,
+def _average_gradients(context, grad_context, averages, num_rows, head_dim: tl.constexpr, size: tl.constexpr):
+    """The gradients of the probabilities of each row (token and head), averaged with these probabilities."""
+    rows = tl.program_id(0) * size + tl.arange(0, size)
+    numbers = rows.to(tl.int64)[:, None] * head_dim + tl.arange(0, head_dim)[None, :]
+    are_rows = rows < num_rows
+    output = tl.load(context + numbers, mask=are_rows[:, None], other=0.0).to(tl.float32)
+    grad = tl.load(grad_context + numbers, mask=are_rows[:, None], other=0.0).to(tl.float32)
+    tl.store(averages + rows, tl.sum(output * grad, 1), mask=are_rows)
+
+
+@triton.jit
+def _key_gradients(
+    joined, cu_seqlens, keys_of_dropout, log_sums, averages, grad_context, grad_joined, scale, score_scale, limit,
+    kept_scale,
     num_heads: tl.constexpr, head_dim: tl.constexpr, num_queries: tl.constexpr, num_keys: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some keys and values of a sequence, and their part of those of its queries.
-
-    Tiles are transposed, keys by queries. Gradients of queries are summed over calls, one for each tile of keys in
-    order; the last one writes them.
-    """
-    head, sequence = tl.program_id(0), tl.program_id(1)
+    """The gradients of some keys and values of a sequence; tiles are transposed, keys by queries."""
+    head, sequence = tl.program_id(1), tl.program_id(2)
     first = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - first
+    start_keys = tl.program_id(0) * num_keys
     if start_keys < length:
         width: tl.constexpr = num_heads * head_dim
+        joined += first.to(tl.int64) * (3 * width)
+        grad_joined += first.to(tl.int64) * (3 * width)
+        grad_context += first.to(tl.int64) * width
         columns = head * head_dim + tl.arange(0, head_dim)[None, :]
-        positions = start_keys + tl.arange(0, num_keys)
-        are_keys = (positions < length)[:, None]
-        of_keys = (first + positions).to(tl.int64)[:, None] * (3 * width) + columns
-        key = tl.load(joined + of_keys + width, mask=are_keys, other=0.0)
-        value = tl.load(joined + of_keys + 2 * width, mask=are_keys, other=0.0)
+        keys = start_keys + tl.arange(0, num_keys)
+        are_keys = (keys < length)[:, None]
+        of_keys = keys[:, None] * (3 * width) + columns
+        key = tl.load(joined + width + of_keys, mask=are_keys, other=0.0)
+        value = tl.load(joined + 2 * width + of_keys, mask=are_keys, other=0.0)
         grad_key = tl.zeros((num_keys, head_dim), tl.float32)
         grad_value = tl.zeros((num_keys, head_dim), tl.float32)
         if drops:
             key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
-            column_bits = _column_bits(key_of_dropout, positions)[:, None]
+            column_bits = _column_bits(key_of_dropout, keys)[:, None]
         for start_queries in range(0, length, num_queries):
             queries = start_queries + tl.arange(0, num_queries)
-            rows = (first + queries).to(tl.int64)
-            are_queries = (queries < length)[:, None]
-            of_queries = rows[:, None] * (3 * width) + columns
-            of_context = rows[:, None] * width + columns
-            query = tl.load(joined + of_queries, mask=are_queries, other=0.0)
-            grad = tl.load(grad_context + of_context, mask=are_queries, other=0.0)
-            output = tl.load(context + of_context, mask=are_queries, other=0.0)
-            log_sum = tl.load(log_sums + rows * num_heads + head, mask=queries < length, other=float("inf"))
-            mean = tl.sum(grad.to(tl.float32) * output.to(tl.float32), 1)  # of the gradients, weighted by probabilities
+            are_queries = queries < length
+            rows = (first + queries) * num_heads + head
+            query = tl.load(joined + (queries[:, None] * (3 * width) + columns), mask=are_queries[:, None], other=0.0)
+            grad = tl.load(grad_context + (queries[:, None] * width + columns), mask=are_queries[:, None], other=0.0)
+            log_sum = tl.load(log_sums + rows, mask=are_queries, other=float("inf"))  # no probabilities
+            average = tl.load(averages + rows, mask=are_queries, other=0.0)
             probs = tl.exp2(tl.dot(key, tl.trans(query)) * scale - log_sum[None, :])
-            probs = tl.where(are_keys, probs, 0.0)
             grad_probs = tl.dot(value, tl.trans(grad))
             kept = probs
             if drops:
-                row_bits = _row_bits(key_of_dropout, rows, head, num_heads)[None, :]
-                factors = tl.where(_stays(row_bits, column_bits, limit), kept_scale, 0.0)
-                kept = probs * factors
-                grad_probs = grad_probs * factors
+                stays = _stays(_row_bits(key_of_dropout, rows)[None, :], column_bits, limit)
+                kept = tl.where(stays, probs, 0.0)
+                grad_probs = tl.where(stays, grad_probs * kept_scale, 0.0)
             grad_value = tl.dot(kept.to(grad.dtype), grad, grad_value)
-            grad_scores = (probs * (grad_probs - mean[None, :])).to(query.dtype)
-            grad_key = tl.dot(grad_scores, query, grad_key)
-            grad_query = tl.dot(tl.trans(grad_scores), key)
-            if start_keys > 0:
-                grad_query += tl.load(query_sums + of_context, mask=are_queries, other=0.0)
-            if start_keys + num_keys < length:
-                tl.store(query_sums + of_context, grad_query, mask=are_queries)
-            else:
-                grad_query *= score_scale
-                tl.store(grad_joined + of_queries, grad_query.to(grad_joined.dtype.element_ty), mask=are_queries)
+            grad_scores = probs * (grad_probs - average[None, :])
+            grad_key = tl.dot(grad_scores.to(query.dtype), query, grad_key)
         grad_key *= score_scale
-        tl.store(grad_joined + of_keys + width, grad_key.to(grad_joined.dtype.element_ty), mask=are_keys)
-        tl.store(grad_joined + of_keys + 2 * width, grad_value.to(grad_joined.dtype.element_ty), mask=are_keys)
+        grad_value *= kept_scale
+        tl.store(grad_joined + width + of_keys, grad_key.to(grad_joined.dtype.element_ty), mask=are_keys)
+        tl.store(grad_joined + 2 * width + of_keys, grad_value.to(grad_joined.dtype.element_ty), mask=are_keys)
+
+
+@triton.jit
+def _query_gradients(
+    joined, cu_seqlens, keys_of_dropout, log_sums, averages, grad_context, grad_joined, scale, score_scale, limit,
+    kept_scale,
+    num_heads: tl.constexpr, head_dim: tl.constexpr, num_queries: tl.constexpr, num_keys: tl.constexpr,
+    drops: tl.constexpr,
+):  # fmt: skip
+    """The gradients of some queries of a sequence."""
+    head, sequence = tl.program_id(1), tl.program_id(2)
+    first = tl.load(cu_seqlens + sequence)
+    length = tl.load(cu_seqlens + sequence + 1) - first
+    start_queries = tl.program_id(0) * num_queries
+    if start_queries < length:
+        width: tl.constexpr = num_heads * head_dim
+        joined += first.to(tl.int64) * (3 * width)
+        grad_joined += first.to(tl.int64) * (3 * width)
+        grad_context += first.to(tl.int64) * width
+        columns = head * head_dim + tl.arange(0, head_dim)[None, :]
+        queries = start_queries + tl.arange(0, num_queries)
+        are_queries = queries < length
+        rows = (first + queries) * num_heads + head
+        of_queries = queries[:, None] * (3 * width) + columns
+        query = tl.load(joined + of_queries, mask=are_queries[:, None], other=0.0)
+        grad = tl.load(grad_context + (queries[:, None] * width + columns), mask=are_queries[:, None], other=0.0)
+        log_sum = tl.load(log_sums + rows, mask=are_queries, other=float("inf"))[:, None]
+        average = tl.load(averages + rows, mask=are_queries, other=0.0)[:, None]
+        grad_query = tl.zeros((num_queries, head_dim), tl.float32)
+        if drops:
+            key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
+            row_bits = _row_bits(key_of_dropout, rows)[:, None]
+        for start_keys in range(0, length, num_keys):
+            keys = start_keys + tl.arange(0, num_keys)
+            of_keys = keys[:, None] * (3 * width) + columns
+            key = tl.load(joined + width + of_keys, mask=(keys < length)[:, None], other=0.0)  # 0 adds nothing below
+            value = tl.load(joined + 2 * width + of_keys, mask=(keys < length)[:, None], other=0.0)
+            probs = tl.exp2(tl.dot(query, tl.trans(key)) * scale - log_sum)
+            grad_probs = tl.dot(grad, tl.trans(value))
+            if drops:
+                stays = _stays(row_bits, _column_bits(key_of_dropout, keys)[None, :], limit)
+                grad_probs = tl.where(stays, grad_probs * kept_scale, 0.0)
+            grad_query = tl.dot((probs * (grad_probs - average)).to(key.dtype), key, grad_query)
+        grad_query *= score_scale
+        tl.store(grad_joined + of_queries, grad_query.to(grad_joined.dtype.element_ty), mask=are_queries[:, None])
 
 
 def triton_attention(
@@ -198,16 +238,18 @@ def _gradients(
     max_seqlen: int, dropout_prob: float,
 ) -> Tensor:  # fmt: skip
     num_tokens, _, num_heads, head_dim = joined.shape
-    num_queries, num_keys, num_warps, num_stages = _BACKWARD
+    grad_context, averages = grad_context.contiguous(), torch.empty_like(log_sums)
+    _average_gradients[(triton.cdiv(averages.numel(), 128),)](
+        context, grad_context, averages, averages.numel(), head_dim, 128
+    )
     grad_joined = torch.empty_like(joined)
-    is_split = max_seqlen > num_keys
-    sums = torch.empty(context.shape, dtype=torch.float32, device=joined.device) if is_split else log_sums
-    for start_keys in range(0, max_seqlen, num_keys):
-        _attend_backward[(num_heads, len(cu_seqlens) - 1)](
-            joined, cu_seqlens, cu_seqlens if key is None else key, context, log_sums, grad_context.contiguous(),
-            grad_joined, sums, start_keys, _LOG2_E / math.sqrt(head_dim), 1 / math.sqrt(head_dim),
-            *_dropout(dropout_prob), num_heads, head_dim, num_queries, num_keys, dropout_prob > 0,
-            num_warps=num_warps, num_stages=num_stages,
+    for kernel, (num_queries, num_keys, num_warps, num_stages), size in (
+        (_key_gradients, _KEY_TILES, _KEY_TILES[1]), (_query_gradients, _QUERY_TILES, _QUERY_TILES[0]),
+    ):  # fmt: skip
+        kernel[(triton.cdiv(max_seqlen, size), num_heads, len(cu_seqlens) - 1)](
+            joined, cu_seqlens, cu_seqlens if key is None else key, log_sums, averages, grad_context, grad_joined,
+            _LOG2_E / math.sqrt(head_dim), 1 / math.sqrt(head_dim), *_dropout(dropout_prob), num_heads, head_dim,
+            num_queries, num_keys, dropout_prob > 0, num_warps=num_warps, num_stages=num_stages,
         )  # fmt: skip
     return grad_joined
 
