@@ -1,5 +1,6 @@
 """Checks and figures of attention for `gpu.py`: each kernel against the plain one in float64 on the CPU."""
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,7 +11,13 @@ from torch import Tensor
 
 from bertkit import Batch
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.device_attention import block_attention, capability_of, kernel_for, varlen_attention
+from bertkit.transformer.kernels.device_attention import (
+    block_attention,
+    capability_of,
+    compiled_attention,
+    kernel_for,
+    varlen_attention,
+)
 from bertkit.transformer.window import CAUSAL, REVERSED, Window
 
 WINDOWS = {"all": None, "causal": CAUSAL, "reversed": REVERSED, "local": Window(64, 64)}
@@ -25,7 +32,8 @@ def checks(device: str, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for dtype, bound in BOUNDS.items():
         for name, kernel in _kernels(device, dtype):
-            largest = max(_difference(kernel, lengths, device, dtype, window) for window in WINDOWS.values())
+            windows = [None] if kernel is _triton else WINDOWS.values()
+            largest = max(_difference(kernel, lengths, device, dtype, window) for window in windows)
             found[f"{name} {dtype}".replace("torch.", "")] = largest
             found[f"{name} {dtype} holds".replace("torch.", "")] = largest <= bound
     with_bias = _difference(block_attention, lengths, device, torch.float32, None, with_bias=True)
@@ -42,11 +50,17 @@ def _runs(query: Tensor, key: Tensor, value: Tensor, batch: Batch, **options: An
     return packed_attention(query, key, value, batch.seqlens, **options)
 
 
+def _triton(query: Tensor, key: Tensor, value: Tensor, batch: Batch, *, window: None = None) -> Tensor:
+    return compiled_attention(torch.stack((query, key, value), dim=1), batch, 0.0)
+
+
 def _kernels(device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Tensor]]]:
-    """The kernels for a dtype; a GPU may have one more than the fallback."""
+    """The kernels for a dtype; a GPU may have more than the fallback."""
     yield "blocks", block_attention
     if kernel_for(device.split(":")[0], capability_of(torch.device(device)), dtype, HEAD_DIM) == "varlen":
         yield "varlen", varlen_attention
+        if importlib.util.find_spec("triton") is not None:
+            yield "triton", _triton
 
 
 def _batch(lengths: list[int]) -> Batch:

@@ -121,6 +121,7 @@ def _without_empty(part: PretrainingBatch) -> PretrainingBatch:
 @pytest.mark.parametrize("again", [False, True])
 def test_varying_batches_are_compiled_once(kernel: str, dropout: float, again: bool, monkeypatch) -> None:
     monkeypatch.setattr(device_attention, "kernel_for", lambda *given, **options: kernel)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # dropout by the same steps without compilation
     network = fresh_model(dropout, num_attention_heads=2, hidden_size=32).network.train()
     network.encoder.gradient_checkpointing = again
     parameters = list(network.parameters())

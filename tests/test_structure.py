@@ -163,7 +163,12 @@ def test_names_in_all_exist_and_docstring_examples_hold():
     missing, failed = [], []
     for file in FILES:
         parts = file.relative_to(SOURCE.parent).with_suffix("").parts
-        module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        try:
+            module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        except ModuleNotFoundError as error:
+            if error.name != "triton":  # comes with torch for CUDA
+                raise
+            continue
         missing += [f"{module.__name__}.{name}" for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
         if doctest.testmod(module).failed:
             failed.append(module.__name__)

@@ -1,9 +1,9 @@
 """Self-attention over packed sequences, without a loop over sequences on a GPU.
 
 A GPU has two kernels with the arguments of `packed_attention`, their reference: torch's FlashAttention for sequences of
-different lengths in 16-bit numbers, and blocks of the packed row for the rest. Both take cumulative lengths on the
-device and the longest length as an int, so nothing waits for the GPU. Shape letters: T total_tokens, H num_heads, K
-head_dim, N blocks, C tokens of a block, S tokens that a block sees.
+different lengths in 16-bit numbers, and blocks of the packed row for the rest. Compiled training has another one. All
+take cumulative lengths on the device and the longest length as an int, so nothing waits for the GPU. Shape letters: T
+total_tokens, H num_heads, K head_dim, N blocks, C tokens of a block, S tokens that a block sees.
 """
 
 import importlib.util
@@ -24,7 +24,9 @@ Kernel = Literal["varlen", "blocks", "runs"]
 
 _FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
 """Limits of FlashAttention 2: Ampere and later; also a multiple of 8 columns."""
-_HAS_TRITON = importlib.util.find_spec("triton") is not None  # as where torch compiles for a GPU
+_FIRST_OF_TRITON, _LONGEST_OF_TRITON, _HEADS_OF_TRITON = (9, 0), 512, (16, 32, 64)
+"""Where `compiled_attention` was measured to be faster: Hopper."""
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def kernel_for(
@@ -75,7 +77,7 @@ def batch_attention(
         query, key = rotate(query, rotary), rotate(key, rotary)
     device = query.device
     kernel = kernel_for(device.type, capability_of(device), query.dtype, query.shape[-1], bias)
-    if kernel == "varlen" and rotary is None and window is None and _is_for_triton(batch, query.shape[-1]):
+    if kernel == "varlen" and rotary is None and window is None and is_for_triton(query, batch):
         context = compiled_attention(query_key_value.unflatten(-1, (3, num_heads, -1)), batch, dropout_prob)
     elif kernel == "varlen":
         context = varlen_attention(query, key, value, batch, dropout_prob, window)
@@ -117,10 +119,11 @@ def compiled_attention(query_key_value: Tensor, batch: Batch, dropout_prob: floa
     return triton_attention(query_key_value, _cu_seqlens_of(batch), batch.max_seqlen, dropout_prob, key)
 
 
-def _is_for_triton(batch: Batch, head_dim: int) -> bool:
-    """True while torch compiles, for sequences and heads for which `compiled_attention` is made."""
-    is_short = batch.max_seqlen <= 512 and head_dim in (16, 32, 64)
-    return torch.compiler.is_compiling() and is_short and _HAS_TRITON
+def is_for_triton(query: Tensor, batch: Batch) -> bool:
+    """True where `compiled_attention` is faster than `varlen_attention`: while torch compiles, so in training."""
+    is_short = batch.max_seqlen <= _LONGEST_OF_TRITON and query.shape[-1] in _HEADS_OF_TRITON
+    is_offered = _HAS_TRITON and capability_of(query.device) >= _FIRST_OF_TRITON
+    return torch.compiler.is_compiling() and is_short and is_offered
 
 
 def _cu_seqlens_of(batch: Batch) -> Tensor:

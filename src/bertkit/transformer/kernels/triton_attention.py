@@ -1,24 +1,30 @@
-"""Self-attention in compiled training on a GPU, as kernels in Triton, for sequences of up to a few hundred tokens.
+"""Self-attention in compiled training on a GPU: FlashAttention 2 (Dao 2023) in Triton, for short sequences.
 
-FlashAttention 2 (Dao 2023) is made for long sequences: short ones leave most of its time to reading and writing. Here
-queries, keys and values are read from the joined product, gradients are written as its gradient, a sequence of up to
-128 tokens has its gradients from one pass, and dropout is a hash of row and column, computed again in the backward
-pass. The sums are the same in every run: no atomic additions.
+Queries, keys and values are read from the joined product and gradients written as its gradient, without copies.
+Dropout is one multiplication for each probability. Nothing is added in an order that may vary, so gradients are
+bit-identical in every run.
 
-Shape letters: T total_tokens, H num_heads, K head_dim, N sequences. Imports triton, which comes with torch for CUDA.
+Shape letters: T total_tokens, H num_heads, K head_dim, N sequences. Needs triton, which comes with torch for CUDA.
 """
 
 import math
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
+import triton  # pyrefly: ignore  # comes with torch for CUDA
+import triton.language as tl  # pyrefly: ignore
 from torch import Tensor
 
-_FORWARD, _KEY_TILES, _QUERY_TILES = (128, 64, 8, 3), (64, 128, 8, 1), (128, 64, 8, 1)
+_FORWARD, _KEY_TILES, _QUERY_TILES = (64, 64, 4, 3), (32, 128, 4, 2), (64, 64, 4, 3)
 """Queries and keys of a tile, warps that compute it, and tiles in flight, in each pass."""
 _LOG2_E = 1.4426950408889634
+
+
+@triton.jit
+def _place(num_tiles, num_heads: tl.constexpr):
+    """The tile, the head and the sequence of this program; neighbors share a head."""
+    number = tl.program_id(0)
+    return number % num_tiles, number // num_tiles % num_heads, number // (num_tiles * num_heads)
 
 
 @triton.jit
@@ -30,15 +36,15 @@ def _hashed(bits):
 
 
 @triton.jit
-def _row_bits(key, rows):
+def _row_bits(seed, rows):
     """A random odd number for each row (token and head) of the probabilities."""
-    return _hashed(rows.to(tl.uint32) * 0x9E3779B9 + key) | 1
+    return _hashed(rows.to(tl.uint32) * 0x9E3779B9 + seed) | 1
 
 
 @triton.jit
-def _column_bits(key, columns):
+def _column_bits(seed, columns):
     """A random number for each column (position of a key in its sequence)."""
-    return _hashed(columns.to(tl.uint32) * 0x85EBCA6B + (key ^ 0x5BD1E995))
+    return _hashed(columns.to(tl.uint32) * 0x85EBCA6B + (seed ^ 0x5BD1E995))
 
 
 @triton.jit
@@ -50,15 +56,15 @@ def _stays(row_bits, column_bits, limit):
 
 @triton.jit
 def _attend(
-    joined, cu_seqlens, keys_of_dropout, context, log_sums, scale, limit, kept_scale,
+    joined, cu_seqlens, dropout_key, context, log_sums, num_tiles, scale, limit, kept_scale,
     num_heads: tl.constexpr, head_dim: tl.constexpr, num_queries: tl.constexpr, num_keys: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
     """Context, and the logarithm (of base 2) of each row's sum of exponentials, of some queries of a sequence."""
-    head, sequence = tl.program_id(1), tl.program_id(2)
+    tile, head, sequence = _place(num_tiles, num_heads)
     first = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - first
-    start = tl.program_id(0) * num_queries
+    start = tile * num_queries
     if start < length:
         width: tl.constexpr = num_heads * head_dim
         queries, keys, columns = start + tl.arange(0, num_queries), tl.arange(0, num_keys), tl.arange(0, head_dim)
@@ -67,9 +73,8 @@ def _attend(
         of_head = head * head_dim + columns[None, :]
         query = tl.load(joined + (queries[:, None] * (3 * width) + of_head), mask=are_queries, other=0.0)
         rows = (first + queries) * num_heads + head
-        if drops:
-            key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
-            row_bits = _row_bits(key_of_dropout, rows)[:, None]
+        seed = tl.load(dropout_key).to(tl.uint32, bitcast=True)
+        row_bits = _row_bits(seed, rows)[:, None]
         largest = tl.full((num_queries,), float("-inf"), tl.float32)
         total = tl.zeros((num_queries,), tl.float32)
         summed = tl.zeros((num_queries, head_dim), tl.float32)
@@ -85,12 +90,14 @@ def _attend(
             factor = tl.exp2(largest - new_largest)
             total = total * factor + tl.sum(probs, 1)
             if drops:
-                probs = tl.where(_stays(row_bits, _column_bits(key_of_dropout, positions)[None, :], limit), probs, 0.0)
+                probs = tl.where(_stays(row_bits, _column_bits(seed, positions)[None, :], limit), probs, 0.0)
             summed = tl.dot(probs.to(value.dtype), value, summed * factor[:, None])
             largest = new_largest
         averaged = summed * (kept_scale / total)[:, None]
         context += first.to(tl.int64) * width
-        tl.store(context + (queries[:, None] * width + of_head), averaged.to(context.dtype.element_ty), mask=are_queries)
+        tl.store(
+            context + (queries[:, None] * width + of_head), averaged.to(context.dtype.element_ty), mask=are_queries
+        )
         tl.store(log_sums + rows, largest + tl.log2(total), mask=queries < length)
 
 
@@ -107,16 +114,16 @@ def _average_gradients(context, grad_context, averages, num_rows, head_dim: tl.c
 
 @triton.jit
 def _key_gradients(
-    joined, cu_seqlens, keys_of_dropout, log_sums, averages, grad_context, grad_joined, scale, score_scale, limit,
-    kept_scale,
+    joined, cu_seqlens, dropout_key, log_sums, averages, grad_context, grad_joined, num_tiles, scale, score_scale,
+    limit, kept_scale,
     num_heads: tl.constexpr, head_dim: tl.constexpr, num_queries: tl.constexpr, num_keys: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some keys and values of a sequence; tiles are transposed, keys by queries."""
-    head, sequence = tl.program_id(1), tl.program_id(2)
+    tile, head, sequence = _place(num_tiles, num_heads)
     first = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - first
-    start_keys = tl.program_id(0) * num_keys
+    start_keys = tile * num_keys
     if start_keys < length:
         width: tl.constexpr = num_heads * head_dim
         joined += first.to(tl.int64) * (3 * width)
@@ -130,9 +137,8 @@ def _key_gradients(
         value = tl.load(joined + 2 * width + of_keys, mask=are_keys, other=0.0)
         grad_key = tl.zeros((num_keys, head_dim), tl.float32)
         grad_value = tl.zeros((num_keys, head_dim), tl.float32)
-        if drops:
-            key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
-            column_bits = _column_bits(key_of_dropout, keys)[:, None]
+        seed = tl.load(dropout_key).to(tl.uint32, bitcast=True)
+        column_bits = _column_bits(seed, keys)[:, None]
         for start_queries in range(0, length, num_queries):
             queries = start_queries + tl.arange(0, num_queries)
             are_queries = queries < length
@@ -145,7 +151,7 @@ def _key_gradients(
             grad_probs = tl.dot(value, tl.trans(grad))
             kept = probs
             if drops:
-                stays = _stays(_row_bits(key_of_dropout, rows)[None, :], column_bits, limit)
+                stays = _stays(_row_bits(seed, rows)[None, :], column_bits, limit)
                 kept = tl.where(stays, probs, 0.0)
                 grad_probs = tl.where(stays, grad_probs * kept_scale, 0.0)
             grad_value = tl.dot(kept.to(grad.dtype), grad, grad_value)
@@ -159,16 +165,16 @@ def _key_gradients(
 
 @triton.jit
 def _query_gradients(
-    joined, cu_seqlens, keys_of_dropout, log_sums, averages, grad_context, grad_joined, scale, score_scale, limit,
-    kept_scale,
+    joined, cu_seqlens, dropout_key, log_sums, averages, grad_context, grad_joined, num_tiles, scale, score_scale,
+    limit, kept_scale,
     num_heads: tl.constexpr, head_dim: tl.constexpr, num_queries: tl.constexpr, num_keys: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some queries of a sequence."""
-    head, sequence = tl.program_id(1), tl.program_id(2)
+    tile, head, sequence = _place(num_tiles, num_heads)
     first = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - first
-    start_queries = tl.program_id(0) * num_queries
+    start_queries = tile * num_queries
     if start_queries < length:
         width: tl.constexpr = num_heads * head_dim
         joined += first.to(tl.int64) * (3 * width)
@@ -184,9 +190,8 @@ def _query_gradients(
         log_sum = tl.load(log_sums + rows, mask=are_queries, other=float("inf"))[:, None]
         average = tl.load(averages + rows, mask=are_queries, other=0.0)[:, None]
         grad_query = tl.zeros((num_queries, head_dim), tl.float32)
-        if drops:
-            key_of_dropout = tl.load(keys_of_dropout).to(tl.uint32, bitcast=True)
-            row_bits = _row_bits(key_of_dropout, rows)[:, None]
+        seed = tl.load(dropout_key).to(tl.uint32, bitcast=True)
+        row_bits = _row_bits(seed, rows)[:, None]
         for start_keys in range(0, length, num_keys):
             keys = start_keys + tl.arange(0, num_keys)
             of_keys = keys[:, None] * (3 * width) + columns
@@ -195,7 +200,7 @@ def _query_gradients(
             probs = tl.exp2(tl.dot(query, tl.trans(key)) * scale - log_sum)
             grad_probs = tl.dot(grad, tl.trans(value))
             if drops:
-                stays = _stays(row_bits, _column_bits(key_of_dropout, keys)[None, :], limit)
+                stays = _stays(row_bits, _column_bits(seed, keys)[None, :], limit)
                 grad_probs = tl.where(stays, grad_probs * kept_scale, 0.0)
             grad_query = tl.dot((probs * (grad_probs - average)).to(key.dtype), key, grad_query)
         grad_query *= score_scale
@@ -210,8 +215,7 @@ def triton_attention(
     Args:
         cu_seqlens: (N + 1,) int32 on the device; the sequences cover all rows.
         dropout_prob: of the probabilities.
-        key: int32, of no dimension, on the device: the mask is a function of it, as `stays` computes it; required for
-            dropout.
+        key: int32, of no dimension, on the device; required for dropout, whose mask is a function of it.
     """
     return _attention(joined, cu_seqlens, key, max_seqlen, dropout_prob)[0]
 
@@ -220,14 +224,14 @@ def triton_attention(
 def _attention(
     joined: Tensor, cu_seqlens: Tensor, key: Tensor | None, max_seqlen: int, dropout_prob: float
 ) -> tuple[Tensor, Tensor]:
-    num_tokens, _, num_heads, head_dim = joined.shape
+    num_heads, head_dim = joined.shape[2:]
     context, log_sums = _outputs(joined)
     num_queries, num_keys, num_warps, num_stages = _FORWARD
-    grid = (triton.cdiv(max_seqlen, num_queries), num_heads, len(cu_seqlens) - 1)
-    _attend[grid](
-        joined, cu_seqlens, cu_seqlens if key is None else key, context, log_sums, _LOG2_E / math.sqrt(head_dim),
-        *_dropout(dropout_prob), num_heads, head_dim, num_queries, num_keys, dropout_prob > 0,
-        num_warps=num_warps, num_stages=num_stages,
+    num_tiles = triton.cdiv(max_seqlen, num_queries)
+    _attend[(num_tiles * num_heads * (len(cu_seqlens) - 1),)](
+        joined, cu_seqlens, cu_seqlens if key is None else key, context, log_sums, num_tiles,
+        _LOG2_E / math.sqrt(head_dim), *_dropout(dropout_prob), num_heads, head_dim, num_queries, num_keys,
+        dropout_prob > 0, num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     return context, log_sums
 
@@ -237,7 +241,7 @@ def _gradients(
     joined: Tensor, cu_seqlens: Tensor, key: Tensor | None, context: Tensor, log_sums: Tensor, grad_context: Tensor,
     max_seqlen: int, dropout_prob: float,
 ) -> Tensor:  # fmt: skip
-    num_tokens, _, num_heads, head_dim = joined.shape
+    num_heads, head_dim = joined.shape[2:]
     grad_context, averages = grad_context.contiguous(), torch.empty_like(log_sums)
     _average_gradients[(triton.cdiv(averages.numel(), 128),)](
         context, grad_context, averages, averages.numel(), head_dim, 128
@@ -246,10 +250,11 @@ def _gradients(
     for kernel, (num_queries, num_keys, num_warps, num_stages), size in (
         (_key_gradients, _KEY_TILES, _KEY_TILES[1]), (_query_gradients, _QUERY_TILES, _QUERY_TILES[0]),
     ):  # fmt: skip
-        kernel[(triton.cdiv(max_seqlen, size), num_heads, len(cu_seqlens) - 1)](
+        num_tiles = triton.cdiv(max_seqlen, size)
+        kernel[(num_tiles * num_heads * (len(cu_seqlens) - 1),)](
             joined, cu_seqlens, cu_seqlens if key is None else key, log_sums, averages, grad_context, grad_joined,
-            _LOG2_E / math.sqrt(head_dim), 1 / math.sqrt(head_dim), *_dropout(dropout_prob), num_heads, head_dim,
-            num_queries, num_keys, dropout_prob > 0, num_warps=num_warps, num_stages=num_stages,
+            num_tiles, _LOG2_E / math.sqrt(head_dim), 1 / math.sqrt(head_dim), *_dropout(dropout_prob), num_heads,
+            head_dim, num_queries, num_keys, dropout_prob > 0, num_warps=num_warps, num_stages=num_stages,
         )  # fmt: skip
     return grad_joined
 
@@ -282,9 +287,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad_context: Tensor, _: Any) -> tuple[Tensor, None, None, None, None]:
     joined, cu_seqlens, key, context, log_sums = ctx.saved_tensors
-    gradients = _gradients(
-        joined, cu_seqlens, key, context, log_sums, grad_context, ctx.max_seqlen, ctx.dropout_prob
-    )
+    gradients = _gradients(joined, cu_seqlens, key, context, log_sums, grad_context, ctx.max_seqlen, ctx.dropout_prob)
     return gradients, None, None, None, None
 
 
