@@ -141,9 +141,9 @@ class Trainer:
                 self._save()
         stops, progress = self._sync_stop_and_progress()
         while not (stops or progress >= 1 or self._is_out_of_patience()):
-            batch = coming.result() if coming is not None else self.feed.batch(state.position, progress)
-            position, state.position = state.position, self.feed.next_position(state.position, progress)
-            coming = self._coming(ahead, state.position)
+            batch, of_batch = coming.result() if coming is not None else self._prepared(state.position, progress)
+            position, state.position = state.position, self.feed.next_position(state.position, of_batch)
+            coming = self._coming(ahead, state.position, progress)
             self._step(batch, position, progress)
             before, (stops, progress) = progress, self._sync_stop_and_progress()
             self._after_step(before, progress, bar)
@@ -357,11 +357,19 @@ class Trainer:
         """The first rank's number, on every rank."""
         return float(self.ranks.add(torch.tensor(number if self.ranks.is_first else 0.0, dtype=torch.float64)))
 
-    def _coming(self, ahead: ThreadPoolExecutor, position: int) -> Future | None:
-        """The next batch, prepared while this one trains; its content must not depend on the clock."""
-        if self.settings.num_steps is None or self.state.step + 1 >= self.settings.num_steps:
+    def _prepared(self, position: int, progress: float) -> tuple[Any, float]:
+        """The batch at a position, and the progress that its content depends on."""
+        return self.feed.batch(position, progress), progress
+
+    def _coming(self, ahead: ThreadPoolExecutor, position: int, progress: float) -> Future[tuple[Any, float]] | None:
+        """The next batch, prepared while this one trains: by its own progress, in a run of minutes by that of this
+        one."""
+        num_steps = self.settings.num_steps
+        if num_steps is None:
+            return ahead.submit(self._prepared, position, progress)
+        if self.state.step + 1 >= num_steps:
             return None
-        return ahead.submit(self.feed.batch, position, (self.state.step + 1) / self.settings.num_steps)
+        return ahead.submit(self._prepared, position, (self.state.step + 1) / num_steps)
 
     def _write(self, event: str, **facts: Any) -> None:
         if self._log is not None:

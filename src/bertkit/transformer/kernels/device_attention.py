@@ -127,7 +127,7 @@ def is_for_triton(query: Tensor, batch: Batch) -> bool:
 
 
 def _cu_seqlens_of(batch: Batch) -> Tensor:
-    """Cumulative lengths of the sequences, of which filler is one."""
+    """Cumulative lengths of the sequences; filler is one more sequence."""
     return F.pad(batch.cu_seqlens, (0, 1), value=len(batch.input_ids)) if batch.has_filler else batch.cu_seqlens
 
 

@@ -1,9 +1,9 @@
-"""Steps of training of which torch's compiler makes faster kernels for a GPU than of its own: dropout and GELU.
+"""Dropout and GELU for compiled training on a GPU, written so that torch's compiler makes fast kernels of them.
 
-Its dropout computes ten rounds of a random generator for every number, which takes longer than the norm around it, and
-keeps the mask for the backward pass. Here a mask is a hash of counters, and the backward pass computes it again. Its
-GELU calls a function for erf that takes longer than reading and writing. Both are as on the CPU: `training_rows`,
-`vector_functions.normal`.
+torch's dropout computes ten rounds of a random generator for every number, which takes longer than the norm around it,
+and keeps the mask for the backward pass. Here a mask is a hash of counters, and the backward pass computes it again.
+torch's GELU calls a function for erf that takes longer than reading and writing. Both are as on the CPU:
+`training_rows`, `vector_functions.normal`.
 """
 
 import math
