@@ -5,7 +5,7 @@ from typing import Any
 
 from bertkit.architectures.architecture import Content
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import member
+from bertkit.files.json_files import check_required_values, member
 
 _NOMIC_KEYS = {  # key of its original code -> BERT's key
     "n_embd": "hidden_size",
@@ -95,9 +95,7 @@ def write_rotary(content: Content) -> Content:
 
 def _checked(content: Content, required: dict[str, tuple[Any, ...]], path: Path) -> Content:
     """The content without the keys of ``required``, after checking their values."""
-    for key, allowed in required.items():
-        if key in content and content[key] not in allowed:
-            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+    check_required_values(content, required, path)
     return {key: value for key, value in content.items() if key not in required}
 
 

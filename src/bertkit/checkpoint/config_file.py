@@ -9,7 +9,7 @@ from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
 from bertkit.architectures.registry import NOT_SUPPORTED, OTHER_MODEL_TYPES
 from bertkit.checkpoint.sentence import activation_path, read_activation
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files.json_files import member, read_json
+from bertkit.files.json_files import check_required_values, member, read_json
 from bertkit.transformer import EncoderConfig
 
 REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
@@ -100,17 +100,6 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         score_activation=_score_activation(content, path),
         is_tied=_TIED in ignore_keys or member(content, _TIED, bool, path, True),
     )
-
-
-def check_required_values(content: dict[str, Any], required: dict[str, tuple[Any, ...]], path: Path) -> None:
-    """Check the keys whose other values are not supported.
-
-    Raises:
-        CheckpointError: one has another value.
-    """
-    for key, allowed in required.items():
-        if key in content and content[key] not in allowed:
-            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
 
 
 def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: Path) -> None:

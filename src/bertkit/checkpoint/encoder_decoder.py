@@ -21,7 +21,6 @@ from bertkit.architectures.encoder_decoder import (
 )
 from bertkit.checkpoint.config_file import (
     REQUIRED_VALUES,
-    check_required_values,
     refuse_unknown_keys,
     transformer_config,
 )
@@ -29,7 +28,7 @@ from bertkit.checkpoint.generation_rules import end_ids, read_generation_rules
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.json_files import check_required_values, member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer

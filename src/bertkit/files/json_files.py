@@ -56,6 +56,17 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
     return value
 
 
+def check_required_values(content: dict[str, Any], required: dict[str, tuple[Any, ...]], path: Path) -> None:
+    """Check the keys whose other values are not supported.
+
+    Raises:
+        CheckpointError: one has another value.
+    """
+    for key, allowed in required.items():
+        if key in content and content[key] not in allowed:
+            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+
+
 def json_value(value: Any) -> Any:
     """Convert a value for JSON: numbers that are not finite become null."""
     if isinstance(value, dict):

@@ -3,6 +3,7 @@
 Shape letters: W words of all sentences, S layers, D hidden_size.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -71,6 +72,12 @@ class Tree:
         for middle in range(number):
             np.minimum(distances, distances[:, middle, None] + distances[middle], out=distances)
         return distances
+
+
+def first_occurrence(word: str, text: str) -> Span | None:
+    """The characters of a word in a text, matched as a whole word, ignoring case; None if it is not there."""
+    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word.strip() else None
+    return match.span() if match else None
 
 
 def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:

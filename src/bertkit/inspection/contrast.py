@@ -14,7 +14,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedReport
-from bertkit.inspection.contextual import cosines, token_states, word_states
+from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_states
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
@@ -155,10 +155,10 @@ def inspect_contrast(
 
 
 def _span_of(word: str, text: str) -> Span:
-    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word.strip() else None
-    if match is None:
+    span = first_occurrence(word, text)
+    if span is None:
         raise UsageError(f"the text {text!r:.60} lacks the word {word!r}: both texts must contain it")
-    return match.span()
+    return span
 
 
 def _contextual(

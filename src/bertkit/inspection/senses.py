@@ -3,14 +3,13 @@
 Shape letters: n occurrences, D hidden_size.
 """
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.inspection.contextual import word_vectors
+from bertkit.inspection.contextual import first_occurrence, word_vectors
 from bertkit.model import Model
 
 _LAYERS = 4  # the last ones, summed (Devlin et al. 2018, section 5.3; Loureiro et al. 2021 for senses)
@@ -49,9 +48,8 @@ def find_senses(
     """
     if num_senses < 2:
         raise UsageError(f"num_senses={num_senses}: expected at least 2")
-    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
-    matches = [(index, match.span()) for index, text in enumerate(texts) if (match := pattern.search(text))]
-    if not word.strip() or len(matches) < num_senses:
+    matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
+    if len(matches) < num_senses:
         raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least {num_senses}")
     indices = [index for index, _ in matches]
     vectors = occurrence_vectors(model, [texts[index] for index in indices], [span for _, span in matches])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.inspection.contextual import cosines, word_vectors
+from bertkit.inspection.contextual import cosines, first_occurrence, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -109,9 +109,8 @@ def inspect_words(
     """
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
-    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
-    matches = [(index, match.span()) for index, text in enumerate(texts) if (match := pattern.search(text))]
-    if not word.strip() or len(matches) < 3:
+    matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
+    if len(matches) < 3:
         raise UsageError(f"{len(matches)} of {len(texts)} texts contain the word {word!r}: expected at least 3")
     chosen, spans = [texts[index] for index, _ in matches], [span for _, span in matches]
     vectors = word_vectors(model, chosen, [[span] for span in spans])  # (S, n, D)

@@ -185,13 +185,10 @@ def _named_by(published: dict[str, Any] | None, path: Path) -> SpecialTokens:
         return SpecialTokens()
     added = member(published, "added_tokens", list, path, [])
     special = {str(token.get("content")) for token in added if isinstance(token, dict) and token.get("special")}
-    ours, angled = SpecialTokens(), ANGLED
-    names = {
-        role.name: getattr(angled if getattr(ours, role.name) not in special else ours, role.name)
-        if getattr(angled, role.name) in special
-        else getattr(ours, role.name)
-        for role in fields(SpecialTokens)
-    }
+    names = {}
+    for role in fields(SpecialTokens):
+        ours, angled = (getattr(tokens, role.name) for tokens in (SpecialTokens(), ANGLED))
+        names[role.name] = angled if angled in special and ours not in special else ours
     model = member(published, "model", dict, path, {})
     return SpecialTokens(**names | {"unk": member(model, "unk_token", str, path, names["unk"])})
 
