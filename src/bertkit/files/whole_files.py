@@ -4,6 +4,7 @@ import ctypes
 import os
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,10 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     path = _linked(path)
     temporary = _unused_name(path, "partial")
     try:
-        temporary.touch(0o600, exist_ok=False)
+        temporary.touch(exist_ok=False)
+        mode = _made_private(temporary)
         yield temporary
-        _set_default_mode(temporary)
+        temporary.chmod(mode)
         _flush_to_disk(temporary)
         os.replace(temporary, path)
     finally:
@@ -117,12 +119,13 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _unused_name(path, "partial")
     try:
-        temporary.mkdir(0o700)
+        temporary.mkdir()
+        mode = _made_private(temporary)
         yield temporary
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(mode)
         for file in temporary.rglob("*"):
             if file.is_file():
-                _set_default_mode(file)
+                file.chmod(mode & 0o666)
                 _flush_to_disk(file)
         _swap_in(temporary, path)
     finally:
@@ -170,12 +173,9 @@ def _flush_to_disk(file: Path) -> None:
         os.fsync(handle.fileno())
 
 
-def _set_default_mode(file: Path) -> None:
-    """Give a temporary file, which is private, the mode of an ordinary ``open``."""
-    file.chmod(0o666 & ~_umask())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _made_private(path: Path) -> int:
+    """Make a new file or folder private; returns its mode before, which the process's umask gave it. To read the umask
+    itself is to change it, for all threads."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(0o600 if path.is_file() else 0o700)
+    return mode
