@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
-from bertkit.files.whole_files import check_writable
 from bertkit.tasks import TASKS, ExampleFile, JudgedTask, task_kind
 
 _CHECKED = [name for name, kind in TASKS.items() if issubclass(kind, JudgedTask)]
@@ -49,10 +48,11 @@ def command(
     """
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_skipped
     from bertkit.finetuning.cross_validation import check_training_data
+    from bertkit.reports.report_file import checked_report
     from bertkit.reports.training_data import write_training_data_report
 
     if report is not None:
-        check_writable(report)
+        checked_report(report, train)
     bad_rows = bad_rows_of(skip_bad)
     examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
     note_skipped(bad_rows.rows)

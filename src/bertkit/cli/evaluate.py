@@ -102,7 +102,8 @@ def command(
 
     if collection is not None or pairs is not None:
         others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold)
-        if any(others) or card or skip_bad or (collection and pairs) or (pairs and (cross_encoder or run_file)):
+        is_other = any(other is not None for other in others) or card or skip_bad
+        if is_other or (collection and pairs) or (pairs and (cross_encoder or run_file)):
             raise UsageError(
                 "--collection takes only --model, --columns, --cross-encoder, --against, --run-file and --report; "
                 "--pairs takes only --model, --columns, --against and --report"
@@ -242,7 +243,7 @@ def _add_to_card(card: Path, data: Path, done: _Evaluation) -> None:
     from bertkit.reports.model_card import scores_section, with_section
 
     heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     with whole_file(card) as temporary:
         temporary.write_text(with_section(text, heading, body), encoding="utf-8")
     note(f"{card}: {heading}")

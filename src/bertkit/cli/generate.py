@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_not_input, check_writable
 from bertkit.generation.settings import GenerationSettings
 
 DEFAULTS = GenerationSettings()
@@ -45,6 +46,9 @@ def command(
 
     if bool(texts) == (input is not None):
         raise UsageError("give texts, or a file of them with --input")
+    if page is not None:
+        check_writable(page)
+        check_not_input(page, input)
     sources = list(texts)
     if input is not None:
         for example in read_labeled_texts(input, None, columns=columns_of(columns)):

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_writable
+from bertkit.files.whole_files import check_not_input, check_writable
 
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
@@ -85,6 +85,7 @@ def command(
         raise UsageError(f"{store} holds no index to export: name its folder with --store")
     if export is not None:
         check_writable(export)
+        check_not_input(export, *paths)
     prompts = query_prompt is not None or document_prompt is not None or no_prompt
     name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(

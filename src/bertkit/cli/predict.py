@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import check_not_input, whole_file
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(
         emit(rows)
     else:
         with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
     note_skipped([*bad_rows.rows, *too_long])
     note_cut(report)

@@ -109,7 +109,11 @@ def _name(model: str) -> str:
 def _keys(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
-    keys = tuple(filter(None, map(str.strip, path.read_text(encoding="utf-8-sig").splitlines())))
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8: save the keys in that encoding") from None
+    keys = tuple(filter(None, map(str.strip, lines)))
     if not keys:
         raise UsageError(f"{path} has no keys: expected one on each line")
     return keys

@@ -148,6 +148,7 @@ def inspect(
     if export is not None:
         if not is_wordpiece:
             raise UsageError(f"{model} has no WordPiece vocabulary to export as a vocab.txt")
+        check_not_input(export, text)
         vocabulary.save(export)
     if look_up:
         emit(_look_up(tokenizer, word) for word in look_up)

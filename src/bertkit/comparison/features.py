@@ -53,8 +53,9 @@ def read_senses(folder: str | Path) -> list[tuple[list[LabeledWords], list[Label
 def _occurrences(folder: Path, part: str) -> list[LabeledWords]:
     try:
         lines, senses = ((folder / f"{part}.{kind}.txt").read_text("utf-8").split("\n") for kind in ("data", "gold"))
-    except OSError as error:
-        raise DataError(f"{folder}: {part}.data.txt or {part}.gold.txt cannot be read ({error.strerror})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise DataError(f"{folder}: {part}.data.txt or {part}.gold.txt cannot be read ({reason})") from error
     rows = [line for line in lines if line]
     labels = [sense for sense in senses if sense]
     if len(rows) != len(labels):

@@ -130,9 +130,9 @@ def text_of(values: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def id_of(values: Mapping[str, Any], name: str = "id") -> str:
-    """The id in a column; "" without one."""
+    """The id in a column; "" without one. Unpaired surrogates, which no file can hold, become "?"."""
     value = values.get(name)
-    return "" if value is None else str(value)
+    return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 def unknown_label(label: str, label_names: Sequence[str]) -> str:

@@ -18,7 +18,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; on success flush it to disk and rename it to ``path``.
 
     On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged. A link is
-    followed: the file that it names is replaced. A device or pipe cannot be replaced: ``path`` itself is yielded.
+    followed: the file that it names is replaced, and its permissions are kept. A device or pipe cannot be replaced:
+    ``path`` itself is yielded.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -34,7 +35,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary.touch(exist_ok=False)
         mode = _made_private(temporary)
         yield temporary
-        temporary.chmod(mode)
+        temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else mode)
         _flush_to_disk(temporary)
         os.replace(temporary, path)
     finally:

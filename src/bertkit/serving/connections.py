@@ -73,7 +73,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         cycle.response_started = cycle.response_complete = True
         lines = [b"%s: %s\r\n" % line for line in [*cycle.default_headers, *reply.lines]]
-        self.transport.write(b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body]))
+        body = b"" if cycle.scope["method"] == "HEAD" else reply.body
+        self.transport.write(b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", body]))
         cycle.on_response()
         cycle.on_response = lambda: None  # the reference cycle of connection and request
 

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.generation import Generated, GenerationSettings
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
 from bertkit.serving.served_models import ServedGenerator
-from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_batches import SharedBatches, some_word
 from bertkit.serving.ticket import Ticket
 
 _CONTEXT = 4
@@ -77,6 +77,6 @@ def warm_up_generator(served: ServedGenerator, batches: SharedBatches) -> None:
     """Prepare the weights, and generate a few tokens."""
     settings = GenerationSettings(max_new_tokens=3, precision=served.precision)
     ticket = Ticket(client=None, deadline=float("inf"))
-    word = next(token for token in served.tokenizer.vocabulary.tokens if token.isalpha())
+    word = some_word(served.tokenizer.vocabulary)
     for num_beams in (1, 2):
         generate(served, batches, word, replace(settings, num_beams=num_beams), ticket)

@@ -80,7 +80,7 @@ class Guard:
         try:
             refusal = self._refusal(scope, headers)
             if refusal is None and scope["method"] not in _READING:
-                refusal, receive = await self._with_body(ticket, receive)
+                refusal, receive = await self._with_body(scope["path"], ticket, receive)
             if refusal is None:
                 await self._app(scope, receive, send_and_note)
             else:
@@ -144,7 +144,7 @@ class Guard:
         reply = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
         return reply._replace(headers=reply.headers | {"connection": "close"})
 
-    async def _with_body(self, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
+    async def _with_body(self, path: str, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
         """An error response or None, and a receiver of the complete body."""
         settings, parts, size = self._service.settings, [], 0
         while True:
@@ -152,14 +152,14 @@ class Guard:
                 async with asyncio.timeout(settings.receive_timeout_seconds):
                     message = await receive()
             except TimeoutError:
-                reply = _refused("", 408, "the body did not arrive in time", "timeout")
+                reply = _refused(path, 408, "the body did not arrive in time", "timeout")
                 return reply._replace(headers=reply.headers | {"connection": "close"}), receive
             if message["type"] == "http.disconnect":
                 return Reply(499, b"", {}), receive
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > settings.max_body_bytes:
-                return self._too_large(""), receive
+                return self._too_large(path), receive
             if not message.get("more_body"):
                 break
         whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]

@@ -53,6 +53,14 @@ class Envelope(Body):
     dimensions: Annotated[int | None, Field(ge=1)] = None
     truncate: bool | None = None
     stream: bool | None = None
+    truncation_direction: str | None = None
+
+
+_NOT_OFFERED: dict[str, tuple[Any, ...]] = {
+    "truncation_direction": (None, "right", "Right"), "targets": (None,), "aggregation_strategy": (None, "simple"),
+    "ignore_labels": (None,), "stride": (None,), "max_answer_len": (None,), "align_to_words": (None, True),
+}  # fmt: skip
+"""Options of InferenceClient that are not supported, with their values that have no effect."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,10 @@ def _features(call: _Call) -> Answer:
 def _classes(call: _Call) -> Answer:
     if "candidate_labels" in call.options:
         return _zero_shot(call)
-    texts, raw = call.texts, call.options.get("function_to_apply") == "none"
+    function, own = call.options.get("function_to_apply"), _OWN_FUNCTIONS.get(call.served.task.name)
+    if function not in (None, "none", own):
+        raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
+    texts, raw = call.texts, function == "none"
     top_k = call.integer("top_k", 1_000)
 
     def work(ticket: Ticket) -> Any:
@@ -266,6 +277,9 @@ _BY_KIND: dict[str, Callable[[_Call], Answer]] = {
 
 _INPUT: TypeAdapter[Any] = TypeAdapter(Input)
 
+_OWN_FUNCTIONS = {"sequence-classification": "softmax", "multi-label-classification": "sigmoid"}
+"""Functions from logits to the probabilities of tasks."""
+
 
 def hub_routes(service: Service) -> APIRouter:
     """The routes, for an app."""
@@ -290,6 +304,9 @@ async def _answered(service: Service, served: Served, role: str | None, body: En
         return await generated(service, served, _generate_body(body), request, _as_hub_texts)
     outside = {name: value for name, value in body if name not in ("inputs", "parameters") and value is not None}
     call = _Call(served, role, body.inputs, outside | (body.parameters or {}))
+    for name, neutral in _NOT_OFFERED.items():
+        if (value := call.options.get(name)) not in neutral:
+            raise InvalidRequest(f"{name} is {value!r:.40}: not supported by this server, omit it")
     texts, work = _BY_KIND.get(served.kind, _as_they_are)(call)
     return await service.answer(request, texts, work, verb="embed" if served.kind == FEATURES else "predict")
 

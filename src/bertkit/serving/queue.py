@@ -35,6 +35,12 @@ class Queued(ABC):
         self.num_tokens_waiting = sum(lengths)
         self._num_missing, self._lock = len(lengths), threading.Lock()
 
+    def has_pending(self) -> bool:
+        """True if an item waits; those that were taken with an equal one of another job are forgotten."""
+        while self.pending and self.is_taken[self.pending[0]]:
+            self.pending.popleft()
+        return bool(self.pending)
+
     def have_come(self, num_items: int) -> bool:
         """Count items with a result, from any thread; True if they were the last ones."""
         with self._lock:
@@ -122,7 +128,7 @@ class Queue:
         while turns:
             client = turns.popleft()
             jobs = self._jobs[client]
-            while jobs and not jobs[0].pending:
+            while jobs and not jobs[0].has_pending():
                 jobs.popleft()
             if not jobs:
                 del self._jobs[client]
@@ -141,11 +147,8 @@ class Queue:
     def _take_turn(self, job: Queued, taken: TakenBatch, most: int) -> bool:
         """Add sequences of a job; False if the batch is full."""
         end = taken.num_tokens + _TURN_TOKENS
-        while job.pending:
+        while job.has_pending():
             index = job.pending[0]
-            if job.is_taken[index]:
-                job.pending.popleft()
-                continue
             length = job.lengths[index]
             if taken.sequences and taken.num_tokens + length > most:
                 return False

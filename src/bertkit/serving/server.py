@@ -149,18 +149,19 @@ async def _serve(
         except BaseException:
             server.should_exit = True
             raise
-        service.is_ready = True
-        on_ready(_url(address, listener))
+        if not server.should_exit:
+            service.is_ready = True
+            on_ready(_url(address, listener))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, partial(start, reload))
-    start(become_ready)
+    warming = asyncio.ensure_future(become_ready())
     returning = asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches))
     await server.serve(sockets=[listener])
     guarded.write_log()
     returning.cancel()
-    await asyncio.gather(*tasks)
+    await asyncio.gather(warming, *tasks)
 
 
 def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
@@ -213,9 +214,11 @@ def _listening(address: Address) -> Iterator[socket.socket]:
             if path.is_socket() and not _is_answered(path):
                 path.unlink()  # left by a server that was killed
         listener.bind(where)
-    except OSError as error:
+        own = path and os.stat(path)
+    except (OSError, UnicodeError) as error:  # the second of a host name that is none
         shown = path or f"{address.host}:{address.port}"
-        raise UsageError(f"cannot listen at {shown}: {error.strerror or error}; choose another address") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen at {shown}: {reason}; choose another address") from None
     try:
         listener.listen(2_048)
         yield listener
@@ -223,7 +226,8 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         listener.close()
         if path is not None:
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                if os.path.samestat(os.stat(path), own):  # not of a server that was started while this one ended
+                    os.unlink(path)
 
 
 def _is_answered(path: Path) -> bool:

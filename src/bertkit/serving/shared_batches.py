@@ -28,6 +28,7 @@ from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.workers import wait, yield_to_event_loop
+from bertkit.tokenizer import Vocabulary
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
 
@@ -173,7 +174,7 @@ class SharedBatches:
     def warm_up(self, model: Model) -> None:
         """Run batches of every shape, so that kernels are compiled and products checked before the first request."""
         runner = model._runner
-        word = next(token for token in runner.tokenizer.vocabulary.tokens if token.isalpha())
+        word = some_word(runner.tokenizer.vocabulary)
         most = min(64, runner.max_positions)
 
         def run(num_tokens: int, on: Callable[..., Future[Any]] = self.cores.submit) -> Future[EncoderOutput]:
@@ -252,6 +253,11 @@ class SharedBatches:
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
         self._on_batch(len(batch.sequences), num_tokens)
         self._start_batches()
+
+
+def some_word(vocabulary: Vocabulary) -> str:
+    """A word of a vocabulary; of one without words, such as of numbers, any token."""
+    return next((token for token in vocabulary.tokens if token.isalpha()), vocabulary.tokens[-1])
 
 
 def _join(ticket: Ticket) -> float:

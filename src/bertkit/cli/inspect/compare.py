@@ -35,4 +35,4 @@ def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER)
         first, second = (open_model(name, inspected.compute) for name in names)
         return inspect_difference(first, second, rows, names=names)
 
-    write(inspected, view)
+    write(inspected, view, texts)

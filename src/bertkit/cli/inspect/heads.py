@@ -27,4 +27,4 @@ def command(
     from bertkit.inspection import inspect_heads, read_trees
 
     rows = read_trees(texts, limit) if texts.suffix == ".conllu" else list(islice(read_texts(texts), limit))
-    show(inspected, lambda model: inspect_heads(model, rows))
+    show(inspected, lambda model: inspect_heads(model, rows), texts)

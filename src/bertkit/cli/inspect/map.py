@@ -39,4 +39,4 @@ def command(
     from bertkit.inspection import inspect_map
 
     rows = list(islice(read_texts(texts, column), limit))
-    show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters))
+    show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters), texts)

@@ -34,4 +34,4 @@ def command(
                 f"{texts} has {len(rows):,} sentences: a page shows the pairs of {_MOST_ON_A_PAGE} at most"
             )
         NextSentenceView(rows, np.zeros((len(rows), len(rows)))).page()
-    show(inspected, lambda model: inspect_next_sentence(model, rows))
+    show(inspected, lambda model: inspect_next_sentence(model, rows), texts)

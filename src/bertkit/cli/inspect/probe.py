@@ -43,7 +43,7 @@ def command(
     parts = [_read(path, label, limit) for path in (train, test)]
     of_treebank = {"tags": "parts of speech", "relations": "dependency relations"}
     name = of_treebank[label] if train.suffix == ".conllu" else "tags"
-    show(inspected, lambda model: inspect_probes(model, *parts, label=name))
+    show(inspected, lambda model: inspect_probes(model, *parts, label=name), train, test)
 
 
 def _read(path: Path, label: Label, limit: int) -> "list[LabeledWords]":

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_writable
+from bertkit.files.whole_files import check_not_input, check_writable
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
@@ -76,8 +76,11 @@ NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
 """Defaults; `write` rejects them, as they have no output."""
 
 
-def show(inspected: Inspected, make: "Callable[[Model], View]") -> None:
+def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | None) -> None:
     """Make the view of a model, or of two side by side, and write its page, print its numbers, or both.
+
+    Args:
+        inputs: files that the view is made of, which its page must not replace.
 
     Raises:
         UsageError: as of `write`.
@@ -89,10 +92,10 @@ def show(inspected: Inspected, make: "Callable[[Model], View]") -> None:
         views = [make(open_model(name, inspected.compute)) for name in names]
         return views[0] if len(views) == 1 else SideBySideView(tuple(names), tuple(views))
 
-    write(inspected, view)
+    write(inspected, view, *inputs)
 
 
-def write(shown: Shown, make: "Callable[[], View]") -> None:
+def write(shown: Shown, make: "Callable[[], View]", *inputs: Path | None) -> None:
     """Make a view, and write its page, print its numbers, or both.
 
     Raises:
@@ -102,6 +105,7 @@ def write(shown: Shown, make: "Callable[[], View]") -> None:
         raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
     if shown.out is not None:
         check_writable(shown.out)
+        check_not_input(shown.out, *inputs)
     view = make()
     if shown.out is not None:
         view.html(shown.out)

@@ -33,4 +33,4 @@ def command(
     from bertkit.inspection import inspect_structure, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs))
+    show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs), train, test)

@@ -1,6 +1,7 @@
 """bertkit inspect why"""
 
 from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.errors import UsageError
 
 
 def command(
@@ -30,6 +31,8 @@ def command(
     """
     from bertkit.inspection import inspect_similarity, inspect_why
 
+    if similar is not None and (pair is not None or label is not None):
+        raise UsageError("--similar explains the cosine of two texts: it cannot be combined with a pair or --label")
     if similar is None:
         show(inspected, lambda model: inspect_why(model, text, pair, label=label, steps=steps))
     else:

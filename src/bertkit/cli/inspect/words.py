@@ -35,4 +35,4 @@ def command(
 
     labels = None if senses is None else list(read_texts(senses))
     rows = list(read_texts(texts, column))
-    show(inspected, lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k))
+    show(inspected, lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k), texts, senses)
