@@ -469,6 +469,12 @@ def test_closed_streams(arguments, code, message, tiny_model):
         "evaluate --collection {0}.json --report {0}.html",
         "evaluate --collection {0}.jsonl --run-file {0}.jsonl",
         "evaluate --pairs {0}.json --report {0}.html",
+        "check sequence-classification --train {0}.json --report {0}.html",
+        "index {0}.txt --export {0}.txt --store {0}-store",
+        "inspect map {0}.txt --out {0}.txt",
+        "inspect heads {0}.txt --out {0}.txt",
+        "vocab inspect --text {0}.txt --export {0}.txt",
+        "generate --model none --input {0}.txt --page {0}.txt",
     ],
 )
 def test_inputs_are_not_replaced(complaint, command, tmp_path):

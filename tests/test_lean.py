@@ -82,6 +82,19 @@ def test_file_is_written_atomically(tmp_path):
         pass
 
 
+def test_permissions_of_a_file_are_kept(tmp_path):
+    path = tmp_path / "result.txt"
+    with whole_file(path) as temporary:
+        temporary.write_text("first")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    path.chmod(0o600)
+    with whole_file(path) as temporary:
+        temporary.write_text("second")
+    assert path.stat().st_mode & 0o777 == 0o600 and path.read_text() == "second"
+
+
 def test_links_are_followed_and_pipes_written_to(tmp_path):
     target, link, pipe = tmp_path / "target.txt", tmp_path / "link.txt", tmp_path / "pipe"
     link.symlink_to(target.name)

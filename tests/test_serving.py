@@ -16,7 +16,9 @@ import pytest
 from served import Server, serving
 
 import bertkit
+import bertkit.serving.server
 from bertkit.cli import run
+from bertkit.errors import UsageError
 
 TEXTS = ["a cat sat", "the dog ran and ran", "blue", "one two three four " * 5, "red mat"]
 LONG = "a cat sat " * 40  # the tiny model has 24 positions
@@ -288,6 +290,26 @@ def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
     assert (np.array(vectors, np.float32) == model.embed(TEXTS[:1], normalize=True)).all()
 
 
+@pytest.mark.cpu_only
+def test_the_socket_of_a_successor_stays(encoder, tmp_path):
+    path = tmp_path / "socket"
+    with serving("--model", encoder, "--unix-socket", path) as server, socket.socket(socket.AF_UNIX) as successor:
+        path.unlink()
+        successor.bind(str(path))
+        server.process.terminate()
+        assert server.process.wait(60) == 0 and path.is_socket()
+
+
+def test_a_failed_warm_up_is_an_error(encoder, monkeypatch, capsys):
+    def fail(models, batches):
+        raise UsageError("no memory is left")
+
+    monkeypatch.setattr(bertkit.serving.server, "_warm_up", fail)
+    assert run(["serve", "--model", str(encoder), "--port", "0"]) == 2
+    error = capsys.readouterr().err
+    assert "no memory is left" in error and "ready" not in error
+
+
 def test_keys_protect_every_route_but_health(encoder, tmp_path):
     (tmp_path / "keys").write_text("\ufefffirst key\n\nsecond\n", encoding="utf-8")
     with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:
@@ -327,6 +349,8 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         (["--port", "70000"], "--port 70000: expected 0 to 65535"),
         (["--model", "no/such/folder"], "no/such/folder"),
         (["--host", "256.1.1.1"], "cannot listen at 256.1.1.1"),
+        (["--host", "a..b"], "cannot listen at a..b"),
+        (["--api-key-file", "utf-16"], "utf-16 is not UTF-8"),
         (["--api-key-file", "empty"], "empty has no keys"),
         (["--model", "a/model", "--model", "b/model"], "two have the same last part"),
     ],
@@ -334,6 +358,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
 def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("empty").write_text("\n")
+    Path("utf-16").write_text("key", encoding="utf-16")
     assert run(["serve", *arguments]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1

@@ -18,10 +18,11 @@ from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_batches import SharedBatches, some_word
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Ticket, set_current_ticket
 from bertkit.tasks import TokenClassification
+from bertkit.tokenizer import Vocabulary
 
 WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
 
@@ -123,6 +124,21 @@ def test_equal_queued_texts_are_computed_once(model):
     taken = queue.take(lambda job: 256)
     assert len(taken.sequences) == 2 and len(queue) == 0
     assert all(sorted(index for index, _ in taken.waiting[job]) == [0, 1, 2] for job in jobs)
+
+
+def test_a_job_of_taken_texts_does_not_hold_up_other_models(model):
+    queue, other = Queue(), our_model("encoder", 3, hidden_size=20, num_attention_heads=4)
+    for number in range(2):
+        queue.put(job_of(model, ["a cat"], number))
+    waiting = job_of(other, ["blue"], 2)
+    queue.put(waiting)
+    assert len(queue.take(lambda job: 256).sequences) == 1
+    assert list(queue.take(lambda job: 256).waiting) == [waiting]
+
+
+def test_vocabularies_without_words_have_a_word_to_warm_up_with(model):
+    assert some_word(model.tokenizer.vocabulary).isalpha()
+    assert some_word(Vocabulary(("[UNK]", "1", "##2"))) == "##2"
 
 
 def test_a_lone_text_is_computed_on_all_cores_and_several_on_one_each(model, monkeypatch):

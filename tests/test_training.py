@@ -505,6 +505,39 @@ def test_timed_run_ends_in_time(tmp_path: Path) -> None:
     assert len(checkpoints(run)) >= 1
 
 
+class RecordingFeed(PairFeed):
+    """Lists the positions and the progress that it is called with."""
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__(batch_size)
+        self.batches, self.nexts, self.logged = [], [], []
+
+    def batch(self, position: int, progress: float) -> PretrainingBatch:
+        self.batches.append((position, progress))
+        return super().batch(position, progress)
+
+    def next_position(self, position: int, progress: float) -> int:
+        self.nexts.append((position, progress))
+        return super().next_position(position, progress)
+
+    def facts(self, position: int, progress: float) -> dict[str, float]:
+        self.logged.append((position, progress))
+        return super().facts(position, progress)
+
+
+@pytest.mark.parametrize("length", [{"num_steps": None, "minutes": 3 / 60}, {"num_steps": 7}])
+def test_every_batch_is_trained_once_by_one_progress(length: dict, tmp_path: Path) -> None:
+    readings, feed = itertools.count(), RecordingFeed(SETTINGS.batch_size)
+    settings = replace(SETTINGS, **length, save_every=None, evaluate_every=None)
+    trainer = trainer_of(fresh_model(), tmp_path / "run", settings, feed=feed, clock=lambda: next(readings) / 10)
+    assert trainer.train() == "finished"
+    positions = [position for position, _ in feed.nexts]
+    assert len(positions) == trainer.state.step >= 5 and len({*positions}) == len(positions)
+    assert feed.nexts == feed.logged == feed.batches[: len(positions)]  # a run of minutes prepares one more
+    following = [PairFeed.next_position(feed, position, 0.0) for position in positions]
+    assert following == [*positions[1:], trainer.state.position]
+
+
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_logged_once_and_only_in_training(first: int, second: int) -> None:

@@ -65,6 +65,19 @@ def test_contexts_and_gradients_are_those_of_attention_written_out(lengths: list
         torch.testing.assert_close(ours, expected, rtol=0, atol=5e-6)
 
 
+def test_gradients_where_all_scores_are_far_below_zero() -> None:
+    torch.manual_seed(0)
+    joined = torch.randn(3, 3, 1, 16)
+    joined[:, 0], joined[:, 1] = joined[:, 0].abs() + 5, joined[:, 1] - 10
+    joined.requires_grad_()
+    cu_seqlens, slopes = torch.tensor([0, 3], dtype=torch.int32), torch.randn(3, 1, 16)
+    results = []
+    for context in (attention(joined, cu_seqlens, 3), plain(joined, [3], 0.0)):
+        results.append((context, *torch.autograd.grad(context, joined, slopes)))
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_masks_are_random() -> None:
     stays = mask(0, 1_024, 1, 0.1)[0].double()
     assert abs(float(stays.mean()) - 0.9) < 0.002

@@ -51,7 +51,7 @@ def command(
     if (text is None) == (input is None):
         raise UsageError("classify requires a text, or a file with --input")
     names = [name.strip() for name in labels.split(",")]
-    texts = [text] if text is not None else list(read_texts(input, column))
+    texts = [str(text)] if input is None else list(read_texts(input, column))
     opened = open_model(model, compute)
     predictions = opened.classify(texts, names, multi_label=multi_label, template=template, on_long=on_long)
     if text is None:

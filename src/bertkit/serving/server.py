@@ -214,7 +214,7 @@ def _listening(address: Address) -> Iterator[socket.socket]:
             if path.is_socket() and not _is_answered(path):
                 path.unlink()  # left by a server that was killed
         listener.bind(where)
-        own = path and os.stat(path)
+        own = None if path is None else os.stat(path)
     except (OSError, UnicodeError) as error:  # the second of a host name that is none
         shown = path or f"{address.host}:{address.port}"
         reason = getattr(error, "strerror", None) or error
@@ -224,7 +224,7 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         yield listener
     finally:
         listener.close()
-        if path is not None:
+        if path is not None and own is not None:
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.stat(path), own):  # not of a server that was started while this one ended
                     os.unlink(path)

@@ -163,11 +163,15 @@ def _add_on_cpu(totals: list[Tensor | None], gradients: Sequence[Tensor | None],
 def _add_on_device(
     totals: list[Tensor | None], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]
 ) -> None:
-    """Add to totals with few kernels."""
+    """Add to totals with few kernels. Gradients of later parts may be overwritten afterwards."""
+    is_first = all(total is None for total in totals)
     pairs = [(total, gradient) for total, gradient in zip(totals, gradients, strict=True) if gradient is not None]
     if sums := [(total, gradient) for total, gradient in pairs if total is not None]:
         torch._foreach_add_(*map(list, zip(*sums, strict=True)))
-    totals[:] = [gradient if total is None else total for total, gradient in zip(totals, gradients, strict=True)]
+    totals[:] = [
+        (gradient if is_first or gradient is None else gradient.clone()) if total is None else total
+        for total, gradient in zip(totals, gradients, strict=True)
+    ]
 
 
 @contextmanager

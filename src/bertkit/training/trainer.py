@@ -144,7 +144,7 @@ class Trainer:
             batch, of_batch = coming.result() if coming is not None else self._prepared(state.position, progress)
             position, state.position = state.position, self.feed.next_position(state.position, of_batch)
             coming = self._coming(ahead, state.position, progress)
-            self._step(batch, position, progress)
+            self._step(batch, position, progress, self.feed.facts(position, of_batch))
             before, (stops, progress) = progress, self._sync_stop_and_progress()
             self._after_step(before, progress, bar)
         self._read()
@@ -152,6 +152,7 @@ class Trainer:
         improved = reason == "finished" and state.step_evaluated != state.step and self._evaluate()
         if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
             self._save()
+        state.seconds = self.clock() - self._started
         self._write("end", seconds=state.seconds, reason=reason)
         return reason
 
@@ -162,8 +163,8 @@ class Trainer:
             return False
         return self.state.step - (self.state.best_step or 0) >= self.patience * every
 
-    def _step(self, batch: Any, position: int, progress: float) -> None:
-        """One optimizer step."""
+    def _step(self, batch: Any, position: int, progress: float, facts: dict[str, float]) -> None:
+        """One optimizer step; ``facts`` of the batch are logged."""
         settings, state = self.settings, self.state
         parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         device = parameters[0].device
@@ -192,7 +193,7 @@ class Trainer:
         norm = self._clip(parameters)
         self._read()  # the step before, while the device computes this one
         factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
-        facts = {"learning_rate": settings.learning_rate * factor, **self.feed.facts(position, progress)}
+        facts = {"learning_rate": settings.learning_rate * factor, **facts}
         sums = torch.stack([loss.sums for loss in losses])
         self._unread = partial(self._take, receive(sums), receive(norm), position, state.step, facts)
         if device.type != "cuda":
@@ -316,6 +317,7 @@ class Trainer:
     def _save(self) -> None:
         self._read()
         state = self.state
+        state.seconds = self.clock() - self._started  # those of an evaluation included
         state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
         parameters = {name: gather_full_tensor(parameter) for name, parameter in self.network.named_parameters()}
         tensors = optimizer_tensors(self.network, self.optimizer)

@@ -194,10 +194,12 @@ def _query_gradients(
         row_bits = _row_bits(seed, rows)[:, None]
         for start_keys in range(0, length, num_keys):
             keys = start_keys + tl.arange(0, num_keys)
+            are_keys = keys < length
             of_keys = keys[:, None] * (3 * width) + columns
-            key = tl.load(joined + width + of_keys, mask=(keys < length)[:, None], other=0.0)  # 0 adds nothing below
-            value = tl.load(joined + 2 * width + of_keys, mask=(keys < length)[:, None], other=0.0)
+            key = tl.load(joined + width + of_keys, mask=are_keys[:, None], other=0.0)
+            value = tl.load(joined + 2 * width + of_keys, mask=are_keys[:, None], other=0.0)
             probs = tl.exp2(tl.dot(query, tl.trans(key)) * scale - log_sum)
+            probs = tl.where(are_keys[None, :], probs, 0.0)  # infinite where all scores are far below 0
             grad_probs = tl.dot(grad, tl.trans(value))
             if drops:
                 stays = _stays(row_bits, _column_bits(seed, keys)[None, :], limit)
