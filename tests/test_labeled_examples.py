@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from bertkit import gather_evidence
 from bertkit.errors import DataError, UsageError
+from bertkit.files.labeled_tables import id_of
 from bertkit.tasks import FewShotClassification, SequenceClassification, read_examples
 
 
@@ -93,3 +94,7 @@ def test_progress_bar_shows_the_total(monkeypatch, method):
     given = {"predict": ["a cat", "the dog"], "evaluate": [("a cat", "red"), ("the dog", "blue")]}[method]
     getattr(model_of(TASKS["sequence-classification"]), method)(given)
     assert "predicting: 100%" in shown.getvalue() and "2/2" in shown.getvalue()
+
+
+def test_ids_can_be_written_to_a_file() -> None:
+    assert [id_of({"id": value}) for value in ("a", 3, "\ud800b", None)] == ["a", "3", "?b", ""]
