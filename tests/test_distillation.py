@@ -1,6 +1,7 @@
 """Students: layers of a teacher, its probabilities, its vectors, its scores."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,24 @@ def test_teacher_scores_texts(tmp_path: Path) -> None:
             ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
             np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
             assert second == scored
+
+
+def test_a_replaced_teacher_gives_its_own_vectors(tmp_path: Path) -> None:
+    for path, size in ((tmp_path / "v1.0", 28), (tmp_path / "v1-0", 20), (tmp_path / "v1.0", 24)):
+        shutil.rmtree(path, ignore_errors=True)
+        teacher = sentence_encoder(path, hidden_size=size)
+        ((example,),) = taught({"teacher": str(path)}, [[Alignment.example("the cat")]], tmp_path / "kept")
+        np.testing.assert_allclose(example.vector, teacher.embed("the cat"), atol=1e-6)
+
+
+def test_one_model_as_teacher_and_guide(tmp_path: Path) -> None:
+    model = sentence_encoder(tmp_path / "bi")
+    options = {"teacher": str(tmp_path / "bi"), "guide": str(tmp_path / "bi")}
+    vectors = model.embed(["the cat", "a dog"])
+    for _ in range(2):  # the second time they are kept
+        ((row,),) = taught(options, [[TextSet("the cat", ("a dog",))]], tmp_path / "kept")
+        np.testing.assert_allclose(row.scores, [vectors[0] @ vectors[1]], atol=1e-5)
+        np.testing.assert_allclose(row.guide, vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["similarity", "alignment"])
