@@ -18,6 +18,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, sweep, teaching
+from bertkit.finetuning.distillation import Distillation
 from bertkit.finetuning.student import layers_taken, student_of
 from bertkit.finetuning.teaching import taught
 from bertkit.tasks import Alignment, SequenceClassification, Similarity, TokenClassification
@@ -119,6 +120,16 @@ def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     untrained = np.mean([a.label == b.label for a, b in zip(before, teacher.predict(given), strict=True)])
     assert agreement == pytest.approx(result["accuracy"]) and agreement > untrained
     assert student.config.num_hidden_layers == 2
+
+
+def test_untrained_student_is_judged_on_the_device_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier().save(tmp_path / "student")
+    devices: list[str] = []
+    monkeypatch.setattr("bertkit.finetuning.distillation.resolve_device", torch.device, raising=False)
+    monkeypatch.setattr("bertkit.finetuning.distillation.judge", lambda model, dev: devices.append(model.device.type))
+    run = Distillation(tmp_path / "out", tmp_path / "student", "sequence-classification", device="meta")
+    run.frozen([], [])
+    assert devices == ["meta"]
 
 
 def test_out_may_be_the_current_folder(
