@@ -1,6 +1,7 @@
 """Students: layers of a teacher, its probabilities, its vectors, its scores."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, sweep, teaching
+from bertkit.finetuning.distillation import Distillation
 from bertkit.finetuning.student import layers_taken, student_of
 from bertkit.finetuning.teaching import taught
 from bertkit.tasks import Alignment, SequenceClassification, Similarity, TokenClassification
@@ -118,6 +120,16 @@ def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     untrained = np.mean([a.label == b.label for a, b in zip(before, teacher.predict(given), strict=True)])
     assert agreement == pytest.approx(result["accuracy"]) and agreement > untrained
     assert student.config.num_hidden_layers == 2
+
+
+def test_untrained_student_is_judged_on_the_device_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier().save(tmp_path / "student")
+    devices: list[str] = []
+    monkeypatch.setattr("bertkit.finetuning.distillation.resolve_device", torch.device, raising=False)
+    monkeypatch.setattr("bertkit.finetuning.distillation.judge", lambda model, dev: devices.append(model.device.type))
+    run = Distillation(tmp_path / "out", tmp_path / "student", "sequence-classification", device="meta")
+    run.frozen([], [])
+    assert devices == ["meta"]
 
 
 def test_out_may_be_the_current_folder(
@@ -244,6 +256,24 @@ def test_teacher_scores_texts(tmp_path: Path) -> None:
             ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
             np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
             assert second == scored
+
+
+def test_a_replaced_teacher_gives_its_own_vectors(tmp_path: Path) -> None:
+    for path, size in ((tmp_path / "v1.0", 28), (tmp_path / "v1-0", 20), (tmp_path / "v1.0", 24)):
+        shutil.rmtree(path, ignore_errors=True)
+        teacher = sentence_encoder(path, hidden_size=size)
+        ((example,),) = taught({"teacher": str(path)}, [[Alignment.example("the cat")]], tmp_path / "kept")
+        np.testing.assert_allclose(example.vector, teacher.embed("the cat"), atol=1e-6)
+
+
+def test_one_model_as_teacher_and_guide(tmp_path: Path) -> None:
+    model = sentence_encoder(tmp_path / "bi")
+    options = {"teacher": str(tmp_path / "bi"), "guide": str(tmp_path / "bi")}
+    vectors = model.embed(["the cat", "a dog"])
+    for _ in range(2):  # the second time they are kept
+        ((row,),) = taught(options, [[TextSet("the cat", ("a dog",))]], tmp_path / "kept")
+        np.testing.assert_allclose(row.scores, [vectors[0] @ vectors[1]], atol=1e-5)
+        np.testing.assert_allclose(row.guide, vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["similarity", "alignment"])

@@ -523,12 +523,23 @@ def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     adapt = ["model.from_checkpoint=true", "training.num_steps=8", "vocabulary.add_words=5"]
     made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
     assert made.start(resume=False, should_stop=lambda: made.state.step >= 5) == "stopped"
+    assert [line.count(",") for line in made.lines if line.startswith("added 5 words to the vocabulary: ")] == [4]
     again = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
     assert again.start(resume=True) == "finished"
     before, after = load(start).tokenizer, load(tmp_path / "second" / "model").tokenizer
     added = after.vocabulary.tokens[len(before.vocabulary) :]
     assert len(added) == 5 and after.vocabulary.tokens[: len(before.vocabulary)] == before.vocabulary.tokens
     assert all(len(after.encode(word)) == 3 < len(before.encode(word)) for word in added)
+
+
+def test_a_corpus_without_domain_words_is_logged_as_such(corpus: Path, tmp_path: Path) -> None:
+    assert pretraining(corpus, tmp_path / "first", "training.num_steps=1").start(resume=False) == "finished"
+    adapt = ["model.from_checkpoint=true", "training.num_steps=1", "vocabulary.add_words=5"]
+    start = str(tmp_path / "first" / "model")
+    made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=start)
+    assert made.start(resume=False) == "finished"
+    (line,) = (line for line in made.lines if "to the vocabulary" in line)
+    assert line.startswith("added no words to the vocabulary: ")
 
 
 def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) -> None:

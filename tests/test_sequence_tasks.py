@@ -272,6 +272,8 @@ def test_label_names_are_in_order() -> None:
         ("sequence-classification", [], {}, "no examples"),
         ("sequence-classification", ["a", "a", "b", "b"], {"class_weights": {"a": 1}}, r"\['a', 'b'\]"),
         ("sequence-classification", ["a", "a", "b", "b"], {"class_weights": {"a": 1, "b": -1}}, "above 0"),
+        ("sequence-classification", ["a", "a", "b", "b"], {"class_weights": {"a": 1, "b": "high"}}, "'high'.*a number"),
+        ("sequence-classification", ["a", "a", "b", "b"], {"class_weights": {"a": 1, "b": None}}, "None.*a number"),
         ("sequence-classification", ["a", "a", "b", "b"], {"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ("sequence-classification", ["a", "a", "b", "b"], {"levels": ["a"]}, "has no levels"),
         ("multi-label-classification", [(), ()], {}, "no example has a label"),

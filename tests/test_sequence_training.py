@@ -15,7 +15,7 @@ from test_generation import gpt2, marian
 from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
 from bertkit.checkpoint.encoder_decoder import new_encoder_decoder, save_encoder_decoder
 from bertkit.cli import run
-from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
 from bertkit.generation import load_generator
 from bertkit.sequence_training import (
     SequenceData,
@@ -125,7 +125,7 @@ def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     model = small_model(tmp_path / "start")
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
-    with pytest.raises(UsageError, match="pip install"):
+    with pytest.raises(DependencyError, match="pip install"):
         training.start(reversed_digits(20, 1), reversed_digits(4, 2))
     assert not (tmp_path / "out").exists()
 

@@ -27,6 +27,7 @@ from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, loss_of
 from bertkit.tasks.similarity.rows import DATASET, Roles
+from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
 from bertkit.tasks.task import Loss
 from bertkit.tasks.thresholds import average_precision, best_threshold
 from bertkit.tokenizer.layout import Layout
@@ -427,6 +428,16 @@ def test_thresholds_equal_those_of_scikit_learn() -> None:
         every = [f1_score(targets, scores >= level) for level in np.unique(scores)]
         accuracies = [((scores >= level) == targets).mean() for level in [*np.unique(scores), 2]]
         assert actual["f1"] == pytest.approx(max(every)) and actual["accuracy"] == pytest.approx(max(accuracies))
+
+
+def test_other_positives_of_a_query_are_no_wrong_answers() -> None:
+    data = [TextSet("q1", ("a", "b")), TextSet("q2", ("b",))]
+    near, far = (np.array([cosine, (1 - cosine**2) ** 0.5], np.float32) for cosine in (0.99, 0.8))
+    query = np.array([1, 0], np.float32)
+    vectors = [np.stack([query, far, near]), np.stack([near, near])]
+    scorer = SimilarityScorer("pairs")
+    scorer.add(data, [ComparedVectors.of(each, np.zeros(len(each) - 1, np.bool_)) for each in vectors])
+    assert scorer.values() == {"mrr": [1.0, 1.0], "recall_at_1": [1.0, 1.0]}
 
 
 # --- commands and estimators ------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_ru
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.within import Candidate, _Within
-from bertkit.tasks import SequenceClassification, TextExample, TextSet
+from bertkit.tasks import MultiLabelClassification, SequenceClassification, TextExample, TextSet, TokenClassification
 from bertkit.training import Ranks
 
 assert sentence_encoder  # a fixture
@@ -133,12 +133,26 @@ def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path
 
 def test_held_out_rows_leave_two_of_each_label() -> None:
     rows = [TextExample(f"text {index}", label=f"label {index % 45}") for index in range(200)]
-    kept, chosen = held_out("sequence-classification", rows)
+    kept, chosen = held_out(rows)
     assert len(chosen) > 20 and len(kept) + len(chosen) == 200 and not set(kept) & set(chosen)
     assert min(Counter(one.label for one in kept).values()) >= 2
-    assert held_out("regression", pairs(90)) == (pairs(90), [])
-    kept, chosen = held_out("regression", pairs(110))
+    assert held_out(pairs(90)) == (pairs(90), [])
+    kept, chosen = held_out(pairs(110))
     assert (len(kept), len(chosen)) == (88, 22)
+
+
+def test_held_out_rows_leave_the_rows_of_rare_names() -> None:
+    """Held-out rows that have a rare label among others, or a rare tag, are trained on too."""
+    _, drawn = held_out(pairs(150))
+    first, second, *_ = (pairs(150).index(one) for one in drawn)
+    other = next(index for index in range(150) if index not in (first, second))
+    rare = {first: ("a",), second: ("a", "y"), other: ("a", "x")}
+    rows = [TextExample(f"text {index}", label=rare.get(index, ("x", "y"))) for index in range(150)]
+    kept, chosen = held_out(rows)
+    assert MultiLabelClassification.of_examples(kept, {}).label_names == ("a", "x", "y") and len(chosen) == 28
+    tagged = [TokenClassification.example(["one"], ["B-LOC" if index == first else "B-PER"]) for index in range(150)]
+    kept, chosen = held_out(tagged)
+    assert "B-LOC" in TokenClassification.of_examples(kept, {}).label_names and len(chosen) == 29
 
 
 @pytest.fixture
@@ -162,7 +176,7 @@ def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_enco
     run = replace(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), task=task)
     assert [row["name"] for row in start_run(run, rows).tried] == ["frozen features"]
     candidate = replace(run, out=tmp_path / "candidate", settings=SETTINGS, frozen_only=True, compare=False)
-    candidate.start(*held_out(task, rows))
+    candidate.start(*held_out(rows))
     thresholds = load(candidate.out).trained.task.thresholds
     assert load(run.out).trained.task.thresholds == thresholds and min(thresholds) < 0.5
 

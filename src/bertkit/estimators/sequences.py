@@ -167,8 +167,7 @@ def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:
         elif not (isinstance(label, list | tuple) and len(label) == num_classes and all(map(_is_decided, label))):
             raise DataError(
                 f"text {index}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class of the "
-                "text "
-                "and 0 for the others; scikit-learn's MultiLabelBinarizer makes them from names"
+                "text and 0 for the others; scikit-learn's MultiLabelBinarizer makes them from names"
             )
 
 

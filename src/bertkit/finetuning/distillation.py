@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.batch import LabeledEncodings
+from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.judging import Judged, judge
 from bertkit.finetuning.run import Finetuning
@@ -32,7 +33,9 @@ class Distillation(Finetuning):
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
         """Predictions of the untrained student for dev examples."""
-        return judge(self.new_model(train), dev)
+        model = self.new_model(train)
+        model.network.to(resolve_device(self.device))
+        return judge(model, dev)
 
     def new_model(self, train: Sequence[Any]) -> Model:
         return load(self.model, device="cpu")

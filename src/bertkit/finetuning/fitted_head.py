@@ -29,7 +29,7 @@ from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import EncoderOutput
 
 MOST_ROWS = 20_000
-"""Maximum number of feature rows to fit a head to; a random part of more."""
+"""Feature rows that are enough to fit a head: of larger data, random examples are used until they have as many."""
 
 _NUM_FOLDS, _MOST_FOLDED = 5, 2_000  # folds; with more examples a single fifth is held out
 _FEWEST_FOLDED = 10  # examples; with fewer, the penalty of few-shot classification is used
@@ -250,7 +250,7 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
 
 
 def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
-    """Random examples with at most MOST_ROWS rows in total, in order."""
+    """Random examples in order: as many as are needed for MOST_ROWS rows, or all if they have fewer."""
     counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
     order = np.random.default_rng(0).permutation(len(examples))
     before = np.cumsum(counts[order]) - counts[order]

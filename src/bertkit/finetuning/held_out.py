@@ -1,43 +1,34 @@
 """Training rows that are held out to compare runs, where there are no dev examples."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bertkit.tasks import task_kind
-
 _HELD_OUT, _MOST_HELD_OUT, _FEWEST_HELD_OUT = 0.2, 2_000, 20  # share and number of training rows
+_FEWEST_OF_A_NAME = 2  # classification refuses a label with a single row
 
 
-def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Split training rows into rows to train on, with at least two of each label, and rows held out to compare runs.
+def held_out(train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Split training rows into rows to train on and rows held out to compare runs.
 
-    No row is held out if there would be fewer than 20.
+    The rows to train on include at least two rows of each label and of each tag, or all of them if there are fewer. No
+    row is held out if a fifth of all rows is fewer than 20.
     """
     number = min(_MOST_HELD_OUT, round(_HELD_OUT * len(train)))
     if number < _FEWEST_HELD_OUT:
         return list(train), []
     order = np.random.default_rng(0).permutation(len(train)).tolist()
-    chosen = set(order[:number])
-    kind = task_kind(task)
-    while True:  # a label with a single row would be rejected
-        kept = [one for index, one in enumerate(train) if index not in chosen]
-        alone = {_names(one) for one, _ in kind.unusable_examples(kept)}
-        known = {name for one in kept for name in _names(one)}
-        back = {
-            index
-            for index in chosen
-            if _names(train[index]) in alone or any(name not in known for name in _names(train[index]))
-        }
-        if not back:
-            return kept, [train[index] for index in sorted(chosen)]
-        chosen -= back
+    names = [_names(one) for one in train]
+    num_kept = Counter(name for index in order[number:] for name in names[index])
+    chosen = {index for index in order[:number] if all(num_kept[name] >= _FEWEST_OF_A_NAME for name in names[index])}
+    kept = [one for index, one in enumerate(train) if index not in chosen]
+    return kept, [train[index] for index in sorted(chosen)]
 
 
-def _names(example: Any) -> tuple[Any, ...]:
-    """Label names of an example."""
+def _names(example: Any) -> set[str]:
+    """Label names or tags of an example."""
     label = getattr(example, "label", None)
-    if isinstance(label, str):
-        return (label,)
-    return label if isinstance(label, tuple) else ()
+    labels = label if isinstance(label, tuple) else (label,) if isinstance(label, str) else ()
+    return {*labels, *(getattr(example, "tags", None) or ())}

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedReport
 from bertkit.inference.vector_cache import kept_scores, kept_vectors
+from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tasks import TextSet
 from bertkit.tasks.alignment import TaughtText
@@ -23,18 +25,22 @@ def taught(
     Args:
         options: "teacher", a sentence encoder, a cross-encoder or a late-interaction model; "guide", a sentence
             encoder.
-        kept: cache folder of vectors and scores, created if missing.
+        kept: cache folder of vectors and scores by the content of the models, created if missing.
 
     Raises:
         UsageError: alignment with a teacher that is not a sentence encoder, or a cross-encoder with several labels.
     """
     results = [list(part) for part in parts]
     aligned = any(isinstance(example, TaughtText) for part in results for example in part)
-    of_teacher: tuple[Any, Any] = (_with_vectors, _lacks_vector) if aligned else (_with_scores, _lacks_scores)
-    of_guide = {} if aligned else {"guide": (_with_guide, _lacks_guide)}  # alignment refuses one
-    for option, (add, lacks) in {"teacher": of_teacher, **of_guide}.items():
+    ways: dict[str, tuple[str, Any, Any]] = {
+        "teacher": ("vectors", _with_vectors, _lacks_vector) if aligned else ("scores", _with_scores, _lacks_scores)
+    }
+    if not aligned:  # alignment refuses a guide
+        ways["guide"] = "vectors", _with_guide, _lacks_guide
+    for option, (kind, add, lacks) in ways.items():
         if options.get(option) and any(lacks(example) for part in results for example in part):
-            model, folder = load(options[option], device=device), kept / _folder(options[option])
+            model = load(options[option], device=device)
+            folder = kept / kind / content_hash(locate(options[option]))
             results = [add(model, part, folder) for part in results]
     return results
 
@@ -49,10 +55,6 @@ def _lacks_guide(row: TextSet) -> bool:
 
 def _lacks_vector(example: TaughtText) -> bool:
     return example.vector is None
-
-
-def _folder(name: str) -> str:
-    return "".join(character if character.isalnum() else "-" for character in str(name)).strip("-")
 
 
 def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) -> list[Any]:

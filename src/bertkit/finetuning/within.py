@@ -103,7 +103,7 @@ class _Within:
         self.train, self.chosen_by = train, dev
         self.dev_name = run.dev_name if dev else "held-out rows"
         if not dev:
-            self.train, self.chosen_by = held_out(run.task, train)
+            self.train, self.chosen_by = held_out(train)
 
     def start(self, resume: bool) -> Outcome:
         """As `start_run`."""

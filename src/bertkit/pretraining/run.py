@@ -231,7 +231,11 @@ class Pretraining:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
             domain_words = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
             words = [one.word for one in domain_words]
-            self.log_line(f"added {len(words):,} words to the vocabulary: {', '.join(words[:8])}, ...")
+            shown = ", ".join(words[:8]) + (", ..." if len(words) > 8 else "")
+            self.log_line(
+                f"added {len(words):,} words to the vocabulary: {shown}" if words
+                else "added no words to the vocabulary: no word of several tokens is frequent enough in the corpus"
+            )  # fmt: skip
             model.extend_vocabulary(words)
         return model
 

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from bertkit.errors import UsageError
+from bertkit.errors import DependencyError, UsageError
 
 
 def require_sacrebleu() -> ModuleType:
     """The module sacrebleu.
 
     Raises:
-        UsageError: it is not installed.
+        DependencyError: it is not installed.
     """
     try:
         import sacrebleu
     except ImportError:
-        raise UsageError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
+        raise DependencyError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
     return sacrebleu
 
 
@@ -25,7 +25,8 @@ def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dic
     BLEU and chrF are computed by sacrebleu, so they are comparable with published scores.
 
     Raises:
-        UsageError: sacrebleu is not installed, or different numbers of texts and references.
+        DependencyError: sacrebleu is not installed.
+        UsageError: no texts, or different numbers of texts and references.
     """
     sacrebleu = require_sacrebleu()
     if len(generated) != len(references) or not references:

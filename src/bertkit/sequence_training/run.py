@@ -56,7 +56,8 @@ class SequenceTraining:
             How the run ended ("finished" or "stopped"), and the metrics on ``dev``.
 
         Raises:
-            UsageError: invalid settings, a folder of another run, or dev pairs without sacrebleu.
+            UsageError: invalid settings, or a folder of another run.
+            DependencyError: dev pairs without sacrebleu installed.
             DataError: an example that is longer than the model's positions.
         """
         if self.task not in SEQUENCE_TASKS:

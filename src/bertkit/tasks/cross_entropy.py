@@ -104,7 +104,10 @@ def weights_asked_for(
             weights = _weights_in(weights)
         if not isinstance(weights, Mapping) or set(weights) != set(names):
             raise UsageError(f"class_weights={weights!r}: expected 'balanced' or a weight for each of {list(names)}")
-        weights = tuple(float(weights[name]) for name in names)
+        try:
+            weights = tuple(float(weights[name]) for name in names)
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(f"class_weights={dict(weights)!r}: expected a number above 0 for each label") from None
     return {"class_weights": weights, "label_smoothing": options.get("label_smoothing", 0.0)}
 
 

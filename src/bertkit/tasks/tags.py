@@ -41,8 +41,7 @@ _SCHEME_KINDS = {"BIO": {_O, _B, _I}, "BIOES": {_O, _B, _I, _E, _S}, "IO": {_O, 
 _LETTERS = {"BIO": "BI", "BIOES": "BIES", "IO": "I"}
 _BEGINS = {"BIO": {_B}, "IOB1": {_B, _I}, "BIOES": {_B, _S}, "IO": {_I}}  # the first tag of an entity
 _CONTINUES = {"BIO": {_I}, "IOB1": {_I}, "BIOES": {_I, _E}, "IO": {_I}}  # the following tags, of the same type
-_IS_FOLLOWED = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_B, _I}, "IO": {_I}}  # tags that another tag of the entity
-# may follow
+_IS_FOLLOWED = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_B, _I}, "IO": {_I}}  # tags before others of an entity
 _CLOSES = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_E, _S}, "IO": {_I}}  # the last tag of an entity
 
 

@@ -65,8 +65,7 @@ def save_state(
     except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); earlier checkpoints are intact. "
-            "Make "
-            "room on its disk, and resume the run"
+            "Make room on its disk, and resume the run"
         ) from error
 
 

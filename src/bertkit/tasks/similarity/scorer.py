@@ -38,9 +38,9 @@ class SimilarityScorer:
     """Metrics of a sentence encoder; see `Scorer`.
 
     For scores: Pearson's and Spearman's correlation with the cosines. For 0 and 1: average precision, and the best
-    cosine threshold with its F1 and accuracy. Otherwise ``mrr``, the mean reciprocal rank of each row's positive among
-    the positives of all rows, ignoring equal texts; ``recall_at_1``; and ``triplet_accuracy``, the share of rows whose
-    positive is nearer than their negatives.
+    cosine threshold with its F1 and accuracy. Otherwise ``mrr``, the mean reciprocal rank of each row's first positive
+    among those of all rows, ignoring equal texts and the other positives of its query; ``recall_at_1``; and
+    ``triplet_accuracy``, the share of rows whose positive is nearer than their negatives.
     """
 
     def __init__(self, kind: str) -> None:
@@ -84,8 +84,9 @@ class SimilarityScorer:
         numbers: dict[str, int] = {}
         texts = np.array([numbers.setdefault(row.texts[1], len(numbers)) for row in self._rows])
         asked: dict[str, set[int]] = {}
-        for row, text in zip(self._rows, texts.tolist(), strict=True):
-            asked.setdefault(row.query, set()).add(text)
+        for row in self._rows:
+            answers = {numbers[text] for text in row.positives or (row.query,) if text in numbers}
+            asked.setdefault(row.query, set()).update(answers)
         _, once = np.unique(texts, return_index=True)  # each text counts once
         ranks = []
         for start in range(0, len(queries), _ROWS_AT_ONCE):
