@@ -1,5 +1,6 @@
 """The interface of vector stores, tested on every implementation."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -334,3 +335,28 @@ def test_repair_leaves_what_is_not_damaged(store: VectorStore) -> None:
     report = store.repair(embed)
     assert report.embedded_again == [] and report.removed == []
     assert all(map(same, store.records(), records(20)))
+
+
+def test_floats_without_a_short_decimal_come_back_as_floats(store: VectorStore) -> None:
+    values = (1e16, -1e16, 1e20, 1.5e300, -0.0, 5e-324, 123456.75)
+    rows = [record(number, value=value) for number, value in enumerate(values)]
+    store.add(rows)
+    assert all(map(same, store.records(), rows))
+    assert all(type(row.metadata["value"]) is float for row in store.records())
+    assert store.count(Equal("value", 1e20)) == store.count(Equal("value", 0)) == 1
+    assert store.verify() == [] and store.repair(embed).removed == []
+    assert store.count() == len(rows)
+
+
+def test_json_for_postgres_has_no_exponent_of_a_whole_float() -> None:
+    for module in ("psycopg", "pgvector"):
+        pytest.importorskip(module)
+    from bertkit.search.pgvector import _metadata_json
+
+    metadata = {"b": 1e16, "a": -1e20, "zero": -0.0, "text": 'é"', "flag": True, "none": None, "whole": 3, "tiny": 5e-8}
+    assert _metadata_json(metadata) == (
+        '{"a": -100000000000000000000.0, "b": 10000000000000000.0, "flag": true, "none": null, '
+        '"text": "\\u00e9\\"", "tiny": 5e-08, "whole": 3, "zero": 0.0}'
+    )
+    plain = {"b": 1.5, "a": "x", "é": 2**60, "c": False}
+    assert _metadata_json(plain) == json.dumps(plain, sort_keys=True)  # as the checksums of earlier versions
