@@ -150,8 +150,8 @@ class ImpactIndex(ABC):
             Postings.write(folder, lambda: self._bags(snapshot.connection, 0))
         except OSError as error:
             raise StoreError(
-                f"{folder} cannot be written: {error.strerror or error}. Every text is in the store and can be searched, more "
-                "slowly; free some space and index again"
+                f"{folder} cannot be written: {error.strerror or error}. Every text is in the store and can be "
+                "searched, more slowly; free some space and index again"
             ) from error
         self._view = None
         for folder in self._folders()[:-1]:
