@@ -218,6 +218,9 @@ def test_sif_and_idf_weights(vectors):
     assert idf.weights[WORDS.index("in")] == pytest.approx(np.log(4 / 1) + 1)
     expected = (vectors[0] * sif.weights[0] + vectors[1] * sif.weights[1]) / 2
     np.testing.assert_allclose(sif.embed("the cat"), expected, atol=1e-6)
+    for smoothing in (0, -0.1, np.nan, np.inf):
+        with pytest.raises(UsageError, match="expected a finite number above 0"):
+            encoder.weighted("sif", texts, smoothing=smoothing)
     assert np.all(np.diff(encoder.weighted("sif").weights) > 0)
     with pytest.raises(UsageError, match="pass texts"):
         encoder.weighted("idf")
