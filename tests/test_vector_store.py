@@ -118,6 +118,8 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
         (InDocument(("d0", "d3")), lambda n: n // 5 in (0, 3)),
         (And((Equal("even", True), Not(Between("number", high=40)))), lambda n: n % 2 == 0 and n > 40),
         (Or((Equal("number", 3), InDocument(("d1",)))), lambda n: n == 3 or n // 5 == 1),
+        (Or(tuple(Equal("number", n) for n in range(60, 1700))), lambda n: n >= 60),
+        (And(tuple(Not(Equal("number", n)) for n in range(60, 1700))), lambda n: n < 60),
         (And(()), lambda n: True),
         (Or(()), lambda n: False),
         (Equal("none", None), lambda n: n == 70),
@@ -157,6 +159,16 @@ def test_rejects_ranges_without_order() -> None:
             Between("number", *ends)
 
 
+def test_rejects_filters_on_what_no_record_can_have() -> None:
+    for value, message in ((10**400, "an int of 1330 bits"), (10**5000, "64 bits"), ("a\ud800", "lone surrogate")):
+        for make_filter in (Equal, lambda key, value: OneOf(key, (1, value))):
+            with pytest.raises(UsageError, match=f"metadata 'k' .*{message}"):
+                make_filter("k", value)
+    for make_filter in (lambda key: Equal(key, 1), lambda key: OneOf(key, ()), Between):
+        with pytest.raises(UsageError, match="has a lone surrogate at character 0"):
+            make_filter("\udfff")
+
+
 def test_rejected_change_has_no_effect(store: VectorStore) -> None:
     store.add(records(5))
     for change, wrong in [
@@ -192,6 +204,9 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
         ({"metadata": {"": 1}}, "metadata key"),
         ({"metadata": {"a": float("nan")}}, "finite number"),
         ({"metadata": {"a": 2**63}}, "64 bits"),
+        ({"metadata": {"a": -(10**400)}}, "metadata 'a' is an int of 1330 bits: expected an int of at most 64 bits"),
+        ({"metadata": {"a": "x\udc00"}}, "metadata 'a' has a lone surrogate at character 1"),
+        ({"metadata": {"\ud800": 1}}, "metadata key .* has a lone surrogate at character 0"),
         ({"metadata": {"a": b"x"}}, "is a bytes"),
     ],
 )
@@ -227,6 +242,8 @@ def test_rejects_ids_that_no_record_can_have(store: VectorStore) -> None:
             call(["a", 7])
         with pytest.raises(UsageError, match="has a NUL character"):
             call(["a\0b"])
+        with pytest.raises(UsageError, match="has a lone surrogate"):
+            call(["a\ud800"])
     with pytest.raises(UsageError, match="document_ids='abc': expected several ids"):
         InDocument("abc")
     assert ids(list(store.records())) == ["a", "b", "c"]
