@@ -13,6 +13,7 @@ from bertkit.architectures import Network
 from bertkit.cli import run
 from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
 from bertkit.comparison.features import measure_features, word_features
+from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
 from bertkit.comparison.run import _new_network
 from bertkit.comparison.writers import LENGTHS, letters_of, measure_writer, new_writer
@@ -150,6 +151,14 @@ def test_features_see_the_token_and_the_side_of_each_model(name: str) -> None:
         assert depends == sees
 
 
+def test_page_names_how_features_are_measured(tmp_path: Path) -> None:
+    row = {"model": "bert", "sees": "both sides", "seeds": 1, "steps": 3, "parameters": 9, "senses": 0.7}
+    row |= {"cloze_accuracy": 0.5, "cloze_perplexity": 2.0}
+    write_comparison_page(tmp_path / "page.html", [row], LENGTHS, "Trained.")
+    page = (tmp_path / "page.html").read_text()
+    assert "Word senses: accuracy of the nearest mean vector of a sense" in page
+
+
 def test_scores_of_features() -> None:
     network, tokenizer = network_of("static"), Tokenizer.from_vocab(vocabulary_tokens(99))
     labeled = [LabeledWords("the cat", [(0, 3), (4, 7)], ["DET", "NOUN"]), LabeledWords("the dog", [(0, 3)], ["DET"])]
@@ -226,6 +235,14 @@ def test_what_cannot_be_compared_is_refused_first(
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out")]
     assert run([*arguments, "--steps", "1", *options]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "corpus.txt").write_text("cat .\nsat .\n\n" * 9)
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]
+    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 2
+    assert "tokens, [CLS] and [SEP] included: expected at least 7" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("static-*"))
 
 
 def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

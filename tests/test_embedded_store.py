@@ -1,8 +1,10 @@
 """The store of a folder: transactions, snapshots, durability."""
 
+import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +121,51 @@ def test_opening_a_folder_without_store_raises(folder: Path) -> None:
         EmbeddedStore.open(folder)
     folder.mkdir()
     (folder / "store.sqlite3").write_bytes(b"something else" * 100)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError, match=r"not a database$"):
         EmbeddedStore.open(folder)
     with pytest.raises(UsageError, match="not an empty folder"):
         EmbeddedStore.create(folder, IDENTITY)
+
+
+class StoppedIndex(WordIndex):
+    """Ends the process within the transaction that creates the tables."""
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        super().create(connection)
+        os._exit(9)
+
+
+@pytest.mark.parametrize("files", [None, {"": b""}, {"": b"", "-wal": b"", "-shm": b""}])
+def test_store_whose_creation_was_killed_can_be_created_again(folder: Path, files: dict[str, bytes] | None) -> None:
+    if files is None:
+        child = os.fork()
+        if child == 0:
+            EmbeddedStore.create(folder, IDENTITY, StoppedIndex())
+        os.waitpid(child, 0)
+        assert (folder / "store.sqlite3").stat().st_size > 0
+    else:
+        folder.mkdir()
+        for ending, content in files.items():
+            (folder / f"store.sqlite3{ending}").write_bytes(content)
+    with pytest.raises(StoreError, match=r"store\.sqlite3 is missing or empty; create a store first"):
+        EmbeddedStore.open(folder)
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(3))
+        assert store.verify() == []
+    with pytest.raises(UsageError, match="open the store in it"):
+        EmbeddedStore.create(folder, IDENTITY)
+    with EmbeddedStore.open(folder) as store:
+        assert store.count() == 3
+
+
+def test_database_of_something_else_is_kept(folder: Path) -> None:
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / "store.sqlite3")) as connection:
+        connection.execute("CREATE TABLE other (number INTEGER)")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        EmbeddedStore.create(folder, IDENTITY)
+    with pytest.raises(StoreError, match=r"the database is damaged: no such table: state$"):
+        EmbeddedStore.open(folder)
 
 
 def test_store_that_another_process_creates_and_writes_is_named(folder: Path) -> None:

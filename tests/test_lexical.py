@@ -1,11 +1,14 @@
 """The lexical index: BM25 equal to bm25s, updated in the commits of the store."""
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bertkit.errors import StoreError
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
@@ -142,6 +145,25 @@ def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.Monkey
         before = scores_of(index, store, "cat")
         (folder / "rows.npy").write_bytes(b"")
         assert scores_of(LexicalIndex(tmp_path / "store"), store, "cat") == before
+
+
+def no_space(handle: int, offset: int, num_bytes: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot reserve space")
+def test_full_disk_is_named_before_postings_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impacts, "_MOST_LATER", 0)
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog"]))
+        before = scores_of(index, store, "cat")
+        with store.snapshot() as snapshot, monkeypatch.context() as full:
+            full.setattr(os, "posix_fallocate", no_space)
+            with pytest.raises(StoreError, match=r"lexical\.2 cannot be written: No space left on device.*free some"):
+                index.write_postings(snapshot)
+        assert not list((tmp_path / "store").glob("*lexical*"))
+        assert scores_of(index, store, "cat") == before
 
 
 def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,31 @@ def test_headings_of_markdown_with_any_line_end() -> None:
         assert headings == [(["#", "One"], 1, "One"), (["##", "Two"], 2, "Two")]
 
 
+@pytest.mark.parametrize(
+    ("line", "heading"),
+    [
+        ("# One # two ##  ", "One # two"),
+        ("#\tOne\t#\r", "One"),
+        ("###### C#", "C"),
+        ("# One ## #", "One ##"),
+        ("####### seven", None),
+        ("#none", None),
+        ("# \t ", None),
+        ("## ##", None),
+    ],
+)
+def test_marks_after_a_heading_are_not_part_of_it(line: str, heading: str | None) -> None:
+    assert [name for _, _, name in markdown_headings(f"x\n{line}\ny")] == ([heading] if heading else [])
+
+
+def test_headings_are_found_in_linear_time() -> None:
+    line, blocks = "# a" + " " * 100_000 + "b", "```\n# no\n```\n# yes\n" * 5_000
+    start = time.perf_counter()
+    assert markdown_headings(line) == ((0, 1, line[2:]),)
+    assert [name for _, _, name in markdown_headings(blocks)] == ["yes"] * 5_000
+    assert time.perf_counter() - start < 2
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_markdown_in_parts_has_the_headings_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line_end: str
@@ -107,6 +133,11 @@ def test_title_of_an_image_is_not_that_of_the_page() -> None:
     image = "<svg><title>Close menu</title><path/></svg>"
     for page in (f"<head><title>A page</title></head><body>{image}<p>Text.", f"{image}<title>A page</title><p>Text."):
         assert html_text(page) == ("Text.", "A page", [])
+
+
+def test_menus_inside_menus_are_hidden() -> None:
+    page = "<p>One</p><nav>A<nav>B</nav>C<svg><svg></svg>D</svg>E</nav><p>Two</p>"
+    assert html_text(page).text == "One\n\nTwo"
 
 
 def test_html_without_optional_tags() -> None:
@@ -223,6 +254,18 @@ def test_pdf_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "High \ud835 or \ud83d\ude00 low")
     (document,) = read_documents(source, None, skipped)
     assert document.text.strip() == "High \ufffd or \U0001f600 low" and not skipped
+
+
+@pytest.mark.parametrize("kind", ["html", "pdf"])
+def test_large_files_that_are_read_at_once_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(documents, "_LARGEST_WHOLE", 9)
+    (tmp_path / f"a.{kind}").write_bytes(b"%PDF-1.4 and more")
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources([tmp_path], skipped)
+    assert list(read_documents(source, None, skipped)) == []
+    assert [one.why for one in skipped] == [f"17 bytes: expected at most 9 for {kind}; split the file"]
 
 
 def test_file_without_line_ends_is_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

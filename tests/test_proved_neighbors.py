@@ -132,7 +132,12 @@ def test_ten_thousand_queries_equal_exact_arithmetic(scan: ScanName) -> None:
 
 def test_zero_query_returns_the_first_rows() -> None:
     draw = np.random.default_rng(3)
-    check(np.zeros((2, 19)), draw.standard_normal((70, 19)), 5, "dot")
+    rows = draw.standard_normal((70, 19))
+    check(np.zeros((2, 19)), rows, 5, "dot")
+    rows[:9] *= 1e35  # always compared in full precision
+    for scan in ("int8", "float32"):
+        for number in (1, 2, 5):
+            check(np.zeros((number, 19)), rows, 5, "dot", scan=scan)
 
 
 def test_bounds_hold_for_every_row() -> None:

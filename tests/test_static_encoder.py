@@ -1,6 +1,8 @@
 """Static encoders: files and folders of word vectors, equal to gensim, sentence-transformers and model2vec."""
 
+import errno
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +49,15 @@ def test_word2vec_and_glove_files_equal_gensim(tmp_path, vectors, binary, header
     theirs = type(keyed).load_word2vec_format(str(path), binary=binary, no_header=not header)
     np.testing.assert_allclose(encoder.vectors, theirs.vectors, atol=1e-6)
     assert encoder.embedding_dim == DIM
+
+
+@pytest.mark.parametrize("begin", [b"\n\xd7\xa3\x3d", b"\x35\n\x80\x3f", b"\n\0\0\0"])
+def test_binary_vectors_that_begin_with_a_newline_byte(tmp_path, begin):
+    path = tmp_path / "words.bin"
+    path.write_bytes(b"2 2\nthe " + begin + struct.pack("<f", 0.1) + b"\ncat " + struct.pack("<2f", 0.25, -0.3))
+    encoder = StaticEncoder.open(path)
+    assert encoder.words == ["the", "cat"]
+    assert encoder.vectors[0].tobytes() == begin + struct.pack("<f", 0.1)
 
 
 def test_numbers_are_read_as_python_reads_them(tmp_path):
@@ -102,6 +113,18 @@ def test_cache_with_many_parts_and_other_files(tmp_path, monkeypatch, limit):
     np.testing.assert_array_equal(StaticEncoder.open(tmp_path / "words.bin").vectors, vectors)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot reserve space")
+def test_full_disk_is_named_before_vectors_are_mapped(tmp_path, monkeypatch):
+    def no_space(handle, offset, num_bytes):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("bertkit.words.room._BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    (tmp_path / "words.txt").write_text("the 1 2 3\ncat 4 5 6\n")
+    with pytest.raises(DataError, match=r"need a temporary file of 24 bytes in .*: No space left.* set TMPDIR"):
+        StaticEncoder.open(tmp_path / "words.txt")
+
+
 BAD_FILES = {
     "columns": (b"2 3\nthe 1 2 3\ncat 1 2\n", r"line 3: 2 numbers after 'cat', expected 3"),
     "columns_without_header": (b"the 1 2 3\ncat 1 2 3 4\n", r"line 2: 4 numbers after 'cat', expected 3"),
@@ -113,6 +136,7 @@ BAD_FILES = {
     "text_cut": (b"3 3\nthe 1 2 3\ncat 1 2 3\n", r"has 2 lines of words, line 1 names 3 words: copy it again"),
     "more_lines": (b"1 3\nthe 1 2 3\ncat 1 2 3\n", r"has 2 lines of words, line 1 names 1 words: .* correct line 1"),
     "spaces_and_columns": (b"the 1 2 3\ncat 1 2  3 4\n", r"line 2: 4 numbers after 'cat', expected 3"),
+    "word_alone": ("2 3\nthé\ncat 1 2 3\n".encode(), r"line 2: 0 numbers after 'thé', expected 3"),
     "no_words_named": (b"0 3\n", r"names 0 words of 3 numbers"),
     "words_only": (b"the\ncat\n", r"line 1: b'the' has no numbers"),
     "binary_cut": (b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"cat \0\0", r"too few for the 2 words"),
@@ -194,6 +218,9 @@ def test_sif_and_idf_weights(vectors):
     assert idf.weights[WORDS.index("in")] == pytest.approx(np.log(4 / 1) + 1)
     expected = (vectors[0] * sif.weights[0] + vectors[1] * sif.weights[1]) / 2
     np.testing.assert_allclose(sif.embed("the cat"), expected, atol=1e-6)
+    for smoothing in (0, -0.1, np.nan, np.inf):
+        with pytest.raises(UsageError, match="expected a finite number above 0"):
+            encoder.weighted("sif", texts, smoothing=smoothing)
     assert np.all(np.diff(encoder.weighted("sif").weights) > 0)
     with pytest.raises(UsageError, match="pass texts"):
         encoder.weighted("idf")

@@ -1,5 +1,6 @@
 """The interface of vector stores, tested on every implementation."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,8 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
         (InDocument(("d0", "d3")), lambda n: n // 5 in (0, 3)),
         (And((Equal("even", True), Not(Between("number", high=40)))), lambda n: n % 2 == 0 and n > 40),
         (Or((Equal("number", 3), InDocument(("d1",)))), lambda n: n == 3 or n // 5 == 1),
+        (Or(tuple(Equal("number", n) for n in range(60, 1700))), lambda n: n >= 60),
+        (And(tuple(Not(Equal("number", n)) for n in range(60, 1700))), lambda n: n < 60),
         (And(()), lambda n: True),
         (Or(()), lambda n: False),
         (Equal("none", None), lambda n: n == 70),
@@ -156,6 +159,16 @@ def test_rejects_ranges_without_order() -> None:
             Between("number", *ends)
 
 
+def test_rejects_filters_on_what_no_record_can_have() -> None:
+    for value, message in ((10**400, "an int of 1330 bits"), (10**5000, "64 bits"), ("a\ud800", "lone surrogate")):
+        for make_filter in (Equal, lambda key, value: OneOf(key, (1, value))):
+            with pytest.raises(UsageError, match=f"metadata 'k' .*{message}"):
+                make_filter("k", value)
+    for make_filter in (lambda key: Equal(key, 1), lambda key: OneOf(key, ()), Between):
+        with pytest.raises(UsageError, match="has a lone surrogate at character 0"):
+            make_filter("\udfff")
+
+
 def test_rejected_change_has_no_effect(store: VectorStore) -> None:
     store.add(records(5))
     for change, wrong in [
@@ -191,6 +204,9 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
         ({"metadata": {"": 1}}, "metadata key"),
         ({"metadata": {"a": float("nan")}}, "finite number"),
         ({"metadata": {"a": 2**63}}, "64 bits"),
+        ({"metadata": {"a": -(10**400)}}, "metadata 'a' is an int of 1330 bits: expected an int of at most 64 bits"),
+        ({"metadata": {"a": "x\udc00"}}, "metadata 'a' has a lone surrogate at character 1"),
+        ({"metadata": {"\ud800": 1}}, "metadata key .* has a lone surrogate at character 0"),
         ({"metadata": {"a": b"x"}}, "is a bytes"),
     ],
 )
@@ -226,6 +242,8 @@ def test_rejects_ids_that_no_record_can_have(store: VectorStore) -> None:
             call(["a", 7])
         with pytest.raises(UsageError, match="has a NUL character"):
             call(["a\0b"])
+        with pytest.raises(UsageError, match="has a lone surrogate"):
+            call(["a\ud800"])
     with pytest.raises(UsageError, match="document_ids='abc': expected several ids"):
         InDocument("abc")
     assert ids(list(store.records())) == ["a", "b", "c"]
@@ -334,3 +352,28 @@ def test_repair_leaves_what_is_not_damaged(store: VectorStore) -> None:
     report = store.repair(embed)
     assert report.embedded_again == [] and report.removed == []
     assert all(map(same, store.records(), records(20)))
+
+
+def test_floats_without_a_short_decimal_come_back_as_floats(store: VectorStore) -> None:
+    values = (1e16, -1e16, 1e20, 1.5e300, -0.0, 5e-324, 123456.75)
+    rows = [record(number, value=value) for number, value in enumerate(values)]
+    store.add(rows)
+    assert all(map(same, store.records(), rows))
+    assert all(type(row.metadata["value"]) is float for row in store.records())
+    assert store.count(Equal("value", 1e20)) == store.count(Equal("value", 0)) == 1
+    assert store.verify() == [] and store.repair(embed).removed == []
+    assert store.count() == len(rows)
+
+
+def test_json_for_postgres_has_no_exponent_of_a_whole_float() -> None:
+    for module in ("psycopg", "pgvector"):
+        pytest.importorskip(module)
+    from bertkit.search.pgvector import _metadata_json
+
+    metadata = {"b": 1e16, "a": -1e20, "zero": -0.0, "text": 'é"', "flag": True, "none": None, "whole": 3, "tiny": 5e-8}
+    assert _metadata_json(metadata) == (
+        '{"a": -100000000000000000000.0, "b": 10000000000000000.0, "flag": true, "none": null, '
+        '"text": "\\u00e9\\"", "tiny": 5e-08, "whole": 3, "zero": 0.0}'
+    )
+    plain = {"b": 1.5, "a": "x", "é": 2**60, "c": False}
+    assert _metadata_json(plain) == json.dumps(plain, sort_keys=True)  # as the checksums of earlier versions

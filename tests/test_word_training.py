@@ -15,7 +15,7 @@ from bertkit.randomness import key_of, random_bits
 from bertkit.words.ngrams import ngram_rows, units_of
 from bertkit.words.settings import WordTraining
 from bertkit.words.skip_gram import alias_table, train_sentences
-from bertkit.words.training import read_corpus, train_words
+from bertkit.words.training import _encoder, read_corpus, train_words
 from bertkit.words.window_step import scratch
 
 FOODS, TOOLS = "bread cheese soup apple rice".split(), "hammer saw drill nail screw".split()
@@ -167,6 +167,20 @@ def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, metho
         separations.append(np.mean(within) - cosines[:5, 5:].mean())
     # Single cosines differ by up to 0.26 on busy cores. The means fell by at most 0.012 in 80 trainings.
     assert separations[1] > separations[0] - 0.05
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16])
+def test_means_of_ngrams_are_the_same_in_slices(monkeypatch, dim):
+    random = np.random.default_rng(dim)
+    words = ["".join(random.choice(list("abcd"), random.integers(1, 30))) + str(number) for number in range(57)]
+    counts = random.integers(1, 9, 57)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    inputs = random.standard_normal((500, dim)).astype(np.float32)
+    rows = random.integers(0, 500, starts[-1])
+    expected = np.add.reduceat(inputs[rows], starts[:-1], axis=0) / counts[:, None].astype(np.float32)
+    monkeypatch.setattr("bertkit.words.training._WORDS_AT_A_TIME", 10)
+    encoder = _encoder(words, inputs, (starts, rows), WordTraining(ngrams=True))
+    np.testing.assert_array_equal(encoder.vectors, expected)
 
 
 def test_unknown_words_have_vectors_of_ngrams(tmp_path):

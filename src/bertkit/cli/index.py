@@ -69,14 +69,14 @@ def command(
     export
         A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
     """
-    from bertkit.search.embedded.database import NAME
+    from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
 
     if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")
     passages = PassageOptions(passage_length, overlap)
-    is_new = not (store / NAME).is_file()
+    is_new = not has_store(store)
     if dry_run and is_new:
         raise UsageError(f"{store} holds no index: every file would be new; omit --dry-run")
     if dry_run and export is not None:

@@ -58,7 +58,8 @@ def write_comparison_page(
             section(
                 "What the features of each model tell",
                 paragraph(
-                    "Parts of speech and word senses: accuracy of a logistic regression on frozen features. "
+                    "Parts of speech: accuracy of a logistic regression on frozen features. "
+                    "Word senses: accuracy of the nearest mean vector of a sense, of the same features. "
                     "Sentence similarity: Spearman's correlation of cosines of mean vectors with people's scores."
                 ),
                 _table(models, _FEATURES, []),

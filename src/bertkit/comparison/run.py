@@ -56,6 +56,8 @@ MODELS: Mapping[str, str] = {
 
 _HELD_OUT_SEED = 12_345
 _MOST_CLOZES = 2_000
+_FEWEST_TOKENS = 7
+"""Tokens of a sequence with a hidden one in its middle, [CLS] and [SEP] included."""
 _TEXTS = 20_000  # of each file, for the writers
 _NO_PROBES = Probes()
 _SPREAD = ("cloze_accuracy", "minimal_pairs", "parts_of_speech", "senses", "similarity")
@@ -103,7 +105,8 @@ class Comparison:
         Raises:
             UsageError: an unknown size, model or writer, no model or seed, one of these twice, no training time,
                 a cloze without exactly one [MASK], or another comparison's folder.
-            DataError: a corpus that cannot be read or split, or has too few letters for the writers.
+            DataError: a corpus that cannot be read or split, has too few letters for the writers, or no held-out
+                sequence of 7 tokens.
         """
         BertConfig.of_size(self.size)  # which refuses an unknown one, before the folder is claimed
         if unknown := set(self.models) - MODELS.keys():
@@ -141,6 +144,7 @@ class Comparison:
         if cloze is not None:
             _word_id(tokenizer, cloze[1])  # before hours of training
         shards = write_shards(self.corpus, (), self.out, tokenizer, data, self.column)
+        self._held_out_rows(tokenizer, shards[1])  # before hours of training
         for seed in self.seeds:
             for name in self.models:
                 folder = self.out / f"{name}-{seed}"
@@ -279,6 +283,25 @@ class Comparison:
         write_json(folder / "result.json", facts)
         return network.eval()
 
+    def _held_out_rows(self, tokenizer: Tokenizer, held_out: TokenShard) -> list[np.ndarray]:
+        """The ids of held-out sequences, with enough tokens on each side of a hidden one.
+
+        Raises:
+            DataError: there is none.
+        """
+        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+        source = TokenBlocks(held_out, special, self.max_seqlen, _HELD_OUT_SEED)
+        sequences = source.take(0, np.arange(min(_MOST_CLOZES, source.num_examples(0))))
+        rows = np.split(sequences.input_ids.astype(np.int64), sequences.cu_seqlens[1:-1])
+        long = [row for row in rows if len(row) >= _FEWEST_TOKENS]
+        if not long:
+            raise DataError(
+                f"the longest held-out sequence has {max(map(len, rows), default=0)} tokens, [CLS] and [SEP] included: "
+                f"expected at least {_FEWEST_TOKENS} for a hidden one in the middle; give longer documents, or a "
+                "larger max_seqlen"
+            )
+        return long
+
     def _measured(
         self,
         network: Network | Predictor,
@@ -288,12 +311,7 @@ class Comparison:
         cloze: tuple[str, str] | None,
     ) -> dict[str, float]:
         """Metrics on held-out text, with one hidden token in the middle of each sequence."""
-        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-        source = TokenBlocks(held_out, special, self.max_seqlen, _HELD_OUT_SEED)
-        number = min(_MOST_CLOZES, source.num_examples(0))
-        sequences = source.take(0, np.arange(number))
-        rows = np.split(sequences.input_ids.astype(np.int64), sequences.cu_seqlens[1:-1])
-        rows = [row for row in rows if len(row) >= 7]
+        rows = self._held_out_rows(tokenizer, held_out)
         at = np.array([len(row) // 2 for row in rows])
         log_probs = hidden_log_probs(network, tokenizer.mask_id, rows, at)
         tokens = torch.tensor([row[index] for row, index in zip(rows, at, strict=True)])

@@ -117,7 +117,8 @@ def encode_queries(queries: np.ndarray) -> Queries:
     kept = codes * scales[:, None].astype(np.float64)
     numbers = np.zeros((whole, 4), np.float32)
     numbers[:number, 0] = scales
-    numbers[:number, 1] = np.linalg.norm(kept, axis=1) * (1 + _SLACK)
+    # above 0 also for a zero query: its product with an infinite error would be NaN
+    numbers[:number, 1] = np.maximum(np.linalg.norm(kept, axis=1) * (1 + _SLACK), 1e-12)
     numbers[:number, 2] = np.linalg.norm(exact - kept, axis=1) * (1 + _SLACK) + 1e-12
     numbers[:, 3] = np.where(np.arange(whole) < number, -np.inf, np.inf)
     bytes_of = np.zeros((whole, padded(dimensions)), np.int8)

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import stat
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ FORMATS = (*TEXT_FORMATS, *ROW_FORMATS)
 _PART_BYTES = 1 << 20
 _LARGEST_WHOLE = 1 << 26
 """Maximum size in bytes of an html or pdf file, as these are read at once."""
-_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?(^\1[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)
 
 Heading = tuple[int, int, str]
@@ -215,11 +216,14 @@ def markdown_headings(text: str) -> tuple[Heading, ...]:
     ((0, 1, 'One'), (20, 2, 'Two'))
     """
     code = [match.span() for match in _FENCE.finditer(text)]
-    return tuple(
-        (match.start(), len(match[1]), match[2])
-        for match in _MARKDOWN_HEADING.finditer(text)
-        if not any(start <= match.start() < end for start, end in code)
-    )
+    starts = [start for start, _ in code]
+    headings = []
+    for match in _MARKDOWN_HEADING.finditer(text):
+        heading = match[2].rstrip(" \t\r").rstrip("#").rstrip(" \t")
+        before = bisect_right(starts, match.start())  # code blocks that begin before it
+        if heading and not (before and match.start() < code[before - 1][1]):
+            headings.append((match.start(), len(match[1]), heading))
+    return tuple(headings)
 
 
 def _with_headings(parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, tuple[Heading, ...]]]:
@@ -267,9 +271,13 @@ def _character_end(data: bytes) -> int:
     return end - 1 if data[end - 1] >= 0xC0 else len(data)
 
 
-def _whole_text(source: SourceFile) -> str:
+def _check_size(source: SourceFile, kind: str) -> None:
     if source.size > _LARGEST_WHOLE:
-        raise DataError(f"{source.size:,} bytes: expected at most {_LARGEST_WHOLE:,} for html")
+        raise DataError(f"{source.size:,} bytes: expected at most {_LARGEST_WHOLE:,} for {kind}; split the file")
+
+
+def _whole_text(source: SourceFile) -> str:
+    _check_size(source, "html")
     data = source.path.read_bytes()
     if b"\0" in data[:8192]:
         raise DataError("binary, not text")
@@ -290,6 +298,7 @@ def import_pypdf() -> Any:
 
 
 def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
+    _check_size(source, "pdf")
     try:
         pypdf = import_pypdf()
     except DependencyError as error:

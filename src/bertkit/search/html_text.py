@@ -58,7 +58,8 @@ class _Reader(HTMLParser):
         if tag == "title":
             self._in_title = False
         elif tag in self._hidden:
-            del self._hidden[self._hidden.index(tag) :]
+            while self._hidden.pop() != tag:
+                pass
         if tag in _BLOCKS:
             self._end_block()
             self._level = 0 if tag in _HEADINGS else self._level

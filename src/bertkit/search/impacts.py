@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertkit.errors import StoreError
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter
 from bertkit.search.postings import Postings, idf, largest, norms
@@ -134,13 +135,24 @@ class ImpactIndex(ABC):
         return view.numbers, scores
 
     def write_postings(self, snapshot: Snapshot) -> None:
-        """Rewrite the arrays, if enough texts were added since."""
+        """Rewrite the arrays, if enough texts were added since.
+
+        Raises:
+            StoreError: the disk is full, or the folder cannot be written.
+        """
         numbers, written = snapshot.numbers(), self._written()
         last = int(written.numbers[-1]) if written and len(written.numbers) else 0
         num_later = len(numbers) - int(np.searchsorted(numbers, last, "right"))
         if num_later <= max(_MOST_LATER, len(numbers) // 4):
             return
-        Postings.write(self._folder / f"{self._arrays}.{numbers[-1]}", lambda: self._bags(snapshot.connection, 0))
+        folder = self._folder / f"{self._arrays}.{numbers[-1]}"
+        try:
+            Postings.write(folder, lambda: self._bags(snapshot.connection, 0))
+        except OSError as error:
+            raise StoreError(
+                f"{folder} cannot be written: {error.strerror or error}. Every text is in the store and can be "
+                "searched, more slowly; free some space and index again"
+            ) from error
         self._view = None
         for folder in self._folders()[:-1]:
             shutil.rmtree(folder, ignore_errors=True)

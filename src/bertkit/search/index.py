@@ -12,7 +12,7 @@ from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import SCANS
 from bertkit.search.documents import Document
-from bertkit.search.embedded.database import NAME
+from bertkit.search.embedded.database import has_store
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
@@ -127,7 +127,7 @@ class Index:
                 document_prompt=document_prompt,
                 no_prompt=no_prompt,
             )
-        is_new = not (folder / NAME).is_file()  # another process can have created it while the model was loaded
+        is_new = not has_store(folder)  # another process can have created it while the model was loaded
         tables = Tables(folder, vectors if is_new else None, device)
         if is_new:
             if vectors is not None:

@@ -7,7 +7,7 @@ makes current. Text with NUL characters cannot be stored in PostgreSQL.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import count, islice
 from typing import Any, LiteralString, Self, cast
@@ -16,7 +16,19 @@ import numpy as np
 
 from bertkit.errors import DependencyError, StoreError, UsageError
 from bertkit.search.checksums import record_checksum
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, checked_ids, not_a_filter
+from bertkit.search.filters import (
+    And,
+    Between,
+    Equal,
+    Filter,
+    InDocument,
+    Not,
+    OneOf,
+    Or,
+    Scalar,
+    checked_ids,
+    not_a_filter,
+)
 from bertkit.search.store import (
     Embed,
     Hit,
@@ -228,7 +240,7 @@ class PgVectorStore(VectorStore):
         return self._execute(self._query(self._state()[0], condition, "number"), values).fetchall()
 
     def _insert(self, vectors: str, record: Record) -> None:
-        metadata = json.dumps(dict(record.metadata), sort_keys=True)
+        metadata = _metadata_json(record.metadata)
         row = (record.id, record.document_id, record.start, record.end, record.text)
         try:
             (number,) = self._execute(
@@ -253,7 +265,7 @@ class PgVectorStore(VectorStore):
         return [
             id
             for id, document_id, start, end, text, metadata, checksum in rows
-            if record_checksum(id, document_id, start, end, text, json.dumps(metadata, sort_keys=True)) != checksum
+            if record_checksum(id, document_id, start, end, text, _metadata_json(metadata)) != checksum
         ]
 
 
@@ -269,6 +281,20 @@ def _create_vectors(connection: Any, name: str, generation: int, identity: Ident
 def _record(row: Sequence[Any]) -> Record:
     id, text, vector, *rest = row
     return Record(id, text, np.asarray(vector.to_numpy(), np.float32), *rest)
+
+
+def _metadata_json(metadata: Mapping[str, Scalar]) -> str:
+    """Metadata as JSON with sorted keys, the same before and after PostgreSQL stored it.
+
+    The type jsonb has no exponents and no negative zero: 1e+16 would come back as an int, and -0.0 as 0.0.
+    """
+    return "{" + ", ".join(f"{json.dumps(key)}: {_scalar_json(metadata[key])}" for key in sorted(metadata)) + "}"
+
+
+def _scalar_json(value: Scalar) -> str:
+    if isinstance(value, float):
+        return format(value, ".1f") if abs(value) >= 1e16 else json.dumps(value + 0.0)
+    return json.dumps(value)
 
 
 def _condition(where: Filter | None) -> tuple[str, list[Any]]:

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 
 from bertkit.compiled import lean
 from bertkit.files import whole_folder, write_json
+from bertkit.files.disk_space import reserve
 
 K1, B = 1.2, 0.75
 """BM25 parameters k1 (saturation of repeated words) and b (discount of long texts) (Robertson & Zaragoza 2009)."""
@@ -70,13 +71,21 @@ class Postings:
     @classmethod
     def write(cls, folder: Path, bags: Callable[[], Iterable[Bag]]) -> None:
         """Write the arrays of `of_bags` to a folder, atomically; the postings are sorted in mapped files, not in
-        memory."""
+        memory.
+
+        Raises:
+            OSError: the disk is full, or the folder cannot be written.
+        """
         with whole_folder(folder, overwrite=True) as temporary:
 
             def empty(name: str, size: int, dtype: DTypeLike) -> np.ndarray:
                 if size == 0:  # cannot be mapped
                     return np.empty(0, dtype)
-                return open_memmap(temporary / f"{name}.npy", "w+", dtype, (size,))
+                path = temporary / f"{name}.npy"
+                mapped = open_memmap(path, "w+", dtype, (size,))
+                with open(path, "r+b") as file:
+                    reserve(file.fileno(), path.stat().st_size)  # nothing is written to the array before
+                return mapped
 
             postings = cls._filled(bags, empty)
             for one in fields(cls):

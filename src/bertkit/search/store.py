@@ -8,7 +8,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.filters import Filter, Scalar, check_id, check_key, check_scalar
+from bertkit.search.filters import Filter, Scalar, check_id, check_key, check_scalar, check_unicode
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
@@ -227,12 +227,10 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
         if not isinstance(record.text, str):
             raise UsageError(f"record {record.id!r}: expected text of type str")
         check_id(f"record {record.id!r}: document_id", record.document_id)
-        for name, text in (("id", record.id), ("text", record.text), ("document_id", record.document_id)):
-            check_unicode(record.id, name, text)
+        check_unicode(f"record {record.id!r}: text", record.text)
         for key, value in record.metadata.items():
             check_key(key)
             check_scalar(key, value)
-            check_unicode(record.id, "metadata", f"{key}{value}")
         yield Record(
             record.id,
             record.text,
@@ -253,23 +251,6 @@ def _checked_offset(record_id: str, name: str, value: object) -> int:
     if offset is None or not -(2**63) <= offset < 2**63:
         raise UsageError(f"record {record_id!r}: {name}={value!r}: expected an int of at most 64 bits")
     return offset
-
-
-def check_unicode(record_id: str, name: str, text: str) -> None:
-    """Check that a text can be written as UTF-8.
-
-    Raises:
-        UsageError: it contains a lone surrogate.
-    """
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"record {record_id!r}: {name} has a lone surrogate at character {error.start}, which is not valid "
-                "text; "
-                "decode the file again with errors='replace'"
-            ) from None
 
 
 def checked_queries(queries: np.ndarray, identity: Identity, asked: Identity, k: int) -> np.ndarray:

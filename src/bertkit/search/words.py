@@ -1,4 +1,4 @@
-"""Words of a text for lexical search: lowercase stems without stop words, with offsets."""
+"""Words of a text for lexical search: lowercase stems without stop words."""
 
 import re
 import threading
@@ -22,11 +22,6 @@ def words(text: str) -> list[str]:
     ['engin', 'search']
     """
     return [word for match in _WORD.finditer(text) if (word := stem(match.group()))]
-
-
-def words_with_offsets(text: str) -> list[tuple[str, int]]:
-    """As `words`, each with the index of its first character."""
-    return [(word, match.start()) for match in _WORD.finditer(text) if (word := stem(match.group()))]
 
 
 @lru_cache(1 << 18)

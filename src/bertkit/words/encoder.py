@@ -223,16 +223,18 @@ class StaticEncoder:
                 that contain it.
             texts: texts for counting tokens. Without it, "sif" assumes tokens in order of frequency, as in files of
                 word vectors and published vocabularies, with probabilities proportional to 1 / rank (Zipf).
-            smoothing: the constant of "sif".
+            smoothing: the constant of "sif", above 0.
 
         Raises:
-            UsageError: "idf" without texts, or another name.
+            UsageError: "idf" without texts, another name, or a smoothing that is not above 0 and finite.
         """
         num_tokens = len(self.rows)
         if by == "plain":
             return replace(self, weights=np.ones(num_tokens, np.float32))
         if by not in ("sif", "idf"):
             raise UsageError(f"weighted({by!r}): expected 'plain', 'sif' or 'idf'")
+        if not 0 < smoothing < np.inf:
+            raise UsageError(f"smoothing={smoothing!r}: expected a finite number above 0, such as {_SIF}")
         if texts is None and by == "idf":
             raise UsageError("weighted('idf') counts the texts that contain each token: pass texts")
         counts, in_texts, num_texts = np.zeros(num_tokens, np.int64), np.zeros(num_tokens, np.int64), 0

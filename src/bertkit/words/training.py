@@ -32,6 +32,7 @@ from bertkit.words.window_step import WIDTH, scratch
 
 _SENTENCES_AT_A_TIME = 20_000
 _WORDS_OF_A_PART = 20_000
+_WORDS_AT_A_TIME = 10_000  # whose n-grams are copied at once
 _PARTS_AT_A_TIME = 64  # the state is saved between them
 _LONGEST_SENTENCE = 10_000
 _LAST_RATE = 0.004  # final learning rate as a share of the first
@@ -238,5 +239,9 @@ def _encoder(
     if not settings.ngrams:
         return of_words(words, inputs)
     starts, rows = units
-    sums = np.add.reduceat(inputs[rows], starts[:-1], axis=0) / np.diff(starts)[:, None].astype(np.float32)
-    return replace(of_words(words, sums), ngrams=np.ascontiguousarray(inputs[len(words) :]))
+    means = np.empty((len(words), inputs.shape[1]), np.float32)
+    for first in range(0, len(words), _WORDS_AT_A_TIME):
+        of = starts[first : first + _WORDS_AT_A_TIME + 1]
+        sums = np.add.reduceat(inputs[rows[of[0] : of[-1]]], of[:-1] - of[0], axis=0)
+        means[first : first + len(sums)] = sums / np.diff(of)[:, None].astype(np.float32)
+    return replace(of_words(words, means), ngrams=np.ascontiguousarray(inputs[len(words) :]))

@@ -74,12 +74,26 @@ def _num_columns(path: Path, line: bytes) -> int:
 
 
 def _is_binary(rest: bytes, dim: int) -> bool:
-    """True unless the line after the header is text, with any number of columns."""
+    """True unless the line after the header is text, with any number of columns.
+
+    With less than ``dim`` columns the line may end at a newline byte within a binary number: the bytes after it decide.
+    """
     line = rest.partition(b"\n")[0]
     if not line:
         return False
     fields = line.split()
-    return not (b"\0" not in line and fields and all(re.fullmatch(rb"[-+.\deE]+|nan|-?inf", one) for one in fields[1:]))
+    are_numbers = all(re.fullmatch(rb"[-+.\deE]+|nan|-?inf", one) for one in fields[1:])
+    if not fields or not are_numbers or b"\0" in line:
+        return True
+    if len(fields) > dim:
+        return False
+    if b"\0" in rest:
+        return True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(rest)  # the end may be within a character
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | None) -> WordVectors:

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +14,9 @@ from bertkit.search.embedded.unshared_files import UnsharedFiles
 from bertkit.search.embedded.writer_lock import LOCK_NAME, WriterLock
 
 NAME = "store.sqlite3"
+_FILES = {NAME, f"{NAME}-journal", f"{NAME}-wal", f"{NAME}-shm"}
+_PAGE_BYTES = 4096
+_ROLLED_BACK = "; the change was rolled back"
 
 
 class Database:
@@ -60,7 +63,7 @@ class Database:
     def committing(self) -> Iterator[sqlite3.Connection]:
         """A transaction of the writer: committed at the end of the block, rolled back on any exception."""
         connection = self.writer()
-        with _explained(self.folder):
+        with _explained(self.folder, _ROLLED_BACK):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -72,7 +75,7 @@ class Database:
 
     def pack(self) -> None:
         """Free the disk space of deleted rows."""
-        with _explained(self.folder):
+        with _explained(self.folder, _ROLLED_BACK):
             self.writer().execute("VACUUM")
             self.writer().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -109,8 +112,30 @@ class Database:
         return connection
 
 
+def has_store(folder: Path) -> bool:
+    """Whether a folder holds a database with tables; without them, a process was killed while it created the store."""
+    path = folder / NAME
+    if not path.is_file():
+        return False
+    size = path.stat().st_size
+    if size > _PAGE_BYTES:
+        return True
+    try:  # the tables may be in SQLite's log alone
+        return size > 0 and _num_tables(path) > 0
+    except sqlite3.DatabaseError:
+        return True  # `Database` says why it cannot be read
+
+
+def _num_tables(path: Path) -> int:
+    with closing(_connect(f"{_uri(path)}?mode=rw")) as connection:
+        (number,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return number
+
+
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Create the database of a new store in a new or empty folder, with tables and rows from ``fill``.
+
+    A folder with nothing but a database without tables counts as empty.
 
     Raises:
         UsageError: the folder is not empty.
@@ -122,7 +147,7 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) ->
         if is_folder and (not _files(folder) or NAME in _files(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
-        if not is_folder or _files(folder):
+        if not is_folder or not _is_unused(folder):
             raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
         _create(folder, fill)
     except OSError as error:
@@ -136,8 +161,13 @@ def _files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {LOCK_NAME} if folder.exists() else set()
 
 
+def _is_unused(folder: Path) -> bool:
+    files = _files(folder)
+    return not files or (NAME in files and files <= _FILES and not has_store(folder))
+
+
 def _create(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    with _explained(folder):
+    with _explained(folder, _ROLLED_BACK):
         connection = _connect(f"{_uri(folder / NAME)}?mode=rwc")
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -161,11 +191,15 @@ def _uri(path: Path) -> str:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Errors of SQLite as sentences."""
+def _explained(folder: Path, outcome: str = "") -> Iterator[None]:
+    """Errors of SQLite as sentences.
+
+    Args:
+        outcome: what the error means for a change in progress.
+    """
     try:
         yield
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"{folder}: {error}; the change was rolled back") from error
+        raise StoreError(f"{folder}: {error}{outcome}") from error

@@ -126,5 +126,13 @@ def _has(condition: str) -> str:
 
 def _joined(operator: str, parts: Iterable[tuple[str, list[Any]]], empty: str) -> tuple[str, list[Any]]:
     parts = list(parts)
-    condition = operator.join(condition for condition, _ in parts) or empty
+    condition = _balanced(operator, [condition for condition, _ in parts]) if parts else empty
     return f"({condition})", [value for _, values in parts for value in values]
+
+
+def _balanced(operator: str, conditions: Sequence[str]) -> str:
+    """Conditions joined as a tree: in a row, each is one level of an expression, of which SQLite allows a thousand."""
+    if len(conditions) == 1:
+        return conditions[0]
+    middle = len(conditions) // 2
+    return f"({_balanced(operator, conditions[:middle])}{operator}{_balanced(operator, conditions[middle:])})"

@@ -15,7 +15,7 @@ import numpy as np
 from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import SCANS, DeviceScan, ScanName
-from bertkit.search.embedded.database import NAME, Database, create_database
+from bertkit.search.embedded.database import NAME, Database, create_database, has_store
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.embedded.maintenance import (
     LiveRows,
@@ -107,8 +107,8 @@ class EmbeddedStore(VectorStore):
         Raises:
             StoreError: there is none, or it has a later format.
         """
-        if not (Path(folder) / NAME).is_file():
-            raise StoreError(f"{folder} is not a store: it lacks {NAME}")
+        if not has_store(Path(folder)):
+            raise StoreError(f"{folder} is not a store: {NAME} is missing or empty; create a store first")
         store = cls(Path(folder), text_index, device)
         try:
             _ = store.identity

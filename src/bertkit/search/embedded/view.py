@@ -35,13 +35,15 @@ class State:
         Raises:
             StoreError: the database is damaged.
         """
-        rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
         try:
+            rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
             ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             scan = "int8" if version == 1 else scan  # the column had no meaning
             return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise  # locked, or a disk that fails
             raise StoreError(f"the database is damaged: {error}") from None
 
     def write(self, connection: sqlite3.Connection) -> None:
