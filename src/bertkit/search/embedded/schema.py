@@ -131,7 +131,7 @@ def _joined(operator: str, parts: Iterable[tuple[str, list[Any]]], empty: str) -
 
 
 def _balanced(operator: str, conditions: Sequence[str]) -> str:
-    """Conditions joined as a tree: in a row, each is one level of an expression, of which SQLite allows a thousand."""
+    """Conditions joined as a balanced tree: SQLite allows a thousand levels, and in a row each condition adds one."""
     if len(conditions) == 1:
         return conditions[0]
     middle = len(conditions) // 2
