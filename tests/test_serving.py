@@ -305,9 +305,11 @@ def test_a_failed_warm_up_is_an_error(encoder, monkeypatch, capsys):
         raise UsageError("no memory is left")
 
     monkeypatch.setattr(bertkit.serving.server, "_warm_up", fail)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     assert run(["serve", "--model", str(encoder), "--port", "0"]) == 2
     error = capsys.readouterr().err
     assert "no memory is left" in error and "ready" not in error
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
 
 
 def test_keys_protect_every_route_but_health(encoder, tmp_path):

@@ -75,7 +75,7 @@ def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path
         made = trainer_of(fresh_model(0.3), tmp_path, replace(SETTINGS, seed=seed), ranks=OneOfTwo(rank))
         made.network.train()
         made._sums = None
-        made._step(PairFeed().batch(0, 0.0), 0, 0.5)
+        made._step(PairFeed().batch(0, 0.0), 0, 0.5, {})
         return float(made._sums[0])
 
     results = [loss_of(0, 1), loss_of(0, 1), loss_of(0, 2), loss_of(1, 1)]

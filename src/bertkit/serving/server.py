@@ -87,8 +87,13 @@ def serve(
         UsageError: the address is in use, or not one of this machine.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with _listening(address) as listener:
-        uvloop.run(_serve(load, settings, address, listener, on_ready))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        with _listening(address) as listener:
+            uvloop.run(_serve(load, settings, address, listener, on_ready))
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 class _Server(uvicorn.Server):
