@@ -333,10 +333,9 @@ class Measurements:
     def grammar(self) -> dict[str, Any]:
         """Zorro after minutes of pre-training on novels."""
         vocabulary = report.CACHE / "gpu-vocabulary-8192.txt"
-        found = gpu_grammar.learn(
+        return gpu_grammar.learn(
             self.work / "grammar", self.device, self.quick, vocabulary if vocabulary.is_file() else None
         )
-        return found
 
     def _run(
         self, name: str, changes: tuple[str, ...], steps: int, device: str, precision: str, *, compile: bool = False

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import function
 
 from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels.training_rows import drop_limit
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
@@ -44,8 +45,9 @@ def drop(x: Tensor, key: Tensor, probability: float) -> Tensor:
     """
     counters = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape)
     bits = _hash((counters + key * _signed(_INVERSE)) * _signed(_STEP))
-    limit = min(int(probability * 2**32), 2**32 - 1)
-    stays = (bits ^ _signed(1 << 31)) >= _signed(limit ^ (1 << 31))  # unsigned numbers compared as signed ones
+    stays = (bits ^ _signed(1 << 31)) >= _signed(
+        drop_limit(probability) ^ (1 << 31)
+    )  # unsigned numbers compared as signed ones
     return torch.where(stays, x * (1 / (1 - probability)), 0.0)
 
 
@@ -55,7 +57,7 @@ def new_key(device: torch.device) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x times the standard normal distribution's cumulative probability at x, with that to 1e-7."""
+    """x times the standard normal distribution's cumulative probability at x, which is exact to 3e-7."""
     return _Gelu.apply(x)
 
 

@@ -14,6 +14,11 @@ from bertkit.transformer.kernels.vector_functions import normal
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, drop, fma, load, store, total
 
 
+def drop_limit(probability: float) -> int:
+    """The number of 2**32 below which the random number of a dropped element is."""
+    return min(int(probability * 2**32), 2**32 - 1)
+
+
 class Dropout(NamedTuple):
     """One use of dropout: element i is dropped where the random number of (key, i) is below the limit."""
 
@@ -23,8 +28,7 @@ class Dropout(NamedTuple):
 
     @classmethod
     def of(cls, probability: float, key: int) -> "Dropout":
-        limit = min(int(probability * 2**32), 2**32 - 1)
-        return cls(np.uint32(key & 0xFFFFFFFF), np.uint32(limit), np.float32(1 / (1 - probability)))
+        return cls(np.uint32(key & 0xFFFFFFFF), np.uint32(drop_limit(probability)), np.float32(1 / (1 - probability)))
 
 
 @compiled

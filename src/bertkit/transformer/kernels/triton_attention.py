@@ -15,6 +15,8 @@ import triton  # pyrefly: ignore  # comes with torch for CUDA
 import triton.language as tl  # pyrefly: ignore
 from torch import Tensor
 
+from bertkit.transformer.kernels.training_rows import drop_limit
+
 _FORWARD, _KEY_TILES, _QUERY_TILES = (64, 64, 4, 3), (32, 128, 4, 2), (64, 64, 4, 3)
 """Queries and keys of a tile, warps that compute it, and tiles in flight, in each pass."""
 _LOG2_E = 1.4426950408889634
@@ -269,7 +271,7 @@ def _outputs(joined: Tensor) -> tuple[Tensor, Tensor]:
 
 def _dropout(probability: float) -> tuple[int, float]:
     """The number of 2**32 below which hashes are dropped, and the factor of what is kept."""
-    return min(int(probability * 2**32), 2**32 - 1), 1 / (1 - probability)
+    return drop_limit(probability), 1 / (1 - probability)
 
 
 @_attention.register_fake
