@@ -201,6 +201,22 @@ def test_bodies_of_another_type_or_size_are_rejected_before_any_work(server):
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_head_of_more_than_64_kb_is_refused_however_it_arrives(server):
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Filler: "
+    for filler, parts, is_answered in ((1_000, 1, True), (200_000, 1, False), (200_000, 20, False)):
+        with socket.create_connection(_address(server)) as connection:
+            sent = head + b"a" * filler + b"\r\n\r\n"
+            answer = b""
+            try:
+                for start in range(0, len(sent), -(-len(sent) // parts)):
+                    connection.sendall(sent[start : start + -(-len(sent) // parts)])
+                    time.sleep(0.01 * (parts > 1))
+                answer = connection.recv(4_096)
+            except ConnectionError:
+                pass  # closed while it was sent
+        assert answer.startswith(b"HTTP/1.1 200 ") is is_answered, (filler, parts, answer)
+
+
 def test_a_body_of_64_megabytes_is_refused_while_others_are_served(server):
     answers: list[bytes] = []
 

@@ -40,9 +40,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._awaits_headers = True
 
     def on_headers_complete(self) -> None:
-        """Stop the timer."""
+        """Stop the timer.
+
+        Raises:
+            ValueError: too many bytes, which arrived together; the parser then answers with status 400.
+        """
         self._awaits_headers = False
         self._stop()
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > _MOST_HEADER_BYTES:
+            raise ValueError(f"more than {_MOST_HEADER_BYTES:,} bytes of headers")
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:

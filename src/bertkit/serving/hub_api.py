@@ -164,7 +164,7 @@ def _features(call: _Call) -> Answer:
 def _classes(call: _Call) -> Answer:
     if "candidate_labels" in call.options:
         return _zero_shot(call)
-    function, own = call.options.get("function_to_apply"), _OWN_FUNCTIONS.get(call.served.task.name)
+    function, own = call.options.get("function_to_apply"), call.served.task.probability_function
     if function not in (None, "none", own):
         raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
     texts, raw = call.texts, function == "none"
@@ -276,9 +276,6 @@ _BY_KIND: dict[str, Callable[[_Call], Answer]] = {
 }
 
 _INPUT: TypeAdapter[Any] = TypeAdapter(Input)
-
-_OWN_FUNCTIONS = {"sequence-classification": "softmax", "multi-label-classification": "sigmoid"}
-"""Functions from logits to the probabilities of tasks."""
 
 
 def hub_routes(service: Service) -> APIRouter:

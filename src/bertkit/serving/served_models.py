@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
+
 from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.search.index import Index
@@ -54,6 +56,11 @@ class Served(ABC):
     @abstractmethod
     def max_length(self) -> int:
         """Maximum sequence length in tokens."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device of the weights."""
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -119,6 +126,10 @@ class ServedModel(Served):
         settings, most = self.model.sentence_settings, self.model.config.max_position_embeddings
         return min(settings.max_seq_length or self.tokenizer.model_max_length or most, most)
 
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
     @staticmethod
     def _is_reranker(task: TextTask) -> bool:
         return task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1
@@ -149,6 +160,10 @@ class ServedGenerator(Served):
         """See `Served.max_length`."""
         of_source, of_target = self.generator.max_lengths
         return of_source or of_target
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.generator.network.parameters()).device
 
 
 def role_of(input_type: str | None) -> str | None:

@@ -79,7 +79,7 @@ class Service:
         try:
             await asyncio.wait({future, gone}, timeout=ticket.seconds_left, return_when=asyncio.FIRST_COMPLETED)
             if future.done():
-                return Response(future.result(), media_type="application/json", headers=headers_of(ticket))
+                return Response(future.result(), media_type="application/json", headers=self._headers(ticket))
             if gone.done():
                 raise Canceled("the client closed the connection")
             raise late(self.batches.seconds_waiting)
@@ -122,7 +122,7 @@ class Service:
                     self.batches.remove(job)
         finally:
             self._leave(len(inputs))
-        return Response(body, media_type="application/json", headers=headers_of(ticket))
+        return Response(body, media_type="application/json", headers=self._headers(ticket))
 
     def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Ticket:
         """Admit a request, or raise a Refusal."""
@@ -144,6 +144,23 @@ class Service:
     def _leave(self, num_inputs: int) -> None:
         self._num_requests -= 1
         self._num_inputs -= num_inputs
+
+    def _headers(self, ticket: Ticket) -> dict[str, str]:
+        """Response headers, named as in text-embeddings-inference: counts, milliseconds, and numbers of cut inputs and
+        tokens."""
+        headers = {
+            "x-compute-type": "cpu" if self.models.first.device.type == "cpu" else "gpu",
+            "x-compute-time": _milliseconds(ticket.tokenization_seconds + ticket.inference_seconds),
+            "x-compute-characters": str(ticket.num_characters),
+            "x-compute-tokens": str(ticket.num_tokens),
+            "x-total-time": _milliseconds(time.perf_counter() - ticket.started),
+            "x-tokenization-time": _milliseconds(ticket.tokenization_seconds),
+            "x-queue-time": _milliseconds(ticket.queue_seconds),
+            "x-inference-time": _milliseconds(ticket.inference_seconds),
+        }
+        if ticket.num_inputs_cut:
+            headers |= {"x-inputs-cut": str(ticket.num_inputs_cut), "x-tokens-cut": str(ticket.num_tokens_cut)}
+        return headers
 
     def _work(self, ticket: Ticket, work: Callable[[Ticket], Any]) -> bytes:
         if ticket.is_canceled:
@@ -180,24 +197,6 @@ async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
     """Return when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def headers_of(ticket: Ticket) -> dict[str, str]:
-    """Response headers with counts and milliseconds, with the names of text-embeddings-inference, and numbers of cut
-    inputs."""
-    headers = {
-        "x-compute-type": "cpu",
-        "x-compute-time": _milliseconds(ticket.tokenization_seconds + ticket.inference_seconds),
-        "x-compute-characters": str(ticket.num_characters),
-        "x-compute-tokens": str(ticket.num_tokens),
-        "x-total-time": _milliseconds(time.perf_counter() - ticket.started),
-        "x-tokenization-time": _milliseconds(ticket.tokenization_seconds),
-        "x-queue-time": _milliseconds(ticket.queue_seconds),
-        "x-inference-time": _milliseconds(ticket.inference_seconds),
-    }
-    if ticket.num_inputs_cut:
-        headers |= {"x-inputs-cut": str(ticket.num_inputs_cut), "x-tokens-cut": str(ticket.num_tokens_cut)}
-    return headers
 
 
 def _milliseconds(seconds: float) -> str:

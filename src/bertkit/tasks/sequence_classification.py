@@ -105,6 +105,7 @@ class SequenceClassification(OneOfClasses, _Classification):
 
     name: ClassVar[str] = "sequence-classification"
     label_kind: ClassVar[LabelKind] = "class"
+    probability_function: ClassVar[str | None] = "softmax"
     best_by: ClassVar[str] = "accuracy"
     problem_type: ClassVar[str | None] = "single_label_classification"
 
@@ -177,6 +178,7 @@ class MultiLabelClassification(_Classification):
 
     name: ClassVar[str] = "multi-label-classification"
     label_kind: ClassVar[LabelKind] = "set"
+    probability_function: ClassVar[str | None] = "sigmoid"
     is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"

@@ -145,6 +145,7 @@ class TextTask(ABC):
     is_recordable: ClassVar[bool] = False  # as `Task.is_recordable`
     unit_vectors: ClassVar[bool] = True  # a model saved as a sentence encoder scales vectors to length 1
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
+    probability_function: ClassVar[str | None] = None  # softmax or sigmoid: from logits to the labels' probabilities
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
     keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
     pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub
