@@ -20,7 +20,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken, Finder, _is_in_words
 from bertkit.tokenizer.encoding import Encodings
@@ -290,8 +290,10 @@ def test_tokenizer_json_with_half_a_character_raises(content: dict, tmp_path: Pa
     if "added" in content:
         published["added_tokens"].append({"id": len(TOKENS), "content": content["added"]})
     (tmp_path / "tokenizer.json").write_text(json.dumps(published))
-    with pytest.raises(DataError, match="the vocabulary holds the unpaired surrogate"):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is not readable JSON .* surrogates not allowed"):
         Tokenizer.load(tmp_path)
+    with pytest.raises(DataError, match="the vocabulary holds the unpaired surrogate"):
+        Vocabulary(("a", "b\ud800"))
     with pytest.raises(DataError, match="text 0 is not valid Unicode: it has an unpaired surrogate at character 1"):
         TOKENIZER.normalize("a\ud800")
 
