@@ -94,6 +94,12 @@ def test_tokenize_windows_and_truncation(rows, tiny_model):
     assert [window["tokens"][1:-1] for window in windows] == [["a", "dog", "over"], ["over", "a", "fox"]]
 
 
+def test_tokenize_counts_texts_from_the_first(tiny_model, capsys):
+    texts = ["a"] * 1_200 + ["a fox over a dog"]
+    assert run(["tokenize", *texts, "--max-length", "5", "--model", tiny_model]) == 2
+    assert "text 1200 has 7 tokens" in capsys.readouterr().err
+
+
 def test_tokenize_reads_lines_from_standard_input(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit.cli", "tokenize", "--model", tiny_model],
@@ -282,6 +288,8 @@ def test_ignored_options_raise(complaint, tiny_model):
     assert "require --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
     assert "requires a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
     assert "requires on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
+    unlimited = complaint("tokenize", "a", "--on-long", "truncate", "--model", tiny_model)
+    assert "--on-long truncate requires --max-length or --pad-to" in unlimited
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)
 
 

@@ -108,6 +108,8 @@ def test_one_text_instead_of_several_raises() -> None:
     for call in (lambda: find_domain_words(tokenizer, "cardiology " * 5), lambda: train_vocabulary("low lower")):
         with pytest.raises(UsageError, match=r"texts is a str .*: expected several"):
             call()
+    with pytest.raises(UsageError, match=r"'日本'.*: expected several"):
+        extend_vocabulary(tokenizer, "日本")
 
 
 def test_numbers_below_one() -> None:

@@ -382,6 +382,11 @@ def test_labels_that_the_classifier_does_not_have(tmp_path: Path) -> None:
     save_published(published_model("sequence_classification", 4, num_labels=3), tmp_path)
     edit_json(tmp_path / "config.json", id2label={"0": "a", "1": "b"})
     refused(tmp_path, "config names 2 labels, the classifier has 3")
+    for number in (2, 10**15):
+        edit_json(tmp_path / "config.json", id2label=None, label2id=None, num_labels=number)
+        refused(tmp_path, f"config names {number} labels, the classifier has 3")
+    edit_json(tmp_path / "config.json", num_labels=3)
+    assert bertkit.load(tmp_path).checkpoint.label_names == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 @pytest.mark.parametrize(

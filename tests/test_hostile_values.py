@@ -276,6 +276,7 @@ def test_settings_of_a_task_are_checked_when_its_model_is_opened(
         ("tokenizer.json", ("model", "vocab", "cat"), None, "the id of 'cat' is None, expected an integer"),
         ("tokenizer_config.json", ("model_max_length",), float("-inf"), "model_max_length is -inf, expected a number"),
         ("tokenizer_config.json", ("model_max_length",), 2, "model_max_length is 2, expected .* at least 3"),
+        ("config.json", ("classifier_dropout",), 24, "classifier_dropout is 24, expected a probability from 0 to 1"),
         ("modules.json", (), [{"type": "x.Transformer", "path": "a" * 5_000}], "at most 60 characters"),
     ],
 )

@@ -242,14 +242,16 @@ def test_mpnet_is_run_by_our_engine(tmp_path: Path, shared_data: Path) -> None:
     assert masked.input_ids.tolist() == [0, 7596, 30526, 2092, 2] and masked.offsets[2].tolist() == [6, 12]
 
 
-@pytest.mark.parametrize("first", ["<mask>", "[CLS]"])
-def test_templates_of_other_tokens_raise(first: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [["<mask>", 7], ["[CLS]", 7], [], "<s>"])
+def test_templates_of_other_tokens_raise(first: object, tmp_path: Path) -> None:
     mpnet(tmp_path).save(str(tmp_path / "tokenizer.json"))
     edit_json(tmp_path / "tokenizer.json", post_processor={
-        "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": [first, 7], "trim_offsets": True,
+        "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": first, "trim_offsets": True,
         "add_prefix_space": False,
     })  # fmt: skip
-    with pytest.raises(CheckpointError, match=r"its template has other tokens than <s> and </s>"):
+    with pytest.raises(
+        CheckpointError, match=r"its template has other tokens than <s> and </s>|cls is '<s>', expected"
+    ):
         Tokenizer.load(tmp_path)
 
 

@@ -128,6 +128,8 @@ def test_space_before_a_text_as_in_the_config(tmp_path: Path) -> None:
         tokenizer = Tokenizer.load(folder)
         assert tokenizer.encode("the cat").input_ids.tolist() == without.encode(" the cat").input_ids.tolist()
         assert tokenizer.encode("the cat").input_ids.tolist() != without.encode("the cat").input_ids.tolist()
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)("the cat", "a", return_offsets_mapping=True)
+        assert list(map(tuple, tokenizer.encode("the cat", "a").offsets.tolist())) == theirs["offset_mapping"]
 
 
 OF_BERT = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", 2), ("[SEP]", 3)])

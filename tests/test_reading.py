@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -360,6 +361,10 @@ def test_paths_without_a_file(tmp_path):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(DataError, match="is a folder: expected a file"):
         list(read_labeled_texts(tmp_path / "a.csv", "class"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    for texts in (read_texts(tmp_path / "pipe.txt"), read_labeled_texts(tmp_path / "pipe.txt", "class")):
+        with pytest.raises(DataError, match=r"pipe.txt is a pipe or a device, .* or pass it by -"):
+            next(iter(texts))
     with pytest.raises(DataError, match="nosuch: no such file or folder"):
         list(read_texts(tmp_path / "nosuch"))
     with pytest.raises(UsageError, match="the path of the texts is empty"):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,9 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.tokenizer import Tokenizer, Vocabulary
-from bertkit.tokenizer.added_tokens import AddedToken, _is_in_words
+from bertkit.tokenizer.added_tokens import AddedToken, Finder, _is_in_words
 from bertkit.tokenizer.encoding import Encodings
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, join_pieces
@@ -152,6 +153,29 @@ def test_first_of_added_tokens_with_one_normalized_spelling_is_found() -> None:
     assert [ours.tokens(one)[1:-1] for one in encodings] == [["CATS"], ["the", "CATS", "CATS"]]
 
 
+def test_thousands_of_added_tokens_take_little_time() -> None:
+    rng = random.Random(3)
+    words = {"".join(rng.choices("abcdefghij", k=rng.randrange(3, 12))) for _ in range(8_000)}
+    data = "".join(rng.choices("abcdefghij ", k=30_000)).encode()
+    seconds = []
+    for number in (40, len(words)):
+        finder = Finder([AddedToken(word) for word in sorted(words)[:number]], range(number))
+        start = time.process_time()
+        finder.marks(data, np.array([0, len(data)]))
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 20 * seconds[0] + 0.2
+
+
+@settings(deadline=None)
+@given(st.sets(st.text("ab.é", min_size=1, max_size=6), min_size=1, max_size=9), st.text("ab.é", max_size=30))
+def test_longest_added_token_is_found(contents: set[str], text: str) -> None:
+    data, order = text.encode(), sorted(contents)
+    marks = Finder([AddedToken(content) for content in order], range(len(order))).marks(data, np.array([0, len(data)]))
+    longest = sorted(contents, key=lambda content: -len(content.encode()))
+    found = re.finditer("|".join(map(re.escape, longest)), text)
+    assert [order[number] for _, _, number in marks[:-1].tolist()] == [match.group() for match in found]
+
+
 def test_special_token_does_not_span_two_texts() -> None:
     encodings = TOKENIZER.encode_batch(["a [MA", "SK] b", "[MASK]"], special_tokens_in_text=True)
     assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
@@ -251,6 +275,27 @@ def test_packed_is_the_same_as_one_by_one(
     for one, index in zip(together.take(indices), indices, strict=True):
         assert all(np.array_equal(getattr(one, name), getattr(alone[index], name)) for name in names)
     assert list(map(len, together[:3])) == list(map(len, together.between(0, min(3, len(alone)))))
+
+
+def test_a_str_is_no_list_of_texts() -> None:
+    for texts, pairs in (("ab", None), (["a", "b"], "ab")):
+        with pytest.raises(UsageError, match="expected a list of texts, got a str"):
+            TOKENIZER.encode_batch(texts, pairs)
+
+
+@pytest.mark.parametrize("content", [{"vocab": {"\ud800": len(TOKENS)}}, {"added": "a\udfff"}])
+def test_tokenizer_json_with_half_a_character_raises(content: dict, tmp_path: Path) -> None:
+    published = tokenizer_json(TOKENIZER.engine)
+    published["model"]["vocab"] |= content.get("vocab", {})
+    if "added" in content:
+        published["added_tokens"].append({"id": len(TOKENS), "content": content["added"]})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(published))
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is not readable JSON .* surrogates not allowed"):
+        Tokenizer.load(tmp_path)
+    with pytest.raises(DataError, match="the vocabulary holds the unpaired surrogate"):
+        Vocabulary(("a", "b\ud800"))
+    with pytest.raises(DataError, match="text 0 is not valid Unicode: it has an unpaired surrogate at character 1"):
+        TOKENIZER.normalize("a\ud800")
 
 
 def test_without_offsets_there_is_no_single_encoding_to_look_at() -> None:

@@ -4,11 +4,12 @@ import os
 import signal
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer import Vocabulary, train_vocabulary
 from bertkit.tokenizer.training import _learn
 
@@ -49,6 +50,16 @@ def test_words_that_are_too_long_are_skipped() -> None:
     assert "q" * 100 in train_vocabulary([*texts, "Q" * 100, "q" * 100]).tokens
     with pytest.raises(DataError, match="expected words of at most 100 characters"):
         train_vocabulary([long])
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [("a\ud800", DataError, "text 1 is not valid Unicode: .* at character 1"), (7, UsageError, "text 1 is int"),
+     (b"low", UsageError, "text 1 is bytes"), (None, UsageError, "text 1 is NoneType")],
+)  # fmt: skip
+def test_texts_that_cannot_be_read_raise(text: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        train_vocabulary(["low lower", text])
 
 
 def test_interrupt_does_not_wait_for_the_library() -> None:

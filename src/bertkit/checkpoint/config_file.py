@@ -52,6 +52,7 @@ class PublishedConfig:
     transformer: EncoderConfig
     published_class: str | None = None  # a key of `Architecture.published_classes`
     label_names: tuple[str, ...] | None = None  # in id order
+    num_labels: int | None = None  # of a classifier without label names
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
     score_activation: str | None = None  # for cross-encoders, the name of a torch class
@@ -95,8 +96,9 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         transformer,
         published_class=classes[0] if classes else None,
         label_names=_label_names(content, path),
+        num_labels=member(content, "num_labels", int, path),
         problem_type=member(content, "problem_type", str, path),
-        classifier_dropout=member(content, "classifier_dropout", float, path),
+        classifier_dropout=_classifier_dropout(content, path),
         score_activation=_score_activation(content, path),
         is_tied=_TIED in ignore_keys or member(content, _TIED, bool, path, True),
     )
@@ -180,8 +182,7 @@ def _keys(record: Architecture) -> dict[str, str]:
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     id2label = content.get("id2label")
     if id2label is None:
-        num_labels = member(content, "num_labels", int, path)
-        return None if num_labels is None else tuple(f"LABEL_{index}" for index in range(num_labels))
+        return None
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}
     except (ValueError, AttributeError):
@@ -189,3 +190,10 @@ def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     if sorted(by_id) != list(range(len(by_id))):
         raise CheckpointError(f"{path}: the ids of id2label are {sorted(by_id)}, expected 0 .. {len(by_id) - 1}")
     return tuple(by_id[index] for index in range(len(by_id)))
+
+
+def _classifier_dropout(content: dict[str, Any], path: Path) -> float | None:
+    probability = member(content, "classifier_dropout", float, path)
+    if probability is not None and not 0 <= probability <= 1:
+        raise CheckpointError(f"{path}: classifier_dropout is {probability!r:.60}, expected a probability from 0 to 1")
+    return probability

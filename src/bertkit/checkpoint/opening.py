@@ -219,12 +219,11 @@ def _label_names(
         return None
     shape = stored[names.published(f"{module_of(with_labels[-1])}.classifier.weight")].shape
     num_labels = shape[0] if shape else 0
+    num_named = config.num_labels if config.label_names is None else len(config.label_names)
+    if num_named not in (None, num_labels):
+        raise CheckpointError(f"{folder}: the config names {num_named} labels, the classifier has {num_labels}")
     if config.label_names is None:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
-    if len(config.label_names) != num_labels:
-        raise CheckpointError(
-            f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}"
-        )
     if len(set(config.label_names)) < num_labels:
         repeated = next(name for name in config.label_names if config.label_names.count(name) > 1)
         raise CheckpointError(

@@ -51,14 +51,24 @@ def command(
     limit = pad_to if max_length is None else max_length
     if pad_to is not None and limit is not None and limit > pad_to:
         raise UsageError(f"--max-length {max_length} is more than --pad-to {pad_to}")
+    if on_long != "error" and limit is None:
+        raise UsageError(f"--on-long {on_long} requires --max-length or --pad-to: without a limit no text is too long")
 
     def rows() -> Iterator[dict[str, Any]]:
+        num_texts = 0
         for chunk in _some(iter(texts) if texts else read_texts("-")):
             pairs = None if pair is None else [pair] * len(chunk)
             for encoding in tokenizer.encode_batch(
-                chunk, pairs, max_length=limit, on_long=on_long, stride=stride, special_tokens_in_text=special_tokens
+                chunk,
+                pairs,
+                max_length=limit,
+                on_long=on_long,
+                stride=stride,
+                special_tokens_in_text=special_tokens,
+                first_index=num_texts,
             ):
                 yield _row(tokenizer, encoding, pad_to)
+            num_texts += len(chunk)
 
     if sys.stdout.isatty():
         for row in rows():

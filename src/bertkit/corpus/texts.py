@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, UsageError
-from bertkit.files.lines import Line, extension, location, open_lines
+from bertkit.files.lines import Line, extension, location, open_lines, what_it_is
 from bertkit.files.tables import delimited_fields, header_of, json_rows, named_rows, parquet_names, parquet_rows
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -79,7 +79,7 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
             raise DataError(f"the folder {path} holds no {', '.join(FORMATS)} file")
         return files, [file for file in visible if extension(file) not in FORMATS]
     if not path.is_file():
-        raise DataError(f"{path}: no such file or folder")
+        raise DataError(f"{path}{what_it_is(path, 'file or folder')}")
     if extension(path) not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
     if column is not None and extension(path) == ".txt":

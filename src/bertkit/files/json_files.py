@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.files.whole_files import whole_file
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -26,12 +29,16 @@ def read_json_value(path: Path) -> Any:
     """Read any JSON value; None if there is no such file.
 
     Raises:
-        CheckpointError: the file is not JSON.
+        CheckpointError: the file is not JSON, or holds an unpaired surrogate.
     """
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # a ValueError for one that is not half of a pair
+        return value
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}): fetch or save it again") from None
 

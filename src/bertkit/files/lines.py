@@ -35,6 +35,13 @@ def other_encoding(start: bytes) -> str:
     return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), "")
 
 
+def what_it_is(path: str | Path, expected: str = "file") -> str:
+    """The end of the error for a path that is no file."""
+    if Path(path).exists():
+        return " is a pipe or a device, which can be read only once: write its content to a file, or pass it by -"
+    return f": no such {expected}"
+
+
 def extension(path: str | Path) -> str:
     """The extension of a path in lowercase.
 
@@ -68,7 +75,7 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     """The lines of a file, or of standard input.
 
     Raises:
-        DataError: no such file.
+        DataError: no such file, or a folder, pipe or device.
     """
     if str(path) == "-":
         yield read_lines(sys.stdin.buffer)
@@ -76,6 +83,6 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     if Path(path).is_dir():
         raise DataError(f"{path} is a folder: expected a file")
     if not Path(path).is_file():
-        raise DataError(f"{path}: no such file")
+        raise DataError(f"{path}{what_it_is(path)}")
     with open(path, "rb") as file:
         yield read_lines(file)

@@ -140,8 +140,8 @@ class Model:
     def extend_vocabulary(self, words: Sequence[str]) -> None:
         """Add words of a domain to the vocabulary, each initialized to the mean of its current pieces.
 
-        Texts without a word that is or begins with a new one are encoded as before. Train on texts of the domain
-        afterwards; `find_domain_words` finds words worth adding.
+        Texts without a word that begins with a new one, or with an added token of the publisher, are encoded as before.
+        Train on texts of the domain afterwards; `find_domain_words` finds words worth adding.
 
         Raises:
             UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.

@@ -43,7 +43,7 @@ class Finder:
             spelled.setdefault(spell(token.content).encode(), (token, token_id))
         self._tokens = {content: token for content, token in spelled.items() if content}
         longest_first = sorted(self._tokens, key=len, reverse=True)
-        self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+        self._pattern = re.compile(_any_of(longest_first)) if longest_first else None
 
     def __bool__(self) -> bool:
         """Whether there are tokens to find."""
@@ -78,6 +78,20 @@ class Finder:
                 after = _character_after(data, last, end)
             yield max(first, free), last, token_id
             free = last
+
+
+def _any_of(contents: Sequence[bytes], num_bytes: int = 3) -> bytes:
+    """A regular expression for the longest of ``contents``, which are in descending order of length.
+
+    Alternatives are tried one after another. Nested by their first ``num_bytes`` bytes, few are tried at each position
+    of a text, also of many thousand.
+    """
+    if num_bytes == 0 or len(contents) == 1:
+        return b"|".join(map(re.escape, contents))
+    rests: dict[bytes, list[bytes]] = {}
+    for content in contents:
+        rests.setdefault(content[:1], []).append(content[1:])
+    return b"|".join(re.escape(first) + b"(?:%b)" % _any_of(rest, num_bytes - 1) for first, rest in rests.items())
 
 
 def _character_before(data: bytes, start: int, position: int) -> str | None:

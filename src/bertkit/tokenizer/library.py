@@ -5,6 +5,7 @@ Of other files of a checkpoint, only the names of its special tokens are used.
 """
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -189,13 +190,13 @@ def _open(definition: str) -> tokenizers.Tokenizer:
 
 
 def _without_special_tokens(definition: str) -> str:
-    """The same ids for all other tokens, but no text matches a special token: they get names that do not
-    occur. (The library's own ``encode_special_tokens`` keeps the entry "<mask>" of a Unigram model.)"""
-    content = json.loads(definition)
+    """The same ids for all other tokens, but no text matches a special token: they get names that nobody can
+    write. (The library's own ``encode_special_tokens`` keeps the entry "<mask>" of a Unigram model.)"""
+    content, secret = json.loads(definition), secrets.token_hex()
     special = {token["content"] for token in content.get("added_tokens", []) if token["special"]}
 
     def hidden(token: str) -> str:
-        return f"\uffff{token}" if token in special else token
+        return f"\uffff{secret}{token}" if token in special else token
 
     for token in content.get("added_tokens", []):
         token["content"] = hidden(token["content"])

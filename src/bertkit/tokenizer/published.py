@@ -259,7 +259,8 @@ def _is_plain(token: AddedToken, special: SpecialTokens) -> bool:
 def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> PairTemplate:
     """The pair template: [CLS] A [SEP] B [SEP], which is the default, or two separators between, as in MPNet."""
     if (kind := post_processor.get("type")) in ("RobertaProcessing", "BertProcessing"):
-        if post_processor.get("cls", [None])[0] != special.cls or post_processor.get("sep", [None])[0] != special.sep:
+        named = [member(post_processor, key, list, path, [])[:1] for key in ("cls", "sep")]
+        if named != [[special.cls], [special.sep]]:
             raise CheckpointError(f"{path}: its template has other tokens than {special.cls} and {special.sep}")
         return TWO_SEPARATORS if kind == "RobertaProcessing" else BERT_PAIRS
     if kind != "TemplateProcessing":

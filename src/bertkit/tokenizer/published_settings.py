@@ -52,7 +52,8 @@ def check_class(directory: Path, config: dict[str, Any], file: Path) -> None:
 
 def as_configured(directory: Path, config: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
     """The content of a ``tokenizer.json`` with the settings of ``tokenizer_config.json`` that the published class
-    prefers: letter case and accents of BERT's classes, the space before a text of RoBERTa's."""
+    prefers: letter case and accents of BERT's classes, the space before a text of RoBERTa's, which the post-processor
+    must know to leave it out of offsets."""
     name = class_of(directory, config)
     match published.get("normalizer"):
         case {"type": "BertNormalizer"} as normalizer if name in _WORDPIECE:
@@ -61,6 +62,9 @@ def as_configured(directory: Path, config: dict[str, Any], published: dict[str, 
     match published.get("pre_tokenizer"), config.get("add_prefix_space"):
         case {"type": "ByteLevel"} as splitter, bool(space) if name in _BYTE_LEVEL:
             published = published | {"pre_tokenizer": splitter | {"add_prefix_space": space}}
+            match published.get("post_processor"):
+                case {"type": "ByteLevel" | "RobertaProcessing"} as processor:
+                    published = published | {"post_processor": processor | {"add_prefix_space": space}}
     return published
 
 

@@ -14,7 +14,7 @@ from bertkit.tokenizer.library import Engine
 from bertkit.tokenizer.older_files import SOURCE
 from bertkit.tokenizer.published import read_engine, write_engine
 from bertkit.tokenizer.vocabulary import Vocabulary
-from bertkit.tokenizer.wordpiece import Normalization, WordPiece
+from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_text
 
 
 def refuse_table(texts: Any) -> None:
@@ -158,10 +158,10 @@ class Tokenizer:
             OverLengthError: a text is too long under ``"error"``.
             UsageError: a text that is not a str, or different numbers of texts and pairs.
         """
-        if isinstance(texts, str):
-            raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
-        refuse_table(texts)
-        refuse_table(pairs)
+        for given in (texts, pairs):
+            if isinstance(given, str):
+                raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
+            refuse_table(given)
         if not self.engine.template.wraps:
             raise UsageError(
                 "this tokenizer adds no special tokens such as [CLS], as its model generates text (bertkit generate): "
@@ -222,7 +222,12 @@ class Tokenizer:
         return [self.vocabulary.tokens[token_id] for token_id in encoding.input_ids]
 
     def normalize(self, text: str) -> str:
-        """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents."""
+        """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents.
+
+        Raises:
+            DataError: it is not valid Unicode; UsageError: it is not a str.
+        """
+        explain_bad_text([text], 0)
         return self.engine.normalize(text)
 
     @property

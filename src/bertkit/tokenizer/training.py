@@ -16,7 +16,7 @@ from tqdm import tqdm
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary
-from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD
+from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, explain_bad_text
 
 
 def train_vocabulary(
@@ -42,9 +42,9 @@ def train_vocabulary(
             in Chinese, the number that makes up 99.95 % of the text (the character coverage of SentencePiece).
 
     Raises:
-        DataError: no text, or only white space and words that are too long.
-        UsageError: ``vocab_size`` smaller than the special tokens and one character, another argument below 1, or a
-            str or a table instead of texts.
+        DataError: no text, or only white space and words that are too long; a text that is not valid Unicode.
+        UsageError: ``vocab_size`` smaller than the special tokens and one character, another argument below 1, a text
+            that is not a str, or a str or a table instead of texts.
     """
     refuse_one_text(texts)
     special = SpecialTokens()
@@ -121,8 +121,12 @@ def _written(
     texts: Iterable[str], file: TextIO, normalizer: normalizers.Normalizer, splitter: pre_tokenizers.PreTokenizer
 ) -> Iterator[str]:
     """The normalized texts without words that are too long, each also written to a file, one per line."""
-    for text in texts:
-        normal = normalizer.normalize_str(" ".join(text.splitlines()))
+    for index, text in enumerate(texts):
+        try:
+            normal = normalizer.normalize_str(" ".join(text.splitlines()))
+        except (AttributeError, TypeError, UnicodeEncodeError):
+            explain_bad_text([text], index)
+            raise
         if _LONG_RUN.search(normal):
             words = (word for word, _ in splitter.pre_tokenize_str(normal))
             normal = " ".join(word for word in words if len(word) <= MAX_CHARACTERS_PER_WORD)

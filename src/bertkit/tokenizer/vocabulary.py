@@ -45,7 +45,7 @@ class Vocabulary:
     """The entries of a vocabulary in id order.
 
     Raises:
-        DataError: an entry occurs twice.
+        DataError: an entry occurs twice, or is not valid Unicode.
     """
 
     tokens: tuple[str, ...]
@@ -60,6 +60,13 @@ class Vocabulary:
             raise DataError(
                 f"the vocabulary holds {token!r} twice, as id {token_id} and {ids[token]}: remove one of them"
             )
+        try:
+            "".join(self.tokens).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"the vocabulary holds the unpaired surrogate {error.object[error.start]!r}, which no text contains: "
+                "remove its entry"
+            ) from None
         object.__setattr__(self, "_ids", ids)
 
     @classmethod

@@ -73,8 +73,10 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     pieces of words become pieces, as a ``tokenizer.json`` has the pieces before all other entries.
 
     Raises:
-        UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
+        UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry; a str
+            instead of several words.
     """
+    refuse_one_text(words)
     engine = _wordpiece(tokenizer)
     size = len(engine.vocabulary)
     for word in words:
