@@ -180,6 +180,24 @@ def test_bad_input(encoder: Path) -> None:
         classifier.fit(["a", "b", "c", "d"], list("abab"), dev=(["x", "y"], ["a", "c"]))
 
 
+def test_texts_that_are_no_list_are_refused(fitted: SequenceClassifier) -> None:
+    for X, message in (
+        (np.array("a text"), r"shape \(\)"), ({"a": 1}, "texts are dict"), (5, "texts are int"), (None, "NoneType"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            fitted.predict(X)
+
+
+def test_failed_fit_keeps_the_classes_of_the_model(fitted: SequenceClassifier) -> None:
+    copy, texts = pickle.loads(pickle.dumps(fitted)), ["the cat", "un dog"]
+    with pytest.raises(DataError):
+        copy.fit(texts, ["other", "other"])
+    assert copy.predict(texts).tolist() == fitted.predict(texts).tolist()
+    with pytest.raises(DataError):
+        copy.fit(texts, np.array([[1, 0, 0], [0, 1, 2]]))
+    assert copy.predict_proba(texts).tolist() == fitted.predict_proba(texts).tolist()
+
+
 def test_rejects_invalid_labels(encoder: Path) -> None:
     texts, nan, classifier = ["a", "b", "c", "d"], float("nan"), SequenceClassifier(encoder, **FAST)
     for y, message in (
