@@ -113,6 +113,16 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
     store = langchain.BertkitStore.from_texts(["a"], _Named(), folder=tmp_path / "store")
     with pytest.raises(UsageError, match="filter is function: expected a dict of metadata values"):
         store.similarity_search("a", filter=lambda document: True)
+    for texts, metadatas, ids, message in (
+        (["a", "b", "c"], None, ["1", "2"], "2 ids for 3 texts"), (["a"], None, ["1", "2"], "2 ids for 1 texts"),
+        (["a", "b"], [{}], None, "1 metadatas for 2 texts"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            store.add_texts(texts, metadatas, ids=ids)
+    with pytest.raises(UsageError, match="1 ids for 2 texts"):
+        store.add_documents([Document("a"), Document("b")], ids=["1"])
+    assert store.add_texts(iter(["b", "c"]), [{"n": 1}, {"n": 2}], ids=["1", "2"]) == ["1", "2"]
+    assert store.get_by_ids(["2"])[0].metadata == {"n": 2}
     store.store.close()
 
 
