@@ -120,6 +120,7 @@ def test_queries_do_not_retrieve_themselves(tmp_path: Path) -> None:
         ("0\t10\thigh\n", "has the grade 'high': expected an integer"),
         ("0\t10\t--5\n", "has the grade '--5': expected an integer"),
         ("0\t10\t0\n", "no query with a relevant document"),
+        ("0\t10\t1\n0\t10\t1\n0\t10\t0\n", "line 4 judges '10' for '0' again, with another grade"),
     ],
 )
 def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: str) -> None:
