@@ -174,6 +174,10 @@ def test_haystack(index: Index, encoder: Path) -> None:
     documents = pipeline.run({"retriever": {"query": "zebra"}, "ranker": {"query": "zebra"}})["ranker"]["documents"]
     assert len(documents) == 2 and documents[0].score >= documents[1].score
     assert components.BertkitRetriever(index).run("zebra", 1)["documents"][0].content == "A zebra came by."
+    with pytest.raises(UsageError, match="k=0: expected"):
+        components.BertkitRetriever(index).run("zebra", 0)
+    with pytest.raises(UsageError, match="top_k=0: expected"):
+        components.BertkitRanker(model).run("zebra", documents, 0)
     expected = bertkit.load(encoder).embed("a joy", normalize=True).tolist()
     assert components.BertkitTextEmbedder(str(encoder)).run("a joy")["embedding"] == expected
     embedded = components.BertkitDocumentEmbedder(str(encoder)).run([haystack.Document(content="a joy")])
