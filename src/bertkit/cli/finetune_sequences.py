@@ -7,6 +7,7 @@ from typing import Any
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
+from bertkit.sequence_training.tasks import NEW_MODELS
 from bertkit.training import stop_signals
 
 _TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "max_length", "precision", "seed")
@@ -30,11 +31,13 @@ def finetune_sequences(
         given: settings that replace the defaults of `SequenceSettings`, by name.
 
     Raises:
-        UsageError: a setting that these tasks do not support.
+        UsageError: a setting that these tasks do not support, or that only a new model takes.
     """
     for name in given:
         if name not in _TAKEN:
             raise UsageError(f"{task} has no {name}: expected any of {', '.join(_TAKEN)}")
+    if "max_length" in given and model is not None and model not in NEW_MODELS:
+        raise UsageError(f"max_length is the number of positions of a new model, and {model} has its own: omit it")
     read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
     run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note)
