@@ -76,6 +76,12 @@ def test_numbers_of_numpy_are_parameters(encoder: Path, tmp_path: Path) -> None:
     loaded = SequenceClassifier.load(tmp_path / "saved")
     assert loaded.get_params() | {"model": 0} == expected.get_params() | {"model": 0}
     SequenceClassifier(encoder, num_epochs=1, frozen_layers=np.int64(0)).fit(texts, has)
+    weights = dict(zip(np.unique(has.astype(int)), np.float32([0.5, 2]), strict=True))  # keys of numpy, too
+    weighted = SequenceClassifier(encoder, num_epochs=1, class_weights=weights).fit(texts, has.astype(int))
+    weighted.save(tmp_path / "weighted")
+    again = SequenceClassifier.load(tmp_path / "weighted")
+    assert again.class_weights == {"0": 0.5, "1": 2.0}
+    assert np.array_equal(again.predict_proba(texts), weighted.predict_proba(texts))
 
 
 def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> None:

@@ -227,6 +227,9 @@ def list_of(y: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
+    """A value of numpy as one of Python, also in a table such as ``class_weights``."""
+    if isinstance(value, Mapping):
+        return {_plain(name): _plain(one) for name, one in value.items()}
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
