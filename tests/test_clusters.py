@@ -1,6 +1,7 @@
 """Clusters of texts: every method, names, bad input, and the commands `pairs` and `cluster`."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from bertkit import find_clusters
 from bertkit.cli import run
 from bertkit.clusters import METHODS, ClusterOptions
 from bertkit.clusters.names import class_words
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 
 WORDS = {"money": ("bank", "loan", "credit"), "weather": ("rain", "snow", "cloud"), "music": ("piano", "song", "choir")}
 NUMBERS = {"money": 17, "weather": 13, "music": 11}
@@ -73,6 +74,8 @@ def test_few_texts(method: str) -> None:
         ({"method": "kmeans"}, "requires num_clusters"),
         ({"num_clusters": 3}, "omit num_clusters"),
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
+        ({"method": "duplicates", "min_size": 0}, "min_size=0: expected at least 1"),
+        ({"method": "kmeans", "num_clusters": 2, "min_size": -3}, "min_size=-3: expected at least 1"),
         ({"method": "kmeans", "num_clusters": 2, "seed": -1}, "seed=-1: expected an integer from 0"),
     ],
 )
@@ -86,6 +89,24 @@ def test_more_clusters_than_texts_and_other_numbers_raise() -> None:
         find_clusters(["a", "b"], np.eye(2), ClusterOptions("kmeans", num_clusters=5))
     with pytest.raises(UsageError, match="2 texts and 3 vectors"):
         find_clusters(["a", "b"], np.eye(3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_vectors_that_cannot_be_compared_raise(method: str) -> None:
+    options = ClusterOptions(method, num_clusters=1 if method in ("kmeans", "agglomerative") else None)
+    with pytest.raises(DataError, match="vector 1 has a component that is not finite"):
+        find_clusters(["a", "b"], np.float32([[1, 0], [np.nan, 1]]), options)
+    with pytest.raises(UsageError, match=r"got shape \(2,\)"):
+        find_clusters(["a", "b"], np.ones(2, np.float32), options)
+
+
+def test_names_of_many_clusters_take_linear_time() -> None:
+    letters = str.maketrans("0123456789", "abcdefghij")
+    classes = [[f"{kind}{str(number).translate(letters)}" for kind in "xyz"] for number in range(3_000)]
+    started = time.process_time()
+    names = class_words(classes, 1)
+    assert time.process_time() - started < 1.5  # seconds; 0.1 on one core, 7 if words are counted anew for each class
+    assert names[7] == ["xh"]
 
 
 def test_vectors_of_zeros_are_in_no_agglomerative_cluster(topics: tuple) -> None:

@@ -245,6 +245,17 @@ def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pyt
     assert not list((tmp_path / "out").glob("static-*"))
 
 
+@pytest.mark.parametrize("option", ["--suite", "--cloze"])
+def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "corpus.txt").write_text("the cat sat .\nthe mat is old .\n\n" * 9)
+    (tmp_path / "suite.txt").write_text("cat the\n" + "the " * 150 + "\n")
+    given = [str(tmp_path / "suite.txt")] if option == "--suite" else ["the [MASK] " + "cat " * 150, "--word", "cat"]
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]
+    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers", option, *given]) == 2
+    assert "tokens, the compared models 128 positions: shorten it" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("static-*"))
+
+
 def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text(RUSSIAN)
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]

@@ -76,6 +76,12 @@ def test_numbers_of_numpy_are_parameters(encoder: Path, tmp_path: Path) -> None:
     loaded = SequenceClassifier.load(tmp_path / "saved")
     assert loaded.get_params() | {"model": 0} == expected.get_params() | {"model": 0}
     SequenceClassifier(encoder, num_epochs=1, frozen_layers=np.int64(0)).fit(texts, has)
+    weights = dict(zip(np.unique(has.astype(int)), np.float32([0.5, 2]), strict=True))  # keys of numpy, too
+    weighted = SequenceClassifier(encoder, num_epochs=1, class_weights=weights).fit(texts, has.astype(int))
+    weighted.save(tmp_path / "weighted")
+    again = SequenceClassifier.load(tmp_path / "weighted")
+    assert again.class_weights == {"0": 0.5, "1": 2.0}
+    assert np.array_equal(again.predict_proba(texts), weighted.predict_proba(texts))
 
 
 def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> None:
@@ -178,6 +184,24 @@ def test_bad_input(encoder: Path) -> None:
         classifier.fit(["a", "b", "c"], [1, 1, 2])
     with pytest.raises(DataError, match="text 1: the label 'c' is not one"):
         classifier.fit(["a", "b", "c", "d"], list("abab"), dev=(["x", "y"], ["a", "c"]))
+
+
+def test_texts_that_are_no_list_are_refused(fitted: SequenceClassifier) -> None:
+    for X, message in (
+        (np.array("a text"), r"shape \(\)"), ({"a": 1}, "texts are dict"), (5, "texts are int"), (None, "NoneType"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            fitted.predict(X)
+
+
+def test_failed_fit_keeps_the_classes_of_the_model(fitted: SequenceClassifier) -> None:
+    copy, texts = pickle.loads(pickle.dumps(fitted)), ["the cat", "un dog"]
+    with pytest.raises(DataError):
+        copy.fit(texts, ["other", "other"])
+    assert copy.predict(texts).tolist() == fitted.predict(texts).tolist()
+    with pytest.raises(DataError):
+        copy.fit(texts, np.array([[1, 0, 0], [0, 1, 2]]))
+    assert copy.predict_proba(texts).tolist() == fitted.predict_proba(texts).tolist()
 
 
 def test_rejects_invalid_labels(encoder: Path) -> None:

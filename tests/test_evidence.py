@@ -448,6 +448,15 @@ def test_baseline_is_scikit_learns():
     assert evidence.baseline.by_size[-1].score == evidence.baseline.scores["accuracy"]
 
 
+def test_baseline_of_texts_without_words():
+    empty = [replace(one, text=" ") for one in examples_of("one", 16, seed=2)]
+    test = examples_of("one", 8)
+    assert len(set(predict_plainly(TASKS["one"], empty, test))) == 1
+    train = empty + examples_of("one", 8)
+    curve = gather_evidence(model_of("one"), test, train).baseline.by_size
+    assert [point.num_train for point in curve] == [2, 3, 6, 12, 24]
+
+
 def test_baseline_spells_entities():
     task = TASKS["entities"]
     train = [task.example(["the", "cat", "run"], ["B-PER", "I-PER", "O"])] * 3

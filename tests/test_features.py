@@ -375,6 +375,25 @@ def test_scalar_mix_rejects_invalid_input() -> None:
         ScalarMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         ScalarMixClassifier(4, max_iter=2).fit(X, y)
+    for C in (0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match=f"C={C}: expected a number above 0"):
+            ScalarMixClassifier(4, C=C).fit(X, y)
+    with pytest.raises(NotFittedError):
+        ScalarMixClassifier(4).predict(X)
+
+
+def test_scalar_mix_of_two_classes_is_scored_as_in_scikit_learn() -> None:
+    X, y = planted(0)
+    two = y != "c"
+    X, y = X[two].astype(np.float64), y[two]
+    mixed, reference = ScalarMixClassifier(1, C=0.5, tol=1e-9), LogisticRegression(tol=1e-10, max_iter=10_000)
+    np.testing.assert_allclose(  # C is twice as large where each class has coefficients
+        mixed.fit(X, y).decision_function(X), reference.fit(X, y).decision_function(X), atol=1e-5
+    )
+    assert cross_val_score(mixed, X, y, scoring="roc_auc", cv=2) == pytest.approx(
+        cross_val_score(reference, X, y, scoring="roc_auc", cv=2), abs=1e-3
+    )
+    assert mixed.n_features_in_ == X.shape[1]
 
 
 # --- the classic notebook --------------------------------------------------------------------------------------------

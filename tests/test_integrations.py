@@ -113,6 +113,16 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
     store = langchain.BertkitStore.from_texts(["a"], _Named(), folder=tmp_path / "store")
     with pytest.raises(UsageError, match="filter is function: expected a dict of metadata values"):
         store.similarity_search("a", filter=lambda document: True)
+    for texts, metadatas, ids, message in (
+        (["a", "b", "c"], None, ["1", "2"], "2 ids for 3 texts"), (["a"], None, ["1", "2"], "2 ids for 1 texts"),
+        (["a", "b"], [{}], None, "1 metadatas for 2 texts"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            store.add_texts(texts, metadatas, ids=ids)
+    with pytest.raises(UsageError, match="1 ids for 2 texts"):
+        store.add_documents([Document("a"), Document("b")], ids=["1"])
+    assert store.add_texts(iter(["b", "c"]), [{"n": 1}, {"n": 2}], ids=["1", "2"]) == ["1", "2"]
+    assert store.get_by_ids(["2"])[0].metadata == {"n": 2}
     store.store.close()
 
 
@@ -164,6 +174,10 @@ def test_haystack(index: Index, encoder: Path) -> None:
     documents = pipeline.run({"retriever": {"query": "zebra"}, "ranker": {"query": "zebra"}})["ranker"]["documents"]
     assert len(documents) == 2 and documents[0].score >= documents[1].score
     assert components.BertkitRetriever(index).run("zebra", 1)["documents"][0].content == "A zebra came by."
+    with pytest.raises(UsageError, match="k=0: expected"):
+        components.BertkitRetriever(index).run("zebra", 0)
+    with pytest.raises(UsageError, match="top_k=0: expected"):
+        components.BertkitRanker(model).run("zebra", documents, 0)
     expected = bertkit.load(encoder).embed("a joy", normalize=True).tolist()
     assert components.BertkitTextEmbedder(str(encoder)).run("a joy")["embedding"] == expected
     embedded = components.BertkitDocumentEmbedder(str(encoder)).run([haystack.Document(content="a joy")])

@@ -197,6 +197,17 @@ def test_wilson_intervals_equal_those_of_scipy() -> None:
         np.testing.assert_allclose(wilson_interval(correct, total), expected, atol=1e-9)
 
 
+def test_nothing_to_measure_raises(unigram: Model) -> None:
+    for correct, total in ((0, 0), (5, 4), (-1, 4)):
+        with pytest.raises(UsageError, match=f"{correct} of {total} examples are correct"):
+            wilson_interval(correct, total)
+    with pytest.raises(UsageError, match="expected at least one"):
+        bootstrap_interval([])
+    for suite in ([], [Paradigm("empty", ())]):
+        with pytest.raises(UsageError, match=f"{len(suite)} paradigms: expected at least one, each with"):
+            score_minimal_pairs(unigram, suite)
+
+
 def test_bootstrap_of_a_mean() -> None:
     values = np.random.default_rng(3).normal(0.7, 0.2, 400)
     low, high = bootstrap_interval(values, seed=5)

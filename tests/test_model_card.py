@@ -14,7 +14,7 @@ from random_models import vocabulary_tokens
 
 from bertkit import BertConfig, Model, SequenceClassifier, Tokenizer, gather_evidence, load
 from bertkit.locate import hub_name
-from bertkit.reports.model_card import scores_section
+from bertkit.reports.model_card import scores_section, with_section
 from bertkit.reports.parts import markdown_table
 from bertkit.tasks import SequenceClassification, TextExample
 
@@ -92,6 +92,11 @@ def test_summary_of_truncated_and_skipped_text(encoder: str, tmp_path: Path, cap
     for fact in ("| texts cut | 1 |", "| tokens cut | 18 |", "1 rows could not be used", "`p\\|q r`", "class weights"):
         assert fact in text
     assert "## Scores" not in text and "dev" not in text
+
+
+def test_other_lines_of_a_card_are_unchanged() -> None:
+    card = "# A\n\none\u2028line, \x0c and \x85.\n"
+    assert with_section(card, "B", "new") == f"{card}\n## B\n\nnew\n"
 
 
 def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, capsys) -> None:

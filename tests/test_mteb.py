@@ -120,6 +120,8 @@ def test_results_are_kept_for_the_same_files_and_settings_alone(tmp_path: Path) 
                                 ((first,), {"no_prompt": True}), ((first,), {})]
     ]  # fmt: skip
     assert len({*revisions}) == 4 and revisions[0] == revisions[-1]
+    (tmp_path / "words.vec").write_text("3 2\ncat 1 0\ndog 0 1\nsat 0.5 0.5\n")
+    assert BertkitEncoder(tmp_path / "words.vec").mteb_model_meta.revision not in revisions
     batches = [{"text": ["the cat sat"]}]
     plain, prompted = BertkitEncoder(first, no_prompt=True).encode(batches), BertkitEncoder(first).encode(batches)
     assert not np.allclose(plain, prompted)

@@ -20,6 +20,7 @@ from bertkit.evidence.retrieval import (
     rerank,
     retrieval_scores,
     retrieve,
+    write_run,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,6 +56,15 @@ def test_scores_equal_those_of_trec_eval(seed: int) -> None:
         np.testing.assert_allclose(scores[ours], [expected[query][theirs] for query in judgments], atol=1e-9)
     means = measured_retrieval(scores)
     assert all(means[name].low <= means[name].value <= means[name].high for name in means)
+
+
+def test_run_files_keep_the_order_of_the_nearest_scores() -> None:
+    scores = np.nextafter(np.float32(0.9), np.arange(2, dtype=np.float32)).tolist()  # neighbors of 0.9 in float32
+    rankings = {"q": {"b": 0.9, "a": scores[1], "c": scores[0]}}
+    lines: list[str] = []
+    write_run(rankings, lines.append)
+    read = {line.split()[2]: float(line.split()[4]) for line in lines}
+    assert in_order(read) == in_order(rankings["q"]) == ["a", "b", "c"]
 
 
 def test_equal_scores_and_judged_documents() -> None:
@@ -110,6 +120,7 @@ def test_queries_do_not_retrieve_themselves(tmp_path: Path) -> None:
         ("0\t10\thigh\n", "has the grade 'high': expected an integer"),
         ("0\t10\t--5\n", "has the grade '--5': expected an integer"),
         ("0\t10\t0\n", "no query with a relevant document"),
+        ("0\t10\t1\n0\t10\t1\n0\t10\t0\n", "line 4 judges '10' for '0' again, with another grade"),
     ],
 )
 def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: str) -> None:

@@ -238,6 +238,20 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     assert sequence_metrics(["a cat sat on it"], ["a cat sat on it"])["bleu"] == pytest.approx(100)
 
 
+def test_options_with_the_values_of_other_tasks_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = small_model(tmp_path / "start")
+    (tmp_path / "pairs.csv").write_text("source,target\n1,1\n2,2\n")
+    arguments = ["finetune", "seq2seq", "--model", str(model), "--train", str(tmp_path / "pairs.csv"), "--out"]
+    given = ["--batch-size", "32", "--weight-decay", "0.01", "--num-epochs", "1"]
+    assert run([*arguments, str(tmp_path / "out"), *given]) == 0
+    settings = json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]
+    assert (settings["batch_size"], settings["weight_decay"], settings["learning_rate"]) == (32, 0.01, 1e-3)
+    assert run([*arguments, str(tmp_path / "other"), "--clip-norm", "1.0"]) == 2
+    assert "seq2seq has no clip_norm" in capsys.readouterr().err
+    assert run([*arguments, str(tmp_path / "other"), "--max-length", "8"]) == 2
+    assert "max_length is the number of positions of a new model, and" in capsys.readouterr().err
+
+
 def test_byte_level_texts_come_back(tmp_path: Path) -> None:
     tokenizer = train_byte_level(["the cat sat", "12 dogs"] * 3, 300)
     for text in ("the cat sat", "Größe 42\n☃  two  spaces"):

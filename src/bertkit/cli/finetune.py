@@ -29,7 +29,19 @@ TaskOptions: Any = Parameter(name="*")(
 """Options of all tasks, as arguments of the command line."""
 
 NO_OPTIONS = TaskOptions()
-DEFAULTS = FinetuningSettings()
+
+
+class GivenSettings(FinetuningSettings):
+    """`FinetuningSettings` with ``given``, the settings on the command line: generative tasks have other defaults."""
+
+    __doc__ = FinetuningSettings.__doc__  # the help of the options
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.given = given
+
+
+DEFAULTS = GivenSettings()
 
 
 def command(
@@ -44,7 +56,7 @@ def command(
     skip_bad: bool = False,
     defaults: Literal["measured", "paper"] = "measured",
     sweep: Literal["paper"] | None = None,
-    settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
+    settings: Annotated[GivenSettings, Parameter(name="*")] = DEFAULTS,
     options: TaskOptions = NO_OPTIONS,
     resume: bool = False,
     device: str = "auto",
@@ -53,7 +65,8 @@ def command(
 
     The head starts fitted to the frozen encoder; the first log line is the quality of these frozen features, and with
     dev examples nothing worse is kept. Defaults are those of the BERT paper, for example batches of 32, except for the
-    learning rate and epochs, which depend on the encoder's width and the number of examples.
+    learning rate and epochs, which depend on the encoder's width and the number of examples; seq2seq and
+    causal-language-model have 10 epochs, batches of 64, a learning rate of 1e-3 and no weight decay.
     The last line compares the result on dev with simpler methods. Ctrl-C or SIGTERM finishes the step, saves and exits;
     --resume continues. Under torchrun every process computes its share of each batch.
 
@@ -90,19 +103,21 @@ def command(
 
         if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
             raise UsageError(f"{task} does not support --skip-bad, --sweep, --defaults or options of other tasks")
-        finetune_sequences(task, model, train, dev, out, settings, columns_of(columns), resume=resume, device=device)
+        given = settings.given
+        finetune_sequences(task, model, train, dev, out, given, columns_of(columns), resume=resume, device=device)
         return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
 
     asked = {name: value for name, value in vars(options).items() if value is not None}
+    chosen = FinetuningSettings(**settings.given)
     if defaults == "paper":
-        settings = settings.completed(PAPER)
+        chosen = chosen.completed(PAPER)
     files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
-    run = Finetuning(out, model or EMBEDDING_MODEL, task, settings, asked, device=device, log_line=note, files=files)
+    run = Finetuning(out, model or EMBEDDING_MODEL, task, chosen, asked, device=device, log_line=note, files=files)
     kind = task_kind(task)
-    may_refuse = (settings.on_long or kind.on_long) != "truncate"
+    may_refuse = (chosen.on_long or kind.on_long) != "truncate"
     new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
     *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, new_model)
     ranks = Ranks.from_environment(device)

@@ -1,13 +1,13 @@
 """bertkit finetune seq2seq and causal-language-model: generative tasks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
+from bertkit.sequence_training.tasks import NEW_MODELS
 from bertkit.training import stop_signals
 
 _TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "max_length", "precision", "seed")
@@ -19,7 +19,7 @@ def finetune_sequences(
     train: Sequence[Path],
     dev: Path | None,
     out: Path,
-    asked: FinetuningSettings,
+    given: Mapping[str, Any],
     columns: Mapping[str, str],
     *,
     resume: bool,
@@ -27,20 +27,20 @@ def finetune_sequences(
 ) -> None:
     """Train, and print the metrics.
 
+    Args:
+        given: settings that replace the defaults of `SequenceSettings`, by name.
+
     Raises:
-        UsageError: a setting that these tasks do not support.
+        UsageError: a setting that these tasks do not support, or that only a new model takes.
     """
-    usual, changes = FinetuningSettings(), {}
-    for field in fields(FinetuningSettings):
-        value = getattr(asked, field.name)
-        if value == getattr(usual, field.name):
-            continue
-        if field.name not in _TAKEN:
-            raise UsageError(f"{task} has no {field.name}: expected any of {', '.join(_TAKEN)}")
-        changes[field.name] = value
+    for name in given:
+        if name not in _TAKEN:
+            raise UsageError(f"{task} has no {name}: expected any of {', '.join(_TAKEN)}")
+    if "max_length" in given and model is not None and model not in NEW_MODELS:
+        raise UsageError(f"max_length is the number of positions of a new model, and {model} has its own: omit it")
     read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
-    run = SequenceTraining(out, task, model or "new", SequenceSettings(**changes), device, note)
+    run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note)
     with stop_signals(note) as should_stop:
         outcome = run.start(*examples, resume=resume, should_stop=should_stop)
     if outcome["reason"] == "stopped":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.clusters.names import class_words
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import DataError, DependencyError, UsageError
 from bertkit.neighbors import communities, duplicate_groups
 
 _NUM_TYPICAL = 3
@@ -32,6 +32,8 @@ class ClusterOptions:
             raise UsageError(f"method {self.method} requires num_clusters of at least 1, got {self.num_clusters}")
         if not takes_number and self.num_clusters is not None:
             raise UsageError(f"method {self.method} finds the number of clusters itself: omit num_clusters")
+        if self.min_size is not None and self.min_size < 1:
+            raise UsageError(f"min_size={self.min_size}: expected at least 1")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"seed={self.seed}: expected an integer from 0 to 2**32 - 1")
         if self.threshold is not None and self.method not in ("communities", "duplicates"):
@@ -104,7 +106,9 @@ def find_clusters(
         vectors: (num_texts, embedding_dim) float32 of length 1.
 
     Raises:
-        UsageError: different numbers of texts and vectors, or more clusters than texts or than vectors to cluster.
+        UsageError: different numbers of texts and vectors, vectors of another shape, or more clusters than texts or
+            than vectors to cluster.
+        DataError: a vector with a component that is not finite.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
     texts = list(texts)  # a pandas column is indexed by its labels
@@ -112,6 +116,10 @@ def find_clusters(
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"
         )
+    if vectors.ndim != 2:
+        raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
+    if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
+        raise DataError(f"find_clusters: vector {wrong[0]} has a component that is not finite: leave out its text")
     if options.num_clusters is not None and options.num_clusters > len(texts):
         raise UsageError(f"find_clusters: num_clusters={options.num_clusters}, but there are {len(texts)} texts")
     groups = METHODS[options.method](vectors, options)

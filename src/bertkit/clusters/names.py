@@ -34,7 +34,9 @@ def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[s
     [['car'], ['cat']]
     """
     counts = [Counter(word for text in texts for word in _words(text)) for texts in classes]
-    everywhere: Counter[str] = sum(counts, Counter())
+    everywhere: Counter[str] = Counter()
+    for own in counts:
+        everywhere.update(own)
     mean = everywhere.total() / max(1, len(counts))
 
     names = []

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, collate
+from bertkit.errors import DataError
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import BertConfig, EncoderOutput
@@ -83,6 +84,20 @@ def rows_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     encodings = tokenizer.encode_batch(list(texts), with_offsets=False, special_tokens_in_text=True)
     bounds = encodings.cu_seqlens
     return [encodings.input_ids[bounds[i] : bounds[i + 1]].astype(np.int64) for i in range(len(texts))]
+
+
+def check_lengths(tokenizer: Tokenizer, texts: Sequence[str], num_positions: int) -> None:
+    """Check that models with that number of positions can read texts.
+
+    Raises:
+        DataError: one is longer.
+    """
+    for text, row in zip(texts, rows_of(tokenizer, texts), strict=True):
+        if len(row) > num_positions:
+            raise DataError(
+                f"{text!r:.60} has {len(row)} tokens, the compared models {num_positions} positions: shorten it, or "
+                "leave it out"
+            )
 
 
 class _Row:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from bertkit.architectures import Network, initialize
 from bertkit.comparison.features import Probes, measure_features
 from bertkit.comparison.page import write_comparison_page
-from bertkit.comparison.predictors import Predictor, hidden_log_probs, rows_of, text_scores
+from bertkit.comparison.predictors import Predictor, check_lengths, hidden_log_probs, rows_of, text_scores
 from bertkit.comparison.writers import LENGTHS, WRITERS, letters_of, measure_writer
 from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.corpus.shards import TokenShard
@@ -106,7 +106,7 @@ class Comparison:
             UsageError: an unknown size, model or writer, no model or seed, one of these twice, no training time,
                 a cloze without exactly one [MASK], or another comparison's folder.
             DataError: a corpus that cannot be read or split, has too few letters for the writers, or no held-out
-                sequence of 7 tokens.
+                sequence of 7 tokens; a minimal pair or a cloze longer than the models' positions.
         """
         BertConfig.of_size(self.size)  # which refuses an unknown one, before the folder is claimed
         if unknown := set(self.models) - MODELS.keys():
@@ -143,6 +143,8 @@ class Comparison:
         tokenizer = Tokenizer.from_vocab(vocabulary)
         if cloze is not None:
             _word_id(tokenizer, cloze[1])  # before hours of training
+        sentences = [text for paradigm in suite for pair in paradigm.pairs for text in pair]
+        check_lengths(tokenizer, [*sentences, *(cloze or ())[:1]], self._num_positions)
         shards = write_shards(self.corpus, (), self.out, tokenizer, data, self.column)
         self._held_out_rows(tokenizer, shards[1])  # before hours of training
         for seed in self.seeds:
@@ -161,6 +163,10 @@ class Comparison:
         rows = self._rows(cloze is not None)
         write_comparison_page(self.out / "comparison.html", rows, LENGTHS, self._training(), cloze)
         return rows
+
+    @property
+    def _num_positions(self) -> int:
+        return max(self.max_seqlen, 128)
 
     def _training(self) -> str:
         """What every model was trained on, and for how long: a sentence for people."""
@@ -241,7 +247,7 @@ class Comparison:
     ) -> Network | Predictor | None:
         """The trained network of a model; None: stopped."""
         config = BertConfig.of_size(
-            self.size, vocab_size=len(tokenizer.vocabulary), max_position_embeddings=max(self.max_seqlen, 128),
+            self.size, vocab_size=len(tokenizer.vocabulary), max_position_embeddings=self._num_positions,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
         )  # fmt: skip
         network = _new_network(name, config, seed)

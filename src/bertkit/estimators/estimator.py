@@ -199,10 +199,12 @@ def items_of(X: Any) -> list[Any]:
     if isinstance(X, str):
         raise UsageError("expected a list of texts, got a str: put it in a list")
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"texts are {type(X).__name__} ({X!r:.60}): expected a list or an array")
     if isinstance(values, np.ndarray):
-        if values.ndim == 2 and values.shape[1] == 1:
+        if values.ndim == 2 and values.shape[-1] == 1:
             values = values[:, 0]
-        if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 2):
+        if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[-1] != 2):
             raise UsageError(f"texts have shape {values.shape}: expected (n,), or (n, 2) for pairs")
         values = values.tolist()
     return [tuple(value) if isinstance(value, list) else value for value in values]
@@ -225,6 +227,9 @@ def list_of(y: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
+    """A value of numpy as one of Python, also in a table such as ``class_weights``."""
+    if isinstance(value, Mapping):
+        return {_plain(name): _plain(one) for name, one in value.items()}
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 

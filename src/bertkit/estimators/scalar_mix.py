@@ -39,6 +39,7 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         coef_: (C, D).
         intercept_: (C,).
         n_iter_: steps taken.
+        n_features_in_: S * D.
     """
 
     def __init__(self, num_layers: int, *, C: float = 1.0, max_iter: int = 1_000, tol: float = 1e-4) -> None:
@@ -48,8 +49,11 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         """Fit to (N, S * D) features and (N,) classes; issues a ConvergenceWarning if ``max_iter`` is reached.
 
         Raises:
-            UsageError: fewer than two classes, or a width that is not a multiple of ``num_layers``.
+            UsageError: fewer than two classes, a width that is not a multiple of ``num_layers``, or a ``C`` that is not
+                above 0.
         """
+        if not self.C > 0:
+            raise UsageError(f"C={self.C}: expected a number above 0")
         X, y = check_X_y(X, y, dtype=(np.float32, np.float64))
         layers = self._layers(X)
         self.classes_, label_ids = np.unique(y, return_inverse=True)
@@ -82,23 +86,30 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
                 f"not converged after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
             )
         scores, self.coef_, self.intercept_ = self._parts(optimum.x, num_classes, width)
-        self.layer_weights_, self.n_iter_ = softmax(scores), optimum.nit
+        self.layer_weights_, self.n_iter_, self.n_features_in_ = softmax(scores), optimum.nit, X.shape[1]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) the likeliest classes."""
-        return self.classes_[self.decision_function(X).argmax(axis=1)]
+        likeliest = self._logits(X).argmax(axis=1)
+        return self.classes_[likeliest]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, C) float64, the probability of each class."""
-        return softmax(self.decision_function(X), axis=1)
+        return softmax(self._logits(X), axis=1)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """(N, C) float64, the logits of `predict_proba`.
+        """(N, C) float64, the logits of `predict_proba`; for two classes (N,), that of the second minus the first, as
+        in scikit-learn.
 
         Raises:
             UsageError: features whose width differs from that in ``fit``.
         """
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def _logits(self, X: Any) -> np.ndarray:
+        """(N, C) float64."""
         check_is_fitted(self, "coef_")
         layers = self._layers(check_array(X, dtype=(np.float32, np.float64)))
         if layers.shape[2] != self.coef_.shape[1]:

@@ -48,23 +48,24 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
             DataError: an invalid label; fewer than two classes, or a class with a single text.
         """
         labels = _labels_of(y)
-        self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
-        task = self._task_of_several if self._has_several else self._task
+        has_several = bool(labels) and isinstance(labels[0], list | tuple)
+        task = self._task_of_several if has_several else self._task
         if task is None:
             raise UsageError(f"{self._task.name} requires one class per text: expected labels of shape (n,)")
-        _check_labels(labels, len(labels[0]) if self._has_several else None)
+        _check_labels(labels, len(labels[0]) if has_several else None)
         kinds = sorted({type(label).__name__ for label in labels})
-        if len(kinds) > 1 and not any(isinstance(label, str) for label in labels) and not self._has_several:
+        if len(kinds) > 1 and not any(isinstance(label, str) for label in labels) and not has_several:
             raise DataError(f"the labels mix {' and '.join(kinds)}: convert them to one type")
-        self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
-        train = self._examples(X, labels)
+        classes = np.arange(len(labels[0])) if has_several else np.unique(np.asarray(labels))
+        train = self._labeled(X, labels, classes, has_several)
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
             options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
-        missing = {str(name) for name in self.classes_.tolist()} - names_of(train).keys()
+        missing = {str(name) for name in classes.tolist()} - names_of(train).keys()
         if missing:
             raise UsageError(f"no text has the class {', '.join(sorted(missing))}: remove its column")
-        self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
+        self._train(task.name, train, [] if dev is None else self._labeled(*dev, classes, has_several), options)
+        self.classes_, self._has_several = classes, has_several  # those of the model, also if a later fit fails
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -84,17 +85,16 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         probabilities = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
         return np.array(probabilities, np.float64).reshape(-1, len(names))
 
-    def _examples(self, X: Any, y: Any) -> list[TextExample]:
+    def _labeled(self, X: Any, y: Any, classes: np.ndarray, has_several: bool) -> list[TextExample]:
+        """The examples of texts with their classes."""
         items, labels = items_of(X), _labels_of(y)
         check_lengths(items, labels)
-        names = self.classes_.tolist()
-        _check_labels(labels, len(names) if self._has_several else None)
+        names = classes.tolist()
+        _check_labels(labels, len(names) if has_several else None)
         return [
             self._task.example(
                 item,
-                tuple(str(name) for name, has in zip(names, label, strict=True) if has)
-                if self._has_several
-                else str(label),
+                tuple(str(name) for name, has in zip(names, label, strict=True) if has) if has_several else str(label),
                 location=f"text {number}",
             )
             for number, (item, label) in enumerate(zip(items, labels, strict=True))

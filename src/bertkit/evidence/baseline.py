@@ -88,7 +88,8 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
 
 
 def tf_idf_vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, Any]:
-    """Sparse TF-IDF rows of words and word pairs for ``train`` and ``examples``; the vocabulary is from ``train``.
+    """Sparse TF-IDF rows of words and word pairs for ``train`` and ``examples``; the vocabulary is from ``train``. If
+    that has no words, rows of one zero, which predict as if there were no text.
 
     Raises:
         DependencyError: scikit-learn is not installed.
@@ -98,8 +99,11 @@ def tf_idf_vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, 
     except ImportError:
         raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
     # keep single letters and punctuation, so that no text is empty
+    texts = [whole_text(example) for example in train]
+    if not any(map(str.strip, texts)):  # such as one row of an empty text at the start of the curve
+        return np.zeros((len(examples), 1)), np.zeros((len(train), 1))
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
-    train_vectors = vectorizer.fit_transform(map(whole_text, train))
+    train_vectors = vectorizer.fit_transform(texts)
     return vectorizer.transform(map(whole_text, examples)), train_vectors
 
 

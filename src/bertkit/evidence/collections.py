@@ -38,8 +38,8 @@ def read_collection(path: Path, columns: Mapping[str, str] = {}) -> Collection:
         columns: of texts with labels, by role, as in `read_labeled_texts`.
 
     Raises:
-        DataError: a missing file, an unreadable row, a repeated id, a judgment of an unknown query or document, or no
-            query with a relevant document.
+        DataError: a missing file, an unreadable row, a repeated id, a judgment of an unknown query or document, two
+            different ones of a document, or no query with a relevant document.
         UsageError: columns of another collection than texts with labels, or an unknown role.
     """
     if path.suffix == ".json" or path.is_dir() or not path.suffix:
@@ -77,9 +77,9 @@ def _of_folder(folder: Path) -> Collection:
             for name, known in ((query, queries), (document, documents)):
                 if not problem and name not in known:
                     problem = f" judges {name!r:.60}, which is in neither {_CORPUS} nor {_QUERIES}"
-            if problem:
+            if problem or judgments.setdefault(query, {}).setdefault(document, int(grade)) != int(grade):
+                problem = problem or f" judges {document!r:.60} for {query!r:.60} again, with another grade: keep one"
                 raise DataError(f"{location(path, row.line)}{problem}")
-            judgments.setdefault(query, {})[document] = int(grade)
     kept = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
     if not kept:
         raise DataError(f"{path} has no query with a relevant document")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertkit.errors import UsageError
 from bertkit.tasks.scoring import Scoring
 
 Interval = tuple[float, float]
@@ -36,9 +37,14 @@ def wilson_interval(num_correct: int, num_examples: int) -> Interval:
     """Wilson score interval of a proportion (Wilson 1927; Brown, Cai & DasGupta 2001 recommend it also for few
     examples).
 
+    Raises:
+        UsageError: no examples, or more correct ones than examples.
+
     >>> tuple(round(end, 4) for end in wilson_interval(8, 10))
     (0.4902, 0.9433)
     """
+    if not 0 <= num_correct <= num_examples or num_examples < 1:
+        raise UsageError(f"{num_correct} of {num_examples} examples are correct: expected 0 to all of at least one")
     share, spread = num_correct / num_examples, _Z**2 / num_examples
     middle = share + spread / 2
     half = math.sqrt(spread * (share * (1 - share) + spread / 4))
@@ -50,8 +56,13 @@ def bootstrap_interval(values: Sequence[float] | np.ndarray, seed: int = 0) -> I
     """Percentile bootstrap of a mean, with NUM_RESAMPLES resamples (Efron 1979).
 
     For two models, pass the differences for each example: the interval of a real difference excludes 0.
+
+    Raises:
+        UsageError: no values.
     """
     given, random = np.asarray(values, np.float64), np.random.default_rng(seed)
+    if not len(given):
+        raise UsageError("an interval of a mean needs values: expected at least one")
     means = [
         given[random.integers(len(given), size=(number, len(given)))].mean(axis=1)
         for number in _portions(NUM_RESAMPLES, len(given))

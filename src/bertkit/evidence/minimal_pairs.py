@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bertkit.errors import UsageError
 from bertkit.evidence.intervals import Interval, bootstrap_interval, wilson_interval
 from bertkit.evidence.suites import Paradigm
 from bertkit.inference.pseudo_likelihood import Method
@@ -106,8 +107,11 @@ def score_minimal_pairs(
         progress: show a bar after two seconds; None: on a terminal.
 
     Raises:
+        UsageError: no paradigm, or one without pairs.
         MissingHeadError: the masked LM head is missing or was never trained.
     """
+    if not suite or not all(paradigm.pairs for paradigm in suite):
+        raise UsageError(f"{len(suite)} paradigms: expected at least one, each with at least one pair")
     sentences = [sentence for paradigm in suite for pair in paradigm.pairs for sentence in pair]
     fits, unknown = _readable(model, sentences)
     judged = np.flatnonzero(fits.reshape(-1, 2).all(axis=1))  # pairs

@@ -103,10 +103,13 @@ def check_ids(collection: Collection) -> None:
 
 
 def write_run(rankings: Mapping[str, Ranking], write: Callable[[str], object], tag: str = "bertkit") -> None:
-    """Write rankings as lines of a trec_eval run file: query, Q0, document, rank, score, tag."""
+    """Write rankings as lines of a trec_eval run file: query, Q0, document, rank, score, tag.
+
+    trec_eval ignores the rank and orders by score, so scores are written with all digits of float32.
+    """
     for query, ranking in rankings.items():
         for rank, name in enumerate(in_order(ranking), start=1):
-            write(f"{query} Q0 {name} {rank} {ranking[name]:.7g} {tag}\n")
+            write(f"{query} Q0 {name} {rank} {ranking[name]:.9g} {tag}\n")
 
 
 def _scores(grades: Mapping[str, int], order: Sequence[str]) -> dict[str, float]:

@@ -65,7 +65,7 @@ class BertkitRetriever:
                 score=one.score,
                 meta={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
             )
-            for one in self.index.search(query, top_k or self.top_k)
+            for one in self.index.search(query, self.top_k if top_k is None else top_k)
         ]
         return {"documents": documents}
 
@@ -83,5 +83,5 @@ class BertkitRanker:
         if not documents:
             return {"documents": []}
         texts = [document.content or "" for document in documents]
-        ranked = self.model.rank(query, texts, top_k=top_k or self.top_k)
+        ranked = self.model.rank(query, texts, top_k=self.top_k if top_k is None else top_k)
         return {"documents": [replace(documents[one.index], score=one.score) for one in ranked]}

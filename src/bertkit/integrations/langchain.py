@@ -92,8 +92,26 @@ class BertkitStore(LangChainStore):
         """The embeddings that compute the vectors."""
         return self._embedding
 
+    def add_texts(
+        self, texts: Iterable[str], metadatas: list[dict] | None = None, *, ids: list[str] | None = None, **kwargs: Any
+    ) -> list[str]:
+        """See LangChain's `VectorStore`: texts replace those with the same ids.
+
+        Raises:
+            UsageError: another number of metadatas or ids than of texts.
+        """
+        texts = list(texts)
+        _check_number("metadatas", metadatas, len(texts))
+        pairs = zip(texts, metadatas or [{}] * len(texts), strict=True)
+        return self.add_documents([Document(text, metadata=metadata) for text, metadata in pairs], ids=ids, **kwargs)
+
     def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
-        """See LangChain's `VectorStore`: documents replace those with the same ids."""
+        """See LangChain's `VectorStore`: documents replace those with the same ids.
+
+        Raises:
+            UsageError: another number of ids than of documents.
+        """
+        _check_number("ids", kwargs.get("ids"), len(documents))
         given: Iterable[str | None] = kwargs.get("ids") or [document.id for document in documents]
         ids = [id or str(uuid.uuid4()) for id in given]
         vectors = self._embedding.embed_documents([document.page_content for document in documents])
@@ -178,6 +196,11 @@ class BertkitReranker(BaseDocumentCompressor):
             )
             for one in ranked
         ]
+
+
+def _check_number(name: str, values: Sequence[Any] | None, number: int) -> None:
+    if values and len(values) != number:  # LangChain takes an empty list for None
+        raise UsageError(f"{len(values)} {name} for {number} texts: expected one for each text")
 
 
 def _model_name(embedding: Embeddings) -> str:

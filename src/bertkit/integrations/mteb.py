@@ -10,10 +10,9 @@ import numpy as np
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import DependencyError
 from bertkit.inference import EmbedReport
-from bertkit.locate import locate
 from bertkit.model import load
 from bertkit.search.prompts import prompts_of
-from bertkit.words.opening import open_encoder
+from bertkit.words.opening import encoder_path, open_encoder
 
 try:
     from mteb.models import ModelMeta
@@ -31,7 +30,7 @@ class BertkitEncoder(AbsEncoder):
     with ``no_prompt`` none.
 
     Args:
-        model: a folder, a hub name, or the import name of a model package.
+        model: a folder, a hub name, the import name of a model package, or a file of word vectors.
         revision: by which mteb keeps results; by default a hash of the model's files, precision and prompts.
         prompts: ``query_prompt``, ``document_prompt`` or ``no_prompt``, as for `bertkit.search.prompts.prompts_of`.
 
@@ -101,7 +100,7 @@ def _texts(batches: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _revision(model: str | Path, *settings: object) -> str:
-    return hashlib.sha256(f"{content_hash(locate(model))} {settings}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{content_hash(encoder_path(model))} {settings}".encode()).hexdigest()[:32]
 
 
 def _meta(model: str | Path, revision: str, kind: str, **facts: Any) -> ModelMeta:

@@ -69,6 +69,7 @@ class _Trial:
     tokens_per_character: float
     bytes_per_token: float
     tokens_per_sequence: float
+    sequences_per_token: float  # of the corpus, in an epoch: a token is in no, one or several sentence pairs
     padding_saved: float
     tokens_per_second: float
     checkpoint_bytes: int
@@ -122,6 +123,7 @@ def plan(
         total = 60 * training.minutes
         num_steps = round(max(0.0, total - evaluating) / seconds_per_step)
     num_tokens = num_characters * first.tokens_per_character
+    num_trained = num_tokens if inputs.held_out else num_tokens * (1 - recipe.data.held_out_share)
     num_parameters = first.num_parameters
     if network is not None and inputs.vocabulary is None and not is_whole:  # a sample has fewer words
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
@@ -133,7 +135,10 @@ def plan(
         shard_bytes=round(num_tokens * first.bytes_per_token),
         tokens_per_step=round(per_step),
         num_steps=num_steps,
-        epochs=num_steps * per_step / num_tokens,
+        epochs=num_steps
+        * batch_size
+        * sum(share / trial.sequences_per_token for share, trial in zip(shares, trials, strict=True))
+        / num_trained,
         padding_saved=sum(share * trial.padding_saved for share, trial in zip(shares, trials, strict=True)),
         tokens_per_second=rate,
         hours=total / 3_600,
@@ -245,6 +250,7 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
         tokens_per_character=num_tokens / num_characters,
         bytes_per_token=_size(run / "shard") / num_tokens,
         tokens_per_sequence=float(np.concatenate(lengths).mean()),
+        sequences_per_token=feed.loader.sources[0].num_examples(0) / len(shard.tokens),
         padding_saved=float(1 - np.concatenate(lengths).sum() / padded),
         tokens_per_second=(last["tokens"] - middle["tokens"]) / (last["seconds"] - middle["seconds"]),
         checkpoint_bytes=_size(checkpoints(run)[-1]),

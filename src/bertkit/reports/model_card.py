@@ -90,7 +90,7 @@ def with_section(card: str, heading: str, body: str) -> str:
     '# A\\n\\n## C\\n\\nc\\n\\n## B\\n\\nnew\\n'
     """
     kept, is_old = [], False
-    for line in card.splitlines():
+    for line in card.split("\n"):
         if line.startswith(("# ", "## ")):
             is_old = line == f"## {heading}"
         if not is_old:
