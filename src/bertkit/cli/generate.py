@@ -59,9 +59,10 @@ def command(
     if page is not None:
         write_generation_page(page, generator, sources, settings)
         return
+    rows: list[dict[str, Any]] = []
     for source, made in zip(sources, generator.generate(sources, settings), strict=True):
-        row: dict[str, Any] = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
-               "ended": made.has_ended}  # fmt: skip
+        rows.append({"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
+                     "ended": made.has_ended})  # fmt: skip
         if settings.num_candidates:
-            row["candidates"] = made.candidates
-        emit([row])
+            rows[-1]["candidates"] = made.candidates
+    emit(rows)

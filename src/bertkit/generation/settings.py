@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from bertkit.errors import UsageError
 
+_MOST_SEED = 2**63 - 1  # an int64, as compiled functions take it
+
 
 @dataclass(frozen=True)
 class GenerationSettings:
@@ -25,7 +27,7 @@ class GenerationSettings:
     top_p
         Sample from the smallest set of tokens with this total probability; by default from all.
     seed
-        Seed of sampling: text i uses random numbers of (seed, i).
+        Seed of sampling, below 2**63: text i uses random numbers of (seed, i).
     precision
         Precision of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU).
     num_candidates
@@ -50,6 +52,8 @@ class GenerationSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < lowest):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
+        if self.seed > _MOST_SEED:
+            raise UsageError(f"seed={self.seed}: expected at most {_MOST_SEED}")
         for name in ("temperature", "top_p", "length_penalty"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
