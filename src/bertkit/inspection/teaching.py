@@ -3,8 +3,10 @@ prediction, each step with its numbers and a sentence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import fsencode
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import numpy as np
 
@@ -200,7 +202,11 @@ def write_index(folder: Path, pages: Sequence[tuple[Path, str]], text: str | Non
     if not pages:
         raise UsageError(f"{folder} has no HTML pages: write some with bertkit inspect ... --out")
     links = element(
-        "ul", [element("li", element("a", title, href=path.name), f" ({path.name})") for path, title in pages]
+        "ul",
+        [
+            element("li", element("a", title, href=quote(fsencode(path.name))), f" ({path.name})")
+            for path, title in pages
+        ],
     )
     content = page("Look inside", [*([paragraph("The text: ", data(text))] if text else []), links])
     path = folder / "index.html"
