@@ -385,6 +385,8 @@ def test_results_on_a_terminal_are_one_table(tmp_path: Path, monkeypatch, capsys
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert run(["generate", "the cat", "a dog", "--model", str(tmp_path / "model"), "--max-new-tokens", "2"]) == 0
     assert capsys.readouterr().out.count("generated") == 1
+    assert run(["generate", "the cat", "--model", "no", "--columns", "text=source"]) == 2
+    assert "--columns names columns of a file: give one with --input" in capsys.readouterr().err
 
 
 def test_candidates_of_each_step(tmp_path: Path) -> None:
@@ -449,6 +451,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"temperature": True}, "temperature=True: expected a number"),
         ({"temperature": 1.0, "top_p": "0.9"}, "top_p='0.9': expected a number"),
         ({"length_penalty": "1"}, "length_penalty='1': expected a number"),
+        ({"length_penalty": 2.0}, "length_penalty=2.0 is for beams: give num_beams too"),
         ({"stop": "end"}, r"stop='end': expected several texts, such as \(text,\)"),
         ({"stop": (1,)}, "expected several texts"),
         ({"num_beams": 2, "temperature": 1.0}, "beam search does not sample"),

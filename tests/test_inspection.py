@@ -22,7 +22,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import run
-from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.errors import BertkitError, DataError, OverLengthError, UsageError
 from bertkit.heads import UnitLength
 from bertkit.inspection import (
     LabeledWords,
@@ -436,6 +436,13 @@ def test_probability_is_that_of_the_task() -> None:
         assert view.probability == pytest.approx(prediction.probabilities[view.label], abs=1e-6)
         logits = model.network(bertkit.collate([model.tokenizer.encode("the cat")])).logits["sequence_classification"]
         assert view.probability == pytest.approx(float(expected(logits.detach())[0].max()), abs=1e-6)
+        (prediction,) = model.predict(["the [MASK] cat [SEP]"])
+        other = min(prediction.probabilities, key=lambda name: prediction.probabilities[name])
+        view = inspect_why(model, "the [MASK] cat [SEP]", label=other)  # as predictions read it: text
+        assert view.probability == pytest.approx(prediction.probabilities[view.label], rel=1e-4)
+        model.checkpoint.trained = TrainedTask(task, Layout(6, "truncate"))
+        with pytest.raises(OverLengthError, match="9 tokens, and this model is set to read at most 6: shorten it"):
+            inspect_why(model, TEXTS[0])
     view = inspect_why(model_of(Regression()), "the cat")
     assert view.probability is None and "probability" not in str(view.parts()[0])
 
@@ -456,6 +463,11 @@ def test_similarity_is_that_of_the_model() -> None:
         assert view.similarity == pytest.approx(float(first @ second), abs=1e-5)
         assert view.contributions.sum() == pytest.approx(view.similarity)
         assert view.contributions.shape == tuple(map(len, view.tokens)) and ("blue" in view.tokens[0]) == prompted
+    model.checkpoint.sentence = SentenceSettings(max_seq_length=14)
+    first, second = model.embed(["a [MASK] cat", "the dog"], normalize=True)
+    assert inspect_similarity(model, "a [MASK] cat", "the dog").similarity == pytest.approx(float(first @ second))
+    with pytest.raises(OverLengthError, match="18 tokens, and this model is set to read at most 14: shorten it"):
+        inspect_similarity(model, "the cat", "cat " * 16)
     model.checkpoint.sentence = SentenceSettings(layers=(UnitLength(),))
     with pytest.raises(UsageError, match="layers after the mean"):
         inspect_similarity(model, *TEXTS[:2])

@@ -46,6 +46,8 @@ def command(
 
     if bool(texts) == (input is not None):
         raise UsageError("give texts, or a file of them with --input")
+    if columns and input is None:
+        raise UsageError("--columns names columns of a file: give one with --input")
     if page is not None:
         check_writable(page)
         check_not_input(page, input)

@@ -19,7 +19,7 @@ class GenerationSettings:
     num_beams
         Hypotheses kept at each step of beam search; 1: greedy, or sampling.
     length_penalty
-        Log probabilities of beams are divided by length ** length_penalty.
+        Log probabilities of beams are divided by length ** length_penalty; only with beams.
     temperature
         Sample, with logits divided by this; by default the likeliest token is taken.
     top_k
@@ -76,3 +76,5 @@ class GenerationSettings:
             raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
+        if self.num_beams == 1 and self.length_penalty != 1:
+            raise UsageError(f"length_penalty={self.length_penalty} is for beams: give num_beams too, such as 4")
