@@ -157,6 +157,8 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     assert run(["inspect", "pages"]) == 0
     assert 'href="50%25%20a%23b.html"' in Path("pages/index.html").read_text()
     capsys.readouterr()
+    assert run(["inspect", "all", "the cat", "--model", "model", "--out", "texts.txt"]) == 2
+    assert "texts.txt is a file: expected a folder, or a new name" in capsys.readouterr().err
     for wrong in (
         ["nothing"],
         *(

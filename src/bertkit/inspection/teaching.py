@@ -175,7 +175,13 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
 
     Returns:
         The pages written, the index first.
+
+    Raises:
+        OverLengthError, UsageError: as `inspect_all`; a file in place of the folder.
     """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: expected a folder, or a new name")
     teaching = inspect_all(model, text)
     views: dict[str, View] = {
         "steps": teaching,
@@ -184,7 +190,6 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
     }
     if teaching.lens is not None:
         views["lens"] = teaching.lens
-    folder = Path(folder)
     pages = {folder / f"{name}.html": view.page() for name, view in views.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in pages.items():
