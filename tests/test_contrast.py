@@ -76,6 +76,8 @@ def test_bad_input_raises(model):
         inspect_contrast(model, TEXTS, "drinks", BASELINE)
     with pytest.raises(UsageError, match="expected at least three others"):
         inspect_contrast(model, TEXTS, "get", [TEXTS[0], "Another text.", " "])
+    with pytest.raises(UsageError, match="have no words"):
+        inspect_contrast(model, TEXTS, "get", [",", "!", ", !"])
 
 
 def test_page_and_the_lines(tmp_path, capfd, view):

@@ -21,6 +21,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings, sweep, teaching
 from bertkit.finetuning.distillation import Distillation
 from bertkit.finetuning.student import layers_taken, student_of
 from bertkit.finetuning.teaching import taught
+from bertkit.inference.vector_cache import kept_scores
 from bertkit.tasks import Alignment, SequenceClassification, Similarity, TokenClassification
 from bertkit.tasks.examples import TextExample
 from bertkit.tokenizer.layout import Layout
@@ -256,6 +257,16 @@ def test_teacher_scores_texts(tmp_path: Path) -> None:
             ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
             np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
             assert second == scored
+
+
+def test_kept_scores_are_those_of_their_pairs(tmp_path: Path) -> None:
+    pairs = [("a\x1fb", "c"), ("a", "b\x1fc"), ("1 a", "b"), ("1", " ab")]
+
+    def lengths(queries: list[str], texts: list[str]) -> np.ndarray:
+        return np.array([len(query) for query in queries], np.float32)
+
+    for _ in range(2):  # the second time they are kept
+        assert kept_scores(tmp_path / "kept", pairs, lengths).tolist() == [3, 1, 3, 1]
 
 
 def test_a_replaced_teacher_gives_its_own_vectors(tmp_path: Path) -> None:

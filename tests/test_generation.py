@@ -358,6 +358,37 @@ def test_sampling_follows_the_probabilities() -> None:
     assert (shares[expected == 0] == 0).all()
 
 
+def test_a_too_long_prompt_is_named_before_anything_is_generated(tmp_path: Path) -> None:
+    gpt2(tmp_path / "model")
+    ours = load_generator(tmp_path / "model")
+    inputs = ours.encode([*["a"] * 20, "z " * 99, "a"])
+
+    def never(work: Any) -> Any:
+        raise AssertionError("a step was computed")
+
+    with pytest.raises(UsageError, match=r"prompt 20 has 1.. tokens"):
+        ours.generate_ids(inputs, GenerationSettings(2), turn=never)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 3}])
+def test_probabilities_that_are_not_numbers_show_in_the_score(tmp_path: Path, options: dict[str, Any]) -> None:
+    gpt2(tmp_path / "model")
+    ours = load_generator(tmp_path / "model")
+    with torch.no_grad():
+        ours.network.encoder.embeddings.word.weight.fill_(torch.nan)
+    (made,) = ours.generate(["the cat"], GenerationSettings(3, **options))
+    assert np.isnan(made.score)
+
+
+def test_results_on_a_terminal_are_one_table(tmp_path: Path, monkeypatch, capsys) -> None:
+    gpt2(tmp_path / "model")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run(["generate", "the cat", "a dog", "--model", str(tmp_path / "model"), "--max-new-tokens", "2"]) == 0
+    assert capsys.readouterr().out.count("generated") == 1
+    assert run(["generate", "the cat", "--model", "no", "--columns", "text=source"]) == 2
+    assert "--columns names columns of a file: give one with --input" in capsys.readouterr().err
+
+
 def test_candidates_of_each_step(tmp_path: Path) -> None:
     gpt2(tmp_path / "model")
     (made,) = load_generator(tmp_path / "model").generate(["the cat"], GenerationSettings(5, num_candidates=3))
@@ -412,6 +443,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     [
         ({"num_beams": 0}, "num_beams=0: expected an integer of at least 1"),
         ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"temperature": 1.0, "seed": 2**63}, "seed=9223372036854775808: expected at most 9223372036854775807"),
         ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
         ({"temperature": 1.0, "top_p": 1.5}, "top_p=1.5"),
         ({"top_k": 3}, "give a temperature"),
@@ -419,6 +451,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"temperature": True}, "temperature=True: expected a number"),
         ({"temperature": 1.0, "top_p": "0.9"}, "top_p='0.9': expected a number"),
         ({"length_penalty": "1"}, "length_penalty='1': expected a number"),
+        ({"length_penalty": 2.0}, "length_penalty=2.0 is for beams: give num_beams too"),
         ({"stop": "end"}, r"stop='end': expected several texts, such as \(text,\)"),
         ({"stop": (1,)}, "expected several texts"),
         ({"num_beams": 2, "temperature": 1.0}, "beam search does not sample"),
@@ -435,7 +468,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
     causal, translator = load_generator(tmp_path / "gpt2"), load_generator(tmp_path / "marian")
     with pytest.raises(UsageError, match="prompt 1 is empty"):
         causal.generate(["the", ""])
-    with pytest.raises(UsageError, match=r"a prompt has .* tokens: expected from 1 to the model's 40 positions"):
+    with pytest.raises(UsageError, match=r"prompt 0 has .* tokens: expected from 1 to the model's 40 positions"):
         causal.generate(["z " * 99])
     for generator in (causal, translator):
         with pytest.raises(UsageError, match=r"texts is a str \('the cat'\): expected several, such as .text."):
@@ -444,7 +477,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
             generator.generate(pd.DataFrame({"text": ["the cat"]}))
     with pytest.raises(UsageError, match="source 0 is ' ': expected some text"):
         translator.generate([" "])
-    with pytest.raises(UsageError, match=r"a source has .* positions"):
+    with pytest.raises(UsageError, match=r"source 0 has .* positions"):
         translator.generate(["a b c " * 30])
     model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=99, **SIZES, max_position_embeddings=40))
     model.save_pretrained(tmp_path / "bert")

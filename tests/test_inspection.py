@@ -1,6 +1,7 @@
 """Words, heads, probes, structure, attributions, input, maps and comparisons against independent computations."""
 
 import json
+from typing import Any
 
 import networkx
 import numpy as np
@@ -21,7 +22,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import run
-from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.errors import BertkitError, DataError, OverLengthError, UsageError
 from bertkit.heads import UnitLength
 from bertkit.inspection import (
     LabeledWords,
@@ -40,13 +41,13 @@ from bertkit.inspection import (
     read_trees,
 )
 from bertkit.inspection.compare import jensen_shannon, linear_cka
-from bertkit.inspection.contextual import word_vectors
+from bertkit.inspection.contextual import first_occurrence, word_spans, word_vectors
 from bertkit.inspection.heads import ablation, relation_scores, word_attention
 from bertkit.inspection.inputs import sinusoidal
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.probes import mixed_probe, probe
 from bertkit.inspection.scatter import projections
-from bertkit.inspection.structure import gold_edges, spanning_tree, structural_probe, tree_scores
+from bertkit.inspection.structure import TreeScore, gold_edges, spanning_tree, structural_probe, tree_scores
 from bertkit.inspection.words import nearest_senses
 from bertkit.tasks import MultiLabelClassification, MultipleChoice, Regression, SequenceClassification
 from bertkit.tokenizer.layout import Layout
@@ -136,6 +137,31 @@ def test_words_against_loops(model) -> None:
         inspect_words(model, "horse", TEXTS)
 
 
+@pytest.mark.parametrize(
+    ("word", "text", "span"),
+    [
+        ("cafe", "cafe\u0301, cafe", (7, 11)),  # an accent after its letter
+        ("न", "हिन्दी न", (7, 8)),  # vowel signs and a virama
+        ("हिन्दी", "यह हिन्दी, है", (3, 9)),
+        ("a a", "ba a a", (3, 6)),
+        ("Ärger", "kein ärger", (5, 10)),
+        ("cat", "cats concat cat_ 2cat", None),
+        (" ", "a b", None),
+    ],
+)
+def test_words_are_found_as_wholes(word: str, text: str, span: tuple[int, int] | None) -> None:
+    assert first_occurrence(word, text) == span
+
+
+def test_words_have_their_marks() -> None:
+    assert word_spans("हिन्दी is cafe\u0301, 2_3!") == [(0, 6), (7, 9), (10, 15), (17, 20)]
+
+
+def test_words_need_a_neighbor(model) -> None:
+    with pytest.raises(UsageError, match="top_k=0: expected at least 1"):
+        inspect_words(model, "cat", TEXTS, top_k=0)
+
+
 def test_nearest_senses_against_scikit_learn() -> None:
     draw = np.random.default_rng(0)
     train, test, senses = draw.normal(size=(50, 7)), draw.normal(size=(30, 7)), draw.choice(["a", "b", "c"], 50)
@@ -191,6 +217,11 @@ def test_ablation_against_zero_weights(model_type: str) -> None:
     rows = [scipy.spatial.distance.cosine(a, b) for a, b in states]
     assert view.importance[1, 1] == pytest.approx(np.mean(rows), abs=1e-4)
     assert view.importance.shape == (3, 4) and view.importance.min() >= 0
+
+
+def test_heads_over_texts_beside_trees_are_refused(model, trees) -> None:
+    with pytest.raises(UsageError, match="2 of 3 texts are trees: expected all of them, or none"):
+        inspect_heads(model, [trees[0], "the cat", trees[1]])
 
 
 def test_relations_against_loops(model) -> None:
@@ -314,6 +345,30 @@ def test_structure_of_a_model(model) -> None:
     assert np.isnan(view.scores[0].uuas) and 0 < view.linear.uuas < 1 and view.examples
 
 
+def test_trees_are_those_of_the_best_layer_also_among_equals(model, monkeypatch) -> None:
+    monkeypatch.setattr("bertkit.inspection.structure.tree_scores", lambda *arguments: TreeScore(0.5, 0.5))
+    train, test = random_trees(20), random_trees(10, seed=1)
+    both, first, second = (
+        inspect_structure(model, train, test, layers=layers, epochs=1) for layers in ([1, 2], [1], [2])
+    )
+    assert both.best_layer == 1 and both.examples == first.examples != second.examples
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "rank=0: expected at least 1"),
+        ({"epochs": 0}, "epochs=0: expected at least 1"),
+        ({"layers": []}, r"layers=\[\]: expected one or more of 0 to "),
+        ({"layers": [1, 99]}, r"layers=\[1, 99\]: expected one or more of 0 to "),
+        ({"layers": [-1]}, r"layers=\[-1\]"),
+    ],
+)
+def test_structure_rejects_invalid_options(model, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_structure(model, random_trees(20), random_trees(10, seed=1), **options)
+
+
 @pytest.mark.parametrize("label", [None, "label 0"])
 def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> None:
     published = published_model("sequence_classification", 2, num_labels=3)
@@ -381,6 +436,13 @@ def test_probability_is_that_of_the_task() -> None:
         assert view.probability == pytest.approx(prediction.probabilities[view.label], abs=1e-6)
         logits = model.network(bertkit.collate([model.tokenizer.encode("the cat")])).logits["sequence_classification"]
         assert view.probability == pytest.approx(float(expected(logits.detach())[0].max()), abs=1e-6)
+        (prediction,) = model.predict(["the [MASK] cat [SEP]"])
+        other = min(prediction.probabilities, key=lambda name: prediction.probabilities[name])
+        view = inspect_why(model, "the [MASK] cat [SEP]", label=other)  # as predictions read it: text
+        assert view.probability == pytest.approx(prediction.probabilities[view.label], rel=1e-4)
+        model.checkpoint.trained = TrainedTask(task, Layout(6, "truncate"))
+        with pytest.raises(OverLengthError, match="9 tokens, and this model is set to read at most 6: shorten it"):
+            inspect_why(model, TEXTS[0])
     view = inspect_why(model_of(Regression()), "the cat")
     assert view.probability is None and "probability" not in str(view.parts()[0])
 
@@ -401,6 +463,11 @@ def test_similarity_is_that_of_the_model() -> None:
         assert view.similarity == pytest.approx(float(first @ second), abs=1e-5)
         assert view.contributions.sum() == pytest.approx(view.similarity)
         assert view.contributions.shape == tuple(map(len, view.tokens)) and ("blue" in view.tokens[0]) == prompted
+    model.checkpoint.sentence = SentenceSettings(max_seq_length=14)
+    first, second = model.embed(["a [MASK] cat", "the dog"], normalize=True)
+    assert inspect_similarity(model, "a [MASK] cat", "the dog").similarity == pytest.approx(float(first @ second))
+    with pytest.raises(OverLengthError, match="18 tokens, and this model is set to read at most 14: shorten it"):
+        inspect_similarity(model, "the cat", "cat " * 16)
     model.checkpoint.sentence = SentenceSettings(layers=(UnitLength(),))
     with pytest.raises(UsageError, match="layers after the mean"):
         inspect_similarity(model, *TEXTS[:2])
@@ -437,6 +504,7 @@ def test_map_and_clusters() -> None:
     np.testing.assert_allclose(np.abs(view.points), np.abs(PCA(2).fit_transform(model.embed(TEXTS))), atol=1e-4)
     assert sorted(set(view.clusters.tolist())) == [0, 1] and len(view.names) == 2
     assert inspect_map(model, TEXTS * 3, projection="tsne").explained is None
+    assert not inspect_map(model, TEXTS[:1] * 4, projection="tsne", num_clusters=1).points.any()
     with pytest.raises(UsageError, match="at least 3"):
         inspect_map(model, TEXTS[:2])
 

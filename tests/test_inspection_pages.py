@@ -153,8 +153,24 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     assert {path.name for path in Path("everything").iterdir()} == {
         "index.html", "steps.html", "input.html", "attention.html", "lens.html",
     }  # fmt: skip
+    Path("pages/lens.html").rename("pages/50% a#b.html")
+    assert run(["inspect", "pages"]) == 0
+    assert 'href="50%25%20a%23b.html"' in Path("pages/index.html").read_text()
+    capsys.readouterr()
+    assert run(["inspect", "all", "the cat", "--model", "model", "--out", "texts.txt"]) == 2
+    assert "texts.txt is a file: expected a folder, or a new name" in capsys.readouterr().err
     for wrong in (
         ["nothing"],
+        *(
+            [*rest, "--limit", "-1", "--json", "--model", "model"]
+            for rest in (
+                ["probe", "x.conllu", "x.conllu"],
+                ["structure", "x.conllu", "x.conllu"],
+                ["heads", "texts.txt"],
+                ["map", "texts.txt"],
+                ["compare", "texts.txt", "--against", "other"],
+            )
+        ),
         ["words", "horse", "texts.txt", "--json", "--model", "model"],
         ["heads", "no.txt", "--json"],
         ["next", "texts.txt", "--json", "--model", "praise"],
@@ -164,4 +180,5 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         ["input", "a cat", "--json", "--model", "model", "--against", "model"],
     ):
         assert run(["inspect", *wrong]) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "--limit" not in wrong or "--limit -1: expected at least 1" in line

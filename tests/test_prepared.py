@@ -216,6 +216,17 @@ def test_auto_precision_selects_the_fastest_close_one_and_caches_it(tmp_path, mo
     assert auto_precision.choose_precision(model.encoder, model.tokenizer).precision == "int8"
 
 
+def test_auto_precision_without_a_home_folder(tmp_path, monkeypatch) -> None:
+    """As a user without an entry in /etc/passwd in a container."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    monkeypatch.setattr(auto_precision, "_measure", lambda *arguments: (torch.ones(1, 2), 1.0))
+    monkeypatch.chdir(tmp_path)
+    model = published_size(8)
+    assert auto_precision.choose_precision(model.encoder, model.tokenizer).precision == "float32"
+    assert not list(tmp_path.iterdir()) and auto_precision.precision_cache() is None
+
+
 def test_auto_precision_on_this_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
     (tmp_path / "nowhere").write_text("a file where the cache's folder should be")

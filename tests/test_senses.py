@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from random_models import our_model
 
 import bertkit
 from bertkit.cli import run
@@ -41,6 +42,13 @@ def test_two_senses_of_bank_are_separated(tmp_path, capfd):
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     assert run(["words", "senses", "bank", str(tmp_path / "texts.txt")]) == 0
     assert [json.loads(line)["num_texts"] for line in capfd.readouterr().out.splitlines()] == [4, 4]
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_occurrences_are_one_sense():
+    model = our_model("pretraining", 3)
+    (only,) = find_senses(model, "cat", ["a cat"] * 5, 3).senses
+    assert only.num_texts == 5 and only.cohesion == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

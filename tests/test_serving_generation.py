@@ -126,7 +126,7 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
         ({"inputs": "a", "model": "model"}, 400, "model is for feature-extraction and cannot generate text"),
         ({"inputs": "a", "model": "none"}, 404, "not served here"),
         ({"inputs": ""}, 400, "cannot be empty"),
-        ({"inputs": "a " * 500}, 422, "a prompt has"),
+        ({"inputs": "a " * 500}, 422, "prompt 0 has"),
         ({"inputs": "a" * 100_000}, 422, "characters"),
         ({"inputs": "a", "stream": True}, 400, "does not stream"),
         ({"inputs": "a", "parameters": {"max_new_tokens": 0}}, 422, "max_new_tokens"),

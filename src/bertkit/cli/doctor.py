@@ -238,7 +238,11 @@ def _caches() -> Iterator[tuple[str, str, str]]:
         )
     else:
         yield "machine code", *_folder(Path(kept_in))
-    yield "precision='auto'", *_folder(precision_cache())
+    measured_in = precision_cache()
+    if measured_in is None:
+        yield "precision='auto'", "warning", "no home folder, so every process measures again: set XDG_CACHE_HOME"
+    else:
+        yield "precision='auto'", *_folder(measured_in)
     yield "models of the hub", *_folder(Path(constants.HF_HUB_CACHE))
 
 

@@ -46,6 +46,8 @@ def command(
 
     if bool(texts) == (input is not None):
         raise UsageError("give texts, or a file of them with --input")
+    if columns and input is None:
+        raise UsageError("--columns names columns of a file: give one with --input")
     if page is not None:
         check_writable(page)
         check_not_input(page, input)
@@ -59,9 +61,10 @@ def command(
     if page is not None:
         write_generation_page(page, generator, sources, settings)
         return
+    rows: list[dict[str, Any]] = []
     for source, made in zip(sources, generator.generate(sources, settings), strict=True):
-        row: dict[str, Any] = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
-               "ended": made.has_ended}  # fmt: skip
+        rows.append({"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
+                     "ended": made.has_ended})  # fmt: skip
         if settings.num_candidates:
-            row["candidates"] = made.candidates
-        emit([row])
+            rows[-1]["candidates"] = made.candidates
+    emit(rows)

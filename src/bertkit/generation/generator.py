@@ -115,6 +115,14 @@ def _warn_of_rules(rules: dict[str, Any], name: str | Path) -> None:
         )
 
 
+def _check_lengths(what: str, inputs: Sequence[np.ndarray], num_positions: int) -> None:
+    for index, own in enumerate(inputs):
+        if not 1 <= len(own) <= num_positions:
+            raise UsageError(
+                f"{what} {index} has {len(own)} tokens: expected from 1 to the model's {num_positions} positions"
+            )
+
+
 def _at_once(work: Callable[[], Any]) -> Any:
     return work()
 
@@ -147,19 +155,20 @@ class Generator(ABC):
     ) -> list[Generated]:
         """`generate` for token ids, (n,) int64 for each text; every step is computed within a call of ``turn``."""
         results: list[Generated] = [Generated() for _ in inputs]
+        prompts, limits = self.prompts_and_limits(inputs, settings)
         order = sorted(range(len(inputs)), key=lambda index: len(inputs[index]))
         if settings.temperature is not None:
             order = list(range(len(inputs)))  # random numbers follow this order
         for first in range(0, len(order), _ROWS):
             group = order[first : first + _ROWS]
             group_inputs = [inputs[index] for index in group]
-            prompts, limits = self.prompts_and_limits(group_inputs, settings)
+            group_prompts, group_limits = [prompts[index] for index in group], [limits[index] for index in group]
             decoding = DecodingInTurns(turn(partial(self.decoding, group_inputs, settings.precision)), turn)
             if settings.num_beams > 1:
-                made = beam_search(decoding, prompts, limits, settings, self.ending)
+                made = beam_search(decoding, group_prompts, group_limits, settings, self.ending)
             else:
                 stops = partial(self._is_stopped, settings.stop)
-                made = generate_ids(decoding, prompts, limits, settings, self.ending, first, stops)
+                made = generate_ids(decoding, group_prompts, group_limits, settings, self.ending, first, stops)
             for index, one in zip(group, made, strict=True):
                 results[index] = one
         return results
@@ -262,11 +271,7 @@ class Causal(Generator):
     ) -> tuple[list[np.ndarray], list[int]]:
         """As `Generator.prompts_and_limits`."""
         num_positions = self.max_lengths[1]
-        for own in inputs:
-            if not 1 <= len(own) <= num_positions:
-                raise UsageError(
-                    f"a prompt has {len(own)} tokens: expected from 1 to the model's {num_positions} positions"
-                )
+        _check_lengths("prompt", inputs, num_positions)
         return list(inputs), self._limits([len(own) for own in inputs], num_positions, settings)
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
@@ -344,9 +349,7 @@ class SequenceToSequence(Generator):
     ) -> tuple[list[np.ndarray], list[int]]:
         """As `Generator.prompts_and_limits`."""
         longest, num_positions = self.max_lengths
-        for own in inputs:
-            if not 1 <= len(own) <= longest:
-                raise UsageError(f"a source has {len(own)} tokens: expected from 1 to the model's {longest} positions")
+        _check_lengths("source", inputs, longest)
         return [np.array(self.first_ids) for _ in inputs], self._limits([1] * len(inputs), num_positions, settings)
 
     @torch.inference_mode()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from bertkit.errors import UsageError
 
+_MOST_SEED = 2**63 - 1  # an int64, as compiled functions take it
+
 
 @dataclass(frozen=True)
 class GenerationSettings:
@@ -17,7 +19,7 @@ class GenerationSettings:
     num_beams
         Hypotheses kept at each step of beam search; 1: greedy, or sampling.
     length_penalty
-        Log probabilities of beams are divided by length ** length_penalty.
+        Log probabilities of beams are divided by length ** length_penalty; only with beams.
     temperature
         Sample, with logits divided by this; by default the likeliest token is taken.
     top_k
@@ -25,7 +27,7 @@ class GenerationSettings:
     top_p
         Sample from the smallest set of tokens with this total probability; by default from all.
     seed
-        Seed of sampling: text i uses random numbers of (seed, i).
+        Seed of sampling, below 2**63: text i uses random numbers of (seed, i).
     precision
         Precision of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU).
     num_candidates
@@ -50,6 +52,8 @@ class GenerationSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < lowest):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
+        if self.seed > _MOST_SEED:
+            raise UsageError(f"seed={self.seed}: expected at most {_MOST_SEED}")
         for name in ("temperature", "top_p", "length_penalty"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
@@ -72,3 +76,5 @@ class GenerationSettings:
             raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
+        if self.num_beams == 1 and self.length_penalty != 1:
+            raise UsageError(f"length_penalty={self.length_penalty} is for beams: give num_beams too, such as 4")

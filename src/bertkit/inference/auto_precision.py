@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,19 +53,19 @@ def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
 
     The choice is cached in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), if writable.
     """
-    file = precision_cache() / f"{_fingerprint(encoder)}.json"
+    folder = precision_cache()
+    file = None if folder is None else folder / f"{_fingerprint(encoder)}.json"
     try:
-        if kept := read_json(file):
+        if file is not None and (kept := read_json(file)):
             return PrecisionChoice(**kept)
     except (BertkitError, TypeError):  # edited, or written by another version: measure again
         pass
     with on_one_core():  # as batches run; timings of several threads depend more on other load
         choice = _try_each(encoder, tokenizer)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, asdict(choice))
-    except OSError:
-        pass
+    if file is not None:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, asdict(choice))
     return choice
 
 
@@ -112,9 +113,10 @@ def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, fl
     return sums, min(seconds)  # other load only adds time
 
 
-def precision_cache() -> Path:
-    """The cache folder of `choose_precision`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
+def precision_cache() -> Path | None:
+    """The cache folder of `choose_precision`; None for a user without a home folder, as some containers have."""
+    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return None if user_cache.startswith("~") else Path(user_cache) / "bertkit" / "precision"
 
 
 def _fingerprint(encoder: Encoder) -> str:

@@ -89,15 +89,16 @@ class Trace:
 
 def trace(
     runner: Runner, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None,
-    heads: Collection[str] = (),
+    heads: Collection[str] = (), special_tokens_in_text: bool = True,
 ) -> Trace:  # fmt: skip
     """Run one text through the network's own encoder and record its intermediate values.
 
-    A literal [MASK] in a text becomes that token. Hidden states are equal to inference in float32 to rounding.
+    Hidden states are equal to inference in float32 to rounding.
 
     Args:
         layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.
         heads: heads that may be applied; only "masked_lm" and "next_sentence" are used.
+        special_tokens_in_text: a literal [MASK] in a text becomes that token; False: it is text, as in predictions.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
@@ -111,13 +112,12 @@ def trace(
     for name, given in (("text", text), ("pair", pair)):
         if isinstance(given, str) and not given.strip():
             raise UsageError(f"the {name} is empty: expected at least one word")
-    try:
-        encoding = runner.tokenizer.encode(text, pair, max_length=runner.max_positions, special_tokens_in_text=True)
-    except OverLengthError as error:
+    encoding = runner.tokenizer.encode(text, pair, special_tokens_in_text=special_tokens_in_text)
+    if len(encoding) > runner.max_positions:
         raise OverLengthError(
-            f"the text has {len(runner.tokenizer.encode(text, pair)):,} tokens, the model accepts "
-            f"{runner.max_positions:,}: shorten it, or trace its parts separately"
-        ) from error
+            f"the text has {len(encoding):,} tokens, the model accepts {runner.max_positions:,}: shorten it, or trace "
+            "its parts separately"
+        )
     batch, recorder, encoder = collate([encoding]).to(runner.device), Recorder(chosen), runner.network.encoder
 
     def run() -> tuple[EncoderOutput, dict[str, Tensor]]:

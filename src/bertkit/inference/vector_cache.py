@@ -15,20 +15,20 @@ from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 
 _HASH_BYTES = 16
-_SEPARATOR = "\x1f"  # between the texts of a pair in the key of its score
 
 
 def kept_scores(
     folder: Path, pairs: Sequence[tuple[str, str]], score: Callable[[list[str], list[str]], np.ndarray]
 ) -> np.ndarray:
     """As `kept_vectors`, for scores (N,) float32 of pairs; ``score`` is called with both sides of all missing pairs."""
-    by_key = {_SEPARATOR.join(pair): pair for pair in pairs}
+    keys = [f"{len(query)} {query}{text}" for query, text in pairs]  # different for different pairs
+    by_key = dict(zip(keys, pairs, strict=True))
 
     def compute(missing: list[str]) -> Iterator[np.ndarray]:
         queries, texts = zip(*(by_key[key] for key in missing), strict=True)
         yield score(list(queries), list(texts))[:, None]
 
-    return kept_vectors(folder, [_SEPARATOR.join(pair) for pair in pairs], compute)[:, 0]
+    return kept_vectors(folder, keys, compute)[:, 0]
 
 
 def kept_vectors(

@@ -6,9 +6,11 @@ Shape letters: W words of all sentences, S layers, D hidden_size.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Literal
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -74,10 +76,23 @@ class Tree:
         return distances
 
 
+@cache
+def _of_words() -> str:
+    r"""The characters of words, for a regular expression: ``\w`` and the marks that it lacks, such as vowel signs and
+    accents that follow their letter."""
+    return r"\w" + "".join(chr(code) for code in range(0x300, 0x20000) if category(chr(code))[0] == "M")
+
+
 def first_occurrence(word: str, text: str) -> Span | None:
     """The characters of a word in a text, matched as a whole word, ignoring case; None if it is not there."""
-    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word.strip() else None
+    own = _of_words()
+    match = re.search(rf"(?<![{own}]){re.escape(word)}(?![{own}])", text, re.IGNORECASE) if word.strip() else None
     return match.span() if match else None
+
+
+def word_spans(text: str) -> list[Span]:
+    """The characters of each word of a text."""
+    return [match.span() for match in re.finditer(rf"\w[{_of_words()}]*", text)]
 
 
 def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:

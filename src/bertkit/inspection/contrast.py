@@ -5,7 +5,6 @@ Cosines of different spaces are not comparable: in upper layers of a Transformer
 layers (embeddings and every layer), D hidden_size, n texts of the baseline.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.inference import EmbedReport
-from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_states
+from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_spans, word_states
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
@@ -118,8 +117,8 @@ def inspect_contrast(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: a text without the word, a word without tokens or a static vector, or fewer than three baseline
-            texts.
+        UsageError: a text without the word, a word without tokens or a static vector, fewer than three baseline
+            texts, or none with a word.
     """
     spans = [_span_of(word, text) for text in texts]
     others = [text for text in baseline if text.strip() and text not in texts]
@@ -130,6 +129,8 @@ def inspect_contrast(
     own = list(token_states(model, texts, layers))
     words, cls, means = _contextual(own, texts, spans)
     drawn = _draw_words(others, seed)
+    if not drawn:
+        raise UsageError("the texts for the random pairs have no words: expected some to compare with")
     random_words, random_cls, random_means = _baseline(model, others, drawn, layers)
     names = [others[index][start:end].lower() for index, (start, end) in drawn]
     contrasts, averages, num_unknown = _static_contrasts(encoder, texts, word, others, names)
@@ -174,7 +175,7 @@ def _contextual(
 
 def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
     """Random occurrences of words, in order: index of the text, and character span."""
-    occurrences = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
+    occurrences = [(index, span) for index, text in enumerate(texts) for span in word_spans(text)]
     return [
         occurrences[index] for index in np.sort(np.random.default_rng(seed).permutation(len(occurrences))[:_MOST_WORDS])
     ]

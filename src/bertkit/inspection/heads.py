@@ -122,11 +122,13 @@ def inspect_heads(model: Model, texts: Sequence[str] | Sequence[Tree]) -> HeadsV
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: no texts, or an empty one.
+        UsageError: no texts, an empty one, or texts beside trees.
     """
     if not texts:
         raise UsageError("no texts: expected at least one")
     trees = [text for text in texts if isinstance(text, Tree)]
+    if trees and len(trees) < len(texts):
+        raise UsageError(f"{len(trees)} of {len(texts)} texts are trees: expected all of them, or none")
     plain = [text.text if isinstance(text, Tree) else text for text in texts]
     sums: dict[str, np.ndarray] = {}
     num_tokens, uniform = 0, 0.0

@@ -39,8 +39,9 @@ def find_senses(
 ) -> Senses:
     """Group the first occurrence of a word in each text by its contextual vector, the sum of the last four layers.
 
-    Spherical k-means (Dhillon and Modha 2001), the best of ten starts. The number of senses is an input. Groups may
-    also reflect topics or forms of the word instead of senses.
+    Spherical k-means (Dhillon and Modha 2001), the best of ten starts. The number of senses is an input; groups that
+    stay empty, as of equal occurrences, are left out. Groups may also reflect topics or forms of the word instead of
+    senses.
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
@@ -55,7 +56,7 @@ def find_senses(
     vectors = occurrence_vectors(model, [texts[index] for index in indices], [span for _, span in matches])
     groups, centers = spherical_k_means(vectors, num_senses, seed)
     senses = []
-    for number in range(num_senses):
+    for number in range(int(groups.max()) + 1):
         own = np.flatnonzero(groups == number)
         near = vectors[own] @ centers[number]
         best = own[np.argsort(-near, kind="stable")[:num_examples]]

@@ -133,6 +133,8 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
 
 
 def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
+    if (vectors == vectors[0]).all():  # scikit-learn would divide by zero, and crash
+        return np.zeros((len(vectors), 2))
     try:
         from sklearn.manifold import TSNE
     except ImportError:

@@ -48,7 +48,7 @@ class StructureView(View):
 
     @property
     def best_layer(self) -> int:
-        return int(np.nanargmax([score.uuas for score in self.scores]))
+        return _best(self.scores)
 
     def numbers(self) -> dict[str, Any]:
         return {
@@ -102,18 +102,24 @@ def inspect_structure(
 
     Args:
         layers: layers to score, 0 for the embeddings; None: all. Other layers score NaN.
-        rank: rank of the map, at most the hidden size.
+        rank: rank of the map; a larger one than the hidden size counts as that.
 
     Raises:
         OverLengthError: a sentence has more tokens than the model accepts.
-        UsageError: no sentences of 2 to 60 words.
+        UsageError: no sentences of 2 to 60 words, a rank or a number of epochs below 1, or layers that the model lacks.
     """
+    for name, value in (("rank", rank), ("epochs", epochs)):
+        if value < 1:
+            raise UsageError(f"{name}={value}: expected at least 1")
+    last = model.config.num_hidden_layers
+    if layers is not None and not (layers and all(0 <= layer <= last for layer in layers)):
+        raise UsageError(f"layers={list(layers)}: expected one or more of 0 to {last}, the layers of this model")
     train = [tree for tree in train if 2 <= len(tree.words) <= _MOST_WORDS]
     test = [tree for tree in test if len(tree.words) >= 2]
     if not train or not test:
         raise UsageError("no sentences: expected some of 2 to 60 words for training, and others for testing")
     rank = min(rank, model.config.hidden_size)
-    every = range(model.config.num_hidden_layers + 1)
+    every = range(last + 1)
     gold = [tree.distances() for tree in test]
     scores, best_distances = [TreeScore(float("nan"), float("nan")) for _ in every], None
     states = _by_layer_and_sentence(model, (train, test), every if layers is None else layers)
@@ -121,7 +127,7 @@ def inspect_structure(
         weight = structural_probe(own, [tree.distances() for tree in train], rank, epochs, seed)
         predicted = [_distances(torch.from_numpy(states) @ weight.T).numpy() for states in other]
         scores[layer] = tree_scores(test, gold, predicted)
-        if scores[layer].uuas >= np.nanmax([score.uuas for score in scores]):
+        if layer == _best(scores):
             best_distances = predicted
     assert best_distances is not None
     chain = [np.abs(np.subtract.outer(np.arange(len(tree.words)), np.arange(len(tree.words)))) for tree in test]
@@ -136,6 +142,11 @@ def inspect_structure(
         linear=tree_scores(test, gold, [matrix.astype(np.float64) for matrix in chain]),
         examples=[(test[n], spanning_tree(best_distances[n], _kept(test[n]))) for n in shown],
     )
+
+
+def _best(scores: Sequence[TreeScore]) -> int:
+    """The layer with the highest UUAS, of equal ones the first."""
+    return int(np.nanargmax([score.uuas for score in scores]))
 
 
 def structural_probe(

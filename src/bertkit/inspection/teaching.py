@@ -3,8 +3,10 @@ prediction, each step with its numbers and a sentence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import fsencode
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import numpy as np
 
@@ -173,7 +175,13 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
 
     Returns:
         The pages written, the index first.
+
+    Raises:
+        OverLengthError, UsageError: as `inspect_all`; a file in place of the folder.
     """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: expected a folder, or a new name")
     teaching = inspect_all(model, text)
     views: dict[str, View] = {
         "steps": teaching,
@@ -182,7 +190,6 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
     }
     if teaching.lens is not None:
         views["lens"] = teaching.lens
-    folder = Path(folder)
     pages = {folder / f"{name}.html": view.page() for name, view in views.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in pages.items():
@@ -200,7 +207,11 @@ def write_index(folder: Path, pages: Sequence[tuple[Path, str]], text: str | Non
     if not pages:
         raise UsageError(f"{folder} has no HTML pages: write some with bertkit inspect ... --out")
     links = element(
-        "ul", [element("li", element("a", title, href=path.name), f" ({path.name})") for path, title in pages]
+        "ul",
+        [
+            element("li", element("a", title, href=quote(fsencode(path.name))), f" ({path.name})")
+            for path, title in pages
+        ],
     )
     content = page("Look inside", [*([paragraph("The text: ", data(text))] if text else []), links])
     path = folder / "index.html"

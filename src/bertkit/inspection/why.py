@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
-from bertkit.errors import UsageError
-from bertkit.inference import EmbedOptions
-from bertkit.inference.embed import prompt_of
+from bertkit.errors import OverLengthError, UsageError
+from bertkit.inference import EmbedOptions, Runner, Trace, trace
+from bertkit.inference.embed import max_sequence_length, prompt_of
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View
@@ -117,7 +117,7 @@ def inspect_why(
     """Integrated gradients of a label's logit, or of a predicted number, with respect to the word embeddings.
 
     Positions and segments are fixed. The path goes from [MASK] for every token except [CLS] and [SEP], to the text,
-    with Gauss-Legendre quadrature.
+    with Gauss-Legendre quadrature. A literal [MASK] in a text is text, as in predictions.
 
     Args:
         label: None: the most probable one.
@@ -125,7 +125,7 @@ def inspect_why(
 
     Raises:
         MissingHeadError: no trained classification head.
-        OverLengthError: more tokens than the model accepts.
+        OverLengthError: more tokens than the model accepts, or than it is set to read.
         UsageError: a task other than classification and regression, a head over the vectors of two texts, an unknown
             label, an empty text, or no steps.
     """
@@ -142,8 +142,8 @@ def inspect_why(
         )
     model.require_trained(head)
     names = list(getattr(task, "label_names", ()))
-    traced = model.trace(text, pair, layers=[])
-    batch = collate([model.tokenizer.encode(text, pair, special_tokens_in_text=True)])
+    traced = _traced(model, text, pair, model.trained.layout.max_length)
+    batch = collate([model.tokenizer.encode(text, pair)])
     word = cast(Tensor, model.encoder.embeddings.word.weight.detach())
     batch = batch.to(word.device)
     ids = batch.input_ids
@@ -198,7 +198,7 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
     Texts have the model's default prompt, whose tokens count if the model pools them.
 
     Raises:
-        OverLengthError: more tokens than the model accepts.
+        OverLengthError: more tokens than the model accepts, or than it is set to read.
         UsageError: a model with another pooling or with layers after it, or an empty text without a prompt.
     """
     settings = model.sentence_settings
@@ -208,7 +208,8 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
         raise UsageError("this model has layers after the mean: expected the mean alone, which is a sum over tokens")
     prompt = prompt_of(EmbedOptions(), settings)
     skipped = 0 if settings.include_prompt or not prompt else len(model.tokenizer.encode(prompt)) - 1  # with [CLS]
-    traces = [model.trace(prompt + each, layers=[]) for each in (text, other)]
+    longest = max_sequence_length(_runner(model), settings, None)
+    traces = [_traced(model, prompt + each, None, longest) for each in (text, other)]
     states = [trace.hidden_states[-1][skipped:].astype(np.float64) for trace in traces]
     pooled = [each.mean(axis=0) for each in states]
     norm = float(np.linalg.norm(pooled[0]) * np.linalg.norm(pooled[1]))
@@ -219,6 +220,20 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
         contributions,
         float(pooled[0] @ pooled[1] / norm),
     )
+
+
+def _runner(model: Model) -> Runner:
+    return Runner(model.network, model.tokenizer, model.encoder)
+
+
+def _traced(model: Model, text: str, pair: str | None, longest: int | None) -> Trace:
+    """The trace of a text, encoded as for predictions and vectors, which cut or window texts beyond ``longest``."""
+    traced = trace(_runner(model), text, pair, layers=[], special_tokens_in_text=False)
+    if longest is not None and len(traced) > longest:
+        raise OverLengthError(
+            f"the text has {len(traced):,} tokens, and this model is set to read at most {longest:,}: shorten it"
+        )
+    return traced
 
 
 def _table(rows: Tensor) -> nn.Embedding:

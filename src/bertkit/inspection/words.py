@@ -3,7 +3,6 @@
 Shape letters: n occurrences, S layers (embeddings and every layer), D hidden_size.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.inspection.contextual import cosines, first_occurrence, word_vectors
+from bertkit.inspection.contextual import cosines, first_occurrence, word_spans, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -105,8 +104,10 @@ def inspect_words(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: fewer than three texts with the word, or different numbers of senses and texts.
+        UsageError: fewer than three texts with the word, different numbers of senses and texts, or ``top_k`` below 1.
     """
+    if top_k < 1:
+        raise UsageError(f"top_k={top_k}: expected at least 1")
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
@@ -114,7 +115,7 @@ def inspect_words(
         raise UsageError(f"{len(matches)} of {len(texts)} texts contain the word {word!r}: expected at least 3")
     chosen, spans = [texts[index] for index, _ in matches], [span for _, span in matches]
     vectors = word_vectors(model, chosen, [[span] for span in spans])  # (S, n, D)
-    others = [[match.span() for match in re.finditer(r"\w+", text)] for text in chosen]
+    others = [word_spans(text) for text in chosen]
     names = [text[start:end].lower() for text, own in zip(chosen, others, strict=True) for start, end in own]
     draw = np.random.default_rng(seed)
     sample = np.sort(draw.permutation(len(names))[:_NUM_BASELINE_WORDS])

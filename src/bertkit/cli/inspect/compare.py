@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, write
+from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, write
 from bertkit.cli.models import open_model
 from bertkit.errors import UsageError
 
@@ -29,6 +29,7 @@ def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER)
     if inspected.against is None:
         raise UsageError("compare needs a second model: give --against")
     names = (inspected.model, inspected.against)
+    check_limit(limit)
     rows = list(islice(read_texts(texts), limit))
 
     def view() -> "View":

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
 
 
 def command(
@@ -26,5 +26,6 @@ def command(
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_heads, read_trees
 
+    check_limit(limit)
     rows = read_trees(texts, limit) if texts.suffix == ".conllu" else list(islice(read_texts(texts), limit))
     show(inspected, lambda model: inspect_heads(model, rows), texts)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
 
 Projection = Literal["pca", "tsne"]
 
@@ -38,5 +38,6 @@ def command(
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_map
 
+    check_limit(limit)
     rows = list(islice(read_texts(texts, column), limit))
     show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters), texts)

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
 from bertkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def command(
     """
     from bertkit.inspection import inspect_probes
 
+    check_limit(limit)
     parts = [_read(path, label, limit) for path in (train, test)]
     of_treebank = {"tags": "parts of speech", "relations": "dependency relations"}
     name = of_treebank[label] if train.suffix == ".conllu" else "tags"

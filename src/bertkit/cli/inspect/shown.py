@@ -76,6 +76,16 @@ NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
 """Defaults; `write` rejects them, as they have no output."""
 
 
+def check_limit(limit: int) -> None:
+    """Check the number of texts to read.
+
+    Raises:
+        UsageError: below 1.
+    """
+    if limit < 1:
+        raise UsageError(f"--limit {limit}: expected at least 1")
+
+
 def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | None) -> None:
     """Make the view of a model, or of two side by side, and write its page, print its numbers, or both.
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
 
 
 def command(
@@ -32,5 +32,6 @@ def command(
     """
     from bertkit.inspection import inspect_structure, read_trees
 
+    check_limit(limit)
     parts = [read_trees(path, limit) for path in (train, test)]
     show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs), train, test)
