@@ -1,8 +1,9 @@
-# Every target sets up what it needs in .venv, from nothing but Python 3.11+ and make, and does nothing twice.
+# Every target sets up what it needs in .venv, from nothing but Python 3.11+ and make, and does nothing twice. Packages
+# are compiled when they are first imported: most of their modules never are.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 

@@ -10,21 +10,15 @@ from simulated_gpu_library import simulation
 pytestmark = pytest.mark.cpu_only
 
 
-def test_simulated_gpu_is_like_a_gpu() -> None:
-    run_tests(simulation(), "gpu/checks.py")
-
-
-def test_recorded_training_there() -> None:
-    run_tests(simulation(), "gpu/recorded_training.py")
-
-
 def test_models_compute_and_learn_there() -> None:
     run_tests(
         simulation(),
+        "gpu/checks.py",
+        "gpu/recorded_training.py",
         "test_families.py",
         "test_static_shapes.py",
         "-k",
-        "fine_tuning and (albert or modern or deberta or gte) or verb or compiled_run",
+        "checks or recorded_training or fine_tuning and (albert or modern or deberta or gte) or verb or compiled_run",
     )
 
 

@@ -170,7 +170,7 @@ def test_names_in_all_exist_and_docstring_examples_hold():
                 raise
             continue
         missing += [f"{module.__name__}.{name}" for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
-        if doctest.testmod(module).failed:
+        if ">>>" in file.read_text() and doctest.testmod(module).failed:
             failed.append(module.__name__)
     assert not missing, f"names of __all__ that do not exist: {missing}"
     assert not failed, f"examples in docstrings that fail: {failed}"

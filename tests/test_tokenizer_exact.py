@@ -386,7 +386,7 @@ def ours_on_real_lines(case: str, number: int) -> list[Table]:
     return [from_ours(ours.encode_batch(lines, special_tokens_in_text=True)) for lines in in_chunks(real_lines(number))]
 
 
-few_and_many = pytest.mark.parametrize("number", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+few_and_many = pytest.mark.parametrize("number", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
 
 
 @few_and_many
