@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
-
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
 
@@ -50,9 +50,9 @@ demo-serve: $(VENV)/.serve
 demo-inspect: demo-pretrain
 	$(BIN)/bertkit inspect all "$$TEXT" --model .demo/pretrain/model --out .demo/inspect
 
-# Two files at a time: most tests use one core.
+# Two files at a time, as most tests use one core, and in their order: otherwise files of few and long tests come last.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bertkit import compiled
+
 SOURCE = """
 from bertkit.compiled import compiled
 
@@ -132,3 +134,11 @@ def test_compilation_notice_is_printed_once(folder: Path) -> None:
     assert os.read(ours, 9_999).decode().strip() == "bertkit: compiling for this processor, once: up to a minute"
     os.close(ours)
     assert run(folder, f"{code}; tiny.half(True)") == ("", "")  # not a terminal
+
+
+def test_users_without_a_home_folder_get_none(tmp_path, monkeypatch):
+    """Otherwise a folder named ~ would be made where the process runs."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert compiled._folders(tmp_path / "tiny.py") == [tmp_path / "__pycache__"]

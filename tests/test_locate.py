@@ -158,7 +158,7 @@ def test_missing_model_raises(hub_cache: Path, name: str) -> None:
     assert f"no model {name!r}" in message and "the hub did not return" in message and "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["no such folder", "../nowhere", "/nowhere/at/all", "a/b/c", "torch.nn", "x.y.z"])
+@pytest.mark.parametrize("name", ["no such folder", "../nowhere", "/nowhere", "a/b/c", "torch.nn", "x.y.z", "~none/x"])
 def test_invalid_store_name(hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match=r"no model|not a model folder"):

@@ -26,6 +26,7 @@ from numba.core.compiler import Compiler, CompileResult
 from numba.core.event import Event, Listener, register
 from numba.core.serialize import dumps
 
+from bertkit.files.user_cache import user_cache
 from bertkit.files.whole_files import whole_file
 
 Function = TypeVar("Function", bound=Callable)
@@ -159,8 +160,8 @@ def _folders(file: Path) -> list[Path]:
     subfolder = f"{file.parent.name}_{hashlib.sha256(str(file.parent).encode()).hexdigest()[:16]}"
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(chosen) / subfolder]
-    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [file.parent / "__pycache__", Path(user_cache) / "bertkit" / "machine_code" / subfolder]
+    of_user = user_cache()
+    return [file.parent / "__pycache__", *([] if of_user is None else [of_user / "machine_code" / subfolder])]
 
 
 _said: set[str] = set()

@@ -10,6 +10,7 @@ import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def locate(name: str | Path) -> Path:
     """
     if not str(name):
         raise CheckpointError("the model's name is empty: expected a folder or a name")
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     if path.is_dir():
         return path
     if path.is_file():
@@ -99,7 +100,7 @@ def locate(name: str | Path) -> Path:
 
 def hub_name(name: str | Path) -> str | None:
     """The name of a model on the hub; None for a folder, or another form of name."""
-    if Path(name).expanduser().is_dir():
+    if Path(expanduser(name)).is_dir():
         return None
     if str(name) in KNOWN_MODELS:
         return KNOWN_MODELS[str(name)].hub_name

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -130,7 +131,7 @@ def command(
             raise UsageError("--data requires --model, a model that was trained for a task")
         if (train is not None or seeds or smaller) and report is None and not card:
             raise UsageError("--train, --seeds and --smaller require --report or --card, which show their results")
-        folder = Path(model).expanduser()
+        folder = Path(expanduser(model))
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
         by_size = _by_size(smaller)

@@ -1,6 +1,7 @@
 """Default models of commands, and how commands open a model or a tokenizer."""
 
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:
     Raises:
         UsageError: ``lowercase`` for a model, whose files record it.
     """
-    path = Path(model).expanduser()
+    path = Path(expanduser(model))
     if path.is_file():
         return Tokenizer.from_vocab(path, lowercase=lowercase is not False)
     if lowercase is not None:

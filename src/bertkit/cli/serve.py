@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Gene
 
 def _name(model: str) -> str:
     """The name of a model for clients: the last part of its path or hub name."""
-    path = Path(model).expanduser()
+    path = Path(expanduser(model))
     return path.resolve().name if path.is_dir() else model.rstrip("/").rpartition("/")[2]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,7 +96,7 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
         try:
-            return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
+            return kept_vectors(Path(expanduser(self.cache)) / self._selection(), texts, self._vectors)
         except OverLengthError as error:  # its index counts the texts passed to it
             raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, DependencyError
-from bertkit.files.lines import Line, extension, location
+from bertkit.files.lines import Line, extension, location, what_it_is
 
 _LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
 _PARQUET_ROWS = 128  # read at a time
@@ -179,7 +179,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
     except ImportError:
         raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
     if not path.is_file():
-        raise DataError(f"{path}: no such file")
+        raise DataError(f"{path}{what_it_is(path)}")
     try:
         yield ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:

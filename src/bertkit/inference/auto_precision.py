@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from bertkit.device import device_name
 from bertkit.errors import BertkitError
 from bertkit.executor import on_one_core
 from bertkit.files.json_files import read_json, write_json
+from bertkit.files.user_cache import user_cache
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
 from bertkit.transformer.kernels.device_attention import capability_of
@@ -114,9 +114,9 @@ def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, fl
 
 
 def precision_cache() -> Path | None:
-    """The cache folder of `choose_precision`; None for a user without a home folder, as some containers have."""
-    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return None if user_cache.startswith("~") else Path(user_cache) / "bertkit" / "precision"
+    """The cache folder of `choose_precision`; None for a user without a home folder."""
+    of_user = user_cache()
+    return None if of_user is None else of_user / "precision"
 
 
 def _fingerprint(encoder: Encoder) -> str:

@@ -1,6 +1,7 @@
 """Open word vectors from files, folders and names, and any text encoder by name."""
 
 from collections.abc import Sequence
+from os.path import expanduser
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def encoder_path(name: str | Path) -> Path:
     Raises:
         CheckpointError: no such model.
     """
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     return path if path.is_file() else locate(name)
 
 

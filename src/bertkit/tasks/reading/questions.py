@@ -14,6 +14,7 @@ from typing import Any
 from bertkit.errors import DataError
 from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of
+from bertkit.files.lines import what_it_is
 from bertkit.tasks.examples import Question
 from bertkit.tokenizer.encoding import Span
 
@@ -77,7 +78,7 @@ def _empty(question: Question, labeled: bool) -> str:
 def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, str]]:
     """The questions of a SQuAD file, each with its line."""
     if not Path(path).is_file():
-        raise DataError(f"{path}: no such file")
+        raise DataError(f"{path}{what_it_is(path)}")
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
         articles = json.loads(text)["data"]
