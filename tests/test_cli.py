@@ -407,7 +407,8 @@ def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path)
 def test_every_command_has_help(capsys):
     for name in COMMANDS:
         assert run([name, "--help"]) == 0
-        assert "Usage: bertkit" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "Usage: bertkit" in shown and "--no-no-" not in shown  # the opposite of an option such as --no-prompt
 
 
 def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):

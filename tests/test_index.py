@@ -620,7 +620,7 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
                 assert Path(one.document_id).read_text()[one.start : one.end] == one.text
         classifier = our_model("sequence_classification", 3)
         classifier.checkpoint.trained = TrainedTask(SequenceClassification(("a", "b")), Layout(24))
-        with pytest.raises(MissingHeadError, match="answers require one for question answering"):
+        with pytest.raises(MissingHeadError, match="expected one for question-answering"):
             index.answer("Who sat on the mat?", classifier)
 
 

@@ -90,7 +90,10 @@ def test_wrong_models_raise(tmp_path: Path, encoder: Path, splade: Path, monkeyp
     with pytest.raises(UsageError, match=r"store has the sparse model .*splade, not .*other"):
         Index.open(tmp_path / "store", sparse=tmp_path / "other")
     (splade / "config.json").write_text((splade / "config.json").read_text() + " ")
-    with Index.open(tmp_path / "store") as index, pytest.raises(UsageError, match="has changed since this index"):
+    with (
+        Index.open(tmp_path / "store") as index,
+        pytest.raises(UsageError, match="has changed since the index was created"),
+    ):
         index.add(documents(2))
 
 

@@ -73,7 +73,7 @@ def test_lost_vectors_are_recomputed(whole: Path, folder: Path) -> None:
     for file in folder.glob("*.1.*"):
         file.unlink()
     with EmbeddedStore.open(folder, WordIndex()) as store:
-        with pytest.raises(StoreError, match="repair it"):
+        with pytest.raises(StoreError, match=r"repair it with EmbeddedStore\.repair, or index"):
             store.search(vector_of("q"), IDENTITY)
         assert any("missing" in line for line in store.verify())
         assert len(store.repair(embed).embedded_again) == 1100

@@ -31,7 +31,7 @@ def command(
     column: str | None = None,
     resume: bool = False,
 ) -> None:
-    """Compare BERT with one-directional and shallow models on a corpus.
+    """Compare BERT with unidirectional and shallow bidirectional models, trained on the same corpus.
 
     Every model is trained on the same tokens with the same size, vocabulary and time, and then predicts one hidden
     token in the middle of each held-out sequence. Ctrl-C saves; --resume continues.
@@ -44,35 +44,35 @@ def command(
     out
         The folder of the comparison.
     size
-        tiny, mini, small, ...
+        Size of the models: tiny, mini, small, medium, base or large.
     minutes
-        Processor time for training each model and seed, summed over cores: 10 minutes alone on two cores are 20.
-        Other programs do not shorten it.
+        Processor time for training each model with each seed, summed over cores: 20 minutes take 10 minutes on two
+        idle cores. Other running programs do not reduce this time.
     steps
-        Optimizer steps of each, instead of minutes.
+        Optimizer steps for each model, instead of minutes.
     seeds
         Seeds; by default 0 1 2.
     models
         Any of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
     writers
-        Any of gru, gru-attention, transformer, which learn to write pieces of the corpus backwards, in the letters a to
-        z; by default all, without a name none.
+        Models that learn to write pieces of the corpus backwards, with the letters a to z: any of gru, gru-attention,
+        transformer. By default all; --writers without a name omits them.
     suite
         Grammatical minimal pairs, a file or a folder, as for bertkit evaluate.
     limit
-        Number of pairs of each paradigm; by default all.
+        Maximum number of pairs for each paradigm of --suite; by default all.
     cloze
-        A text with one [MASK], whose hidden word's probability is reported.
+        A text with one [MASK]: the probability of --word at the [MASK] is reported.
     word
-        That word.
+        The word at the [MASK] of --cloze.
     tags
-        Two CoNLL-U files, for training and testing a classifier of parts of speech on frozen features.
+        Two CoNLL-U files, to train and to test a classifier of parts of speech on frozen features.
     senses
-        A folder of words with senses, in CoarseWSD-20's layout.
+        A folder of words with senses, in the layout of CoarseWSD-20.
     pairs
-        A file of two sentences and a score on each row, as for bertkit evaluate.
+        A file with two sentences and a score on each row, as for bertkit evaluate --pairs.
     column
-        The column of text of csv, jsonl and parquet files.
+        The column or key of the text in csv, tsv, jsonl and parquet files.
     resume
         Resume the comparison in the folder.
     """

@@ -32,7 +32,7 @@ def command(
     first
         A text with the word.
     second
-        Another one.
+        Another text with the word.
     word
         Matched as a whole word, in any case; the first occurrence in each text.
     static

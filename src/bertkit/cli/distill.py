@@ -34,10 +34,11 @@ def command(
 ) -> None:
     """Distill a larger model into a smaller one.
 
-    The student starts with some layers of the teacher and all its other weights; this model is kept in OUT-student. For
-    a classifier or tagger it learns the teacher's probabilities and hidden states, and the labels, predicted ones for
-    unlabeled texts (DistilBERT's recipe). For a masked LM it learns the same from raw text. For a sentence encoder it
-    learns the vectors of unlabeled texts, which are cached in OUT-teacher.
+    The student starts with some layers of the teacher and all its other weights; this initial model is stored in
+    OUT-student. A student of a classifier or tagger learns the teacher's probabilities and hidden states and the labels
+    (DistilBERT's recipe); for unlabeled texts, labels are those that the teacher predicts. A student of a masked LM
+    learns the same from raw text. A student of a sentence encoder learns the teacher's vectors of unlabeled texts,
+    which are cached in OUT-teacher.
 
     Parameters
     ----------
@@ -116,8 +117,8 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Pa
     if out.is_dir() and any(out.iterdir()):
         if read_json(record) != made_of:
             raise UsageError(
-                f"{out} exists and was not started with {layers} layers of {teacher} as it is now: resume with the "
-                "layers and the teacher of its run, or choose another folder"
+                f"{out} exists and was not started with {layers} layers of the present {teacher}: resume it with the "
+                "layers and teacher that it was started with, or choose another folder"
             )
         return folder
     with whole_folder(folder, overwrite=record.is_file()) as temporary:

@@ -54,7 +54,7 @@ def command(
         CoNLL or SQuAD json. Labels are matched by name; an unknown label is an error.
     suite
         Grammatical minimal pairs, a file or a folder: jsonl as in BLiMP, txt as in Zorro. The score is the share of
-        pairs whose good sentence is the more likely one.
+        pairs in which the grammatical sentence is the more likely one.
     model
         A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
         by default bert-base-uncased.

@@ -87,9 +87,10 @@ def command(
     skip_bad
         Skip rows that cannot be used, and count them.
     defaults
-        Learning rate and epochs. measured: by the encoder's width and the number of examples; paper: 2e-5 and 3.
+        Default learning rate and epochs. measured: by the width of the encoder and, with --head drawn, the number of
+        examples; paper: 2e-5 and 3.
     sweep
-        paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best on dev is kept.
+        paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best model on --dev is kept.
     resume
         Resume the run in the folder, or start it if there is none.
     device

@@ -37,7 +37,7 @@ def finetune_sequences(
         if name not in _TAKEN:
             raise UsageError(f"{task} has no {name}: expected any of {', '.join(_TAKEN)}")
     if "max_length" in given and model is not None and model not in NEW_MODELS:
-        raise UsageError(f"max_length is the number of positions of a new model, and {model} has its own: omit it")
+        raise UsageError(f"max_length sets the positions of a new model, and those of {model} are fixed: omit it")
     read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
     run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note)

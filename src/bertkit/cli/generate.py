@@ -22,12 +22,12 @@ def command(
     device: str = "cpu",
     settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
 ) -> None:
-    """Generate text: continue prompts, or rewrite sources.
+    """Generate text: continue prompts, or transform source texts (for example, translate them).
 
     Parameters
     ----------
     texts
-        Prompts, or sources.
+        Prompts for a causal language model, or source texts for an encoder-decoder model.
     model
         A causal language model or an encoder-decoder model: a folder or a hub name.
     input
@@ -35,7 +35,7 @@ def command(
     columns
         The column of texts, such as text=source, where its name is not recognized.
     page
-        Write an HTML page instead: the likeliest tokens of each step, and their attention to the source.
+        Write an HTML page instead: the most likely tokens at each step, and their attention to the source.
     device
         auto, cpu, cuda or mps.
     """

@@ -26,7 +26,7 @@ def command(
     overlap: int = 150,
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    no_prompt: bool = False,
+    no_prompt: Annotated[bool, Parameter(negative=())] = False,
     scan: str | None = None,
     sparse: str | None = None,
     dry_run: bool = False,
@@ -48,7 +48,7 @@ def command(
         A folder, a hub name, or the import name of an installed model package; by default that of the index, or
         all-MiniLM-L6-v2 for a new index.
     column
-        The column or key that holds the text of rows; by default that of the last time, or text, or the only one.
+        The column or key that holds the text of rows; by default that of the previous run, or text, or the only one.
     passage_length
         Maximum number of characters in a passage.
     overlap

@@ -44,7 +44,7 @@ def command(
         A cross-encoder that rescores candidates and positives before margins and limits apply.
     format
         list: a row with lists of positives and negatives; triplet; tuple: negative_1, negative_2, ...; pair: scores of
-        1 and 0. Queries without negatives are left out of triplet, and those with fewer than --num-negatives of tuple.
+        1 and 0. triplet omits queries without negatives, tuple those with fewer than --num-negatives.
     """
     import shutil
 

@@ -34,18 +34,19 @@ def command(
     Parameters
     ----------
     model
-        A folder, a hub name, or the import name of an installed model package; may be repeated. Clients name a model
-        by the last part of this. By default the model of the store, or else all-MiniLM-L6-v2.
+        A folder, a hub name, or the import name of an installed model package; may be repeated. The name of a model in
+        requests is the last part of this. By default the model of the store, or all-MiniLM-L6-v2 without a store.
     store
-        The folder of an index, made by bertkit index, which /search searches.
+        The folder of an index that bertkit index created, for /search.
     host
-        The address to listen on; by default only programs on this machine can connect. 0.0.0.0 is every address.
+        The address to listen on; by default only programs on this machine can connect. 0.0.0.0 is all addresses.
     port
-        The port; 0 is any free one.
+        The port to listen on; 0 chooses a free one.
     unix_socket
         Listen on this socket file instead of host and port.
     api_key_file
-        A file with a key on each line. Every request must send one of them as its bearer token.
+        A file with a key on each line. Requests must send one of the keys as bearer token, except for the playground,
+        /health, /ready and /metrics.
     accept_token_ids
         Accept token ids of the served model's tokenizer instead of texts on /v1/embeddings.
     """

@@ -1,4 +1,4 @@
-"""Comparison of bidirectional and one-directional models trained on the same corpus.
+"""Comparison of bidirectional and unidirectional models trained on the same corpus.
 
 Takes: text files, sizes, minutes for each model, seeds, labeled words and sentences.
 Gives: a table and a page of the scores of each model; a stopped comparison resumes.

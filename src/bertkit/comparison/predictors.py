@@ -64,7 +64,7 @@ def hidden_log_probs(network: Network | Predictor, mask_id: int, rows: Sequence[
 def text_scores(network: Network | Predictor, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     """(N,) sums of the log probabilities of all tokens of each text, each given the tokens that the model sees.
 
-    For a one-directional model that is the log probability of the text, for the others the pseudo-log-likelihood
+    For a unidirectional model that is the log probability of the text, for the others the pseudo-log-likelihood
     (Salazar et al. 2020).
     """
     rows = rows_of(tokenizer, texts)

@@ -69,10 +69,11 @@ class FinetuningSettings:
     Parameters
     ----------
     head
-        fitted: a head over the pooling that the encoder was trained with, fitted to the frozen encoder before training;
-        published: the head of the published class, fitted likewise; drawn: the same, with random initial weights.
+        fitted: a head on the pooling that the encoder was trained with, fitted to the frozen encoder before training;
+        published: the head of the published class, also fitted; drawn: that head with random initial weights.
     minutes
-        Time limit for finding the best model: frozen features, contrast for few rows, fine-tuning at several rates.
+        Search for the best model within this time: frozen features, contrastive fine-tuning if there are few rows, and
+        fine-tuning at several learning rates.
     num_epochs
         Passes over the examples; by default 3, or more for few examples with head=drawn.
     batch_size
@@ -91,7 +92,7 @@ class FinetuningSettings:
     layer_decay
         Learning rate of a layer relative to that of the layer above.
     frozen_layers
-        Freeze the embeddings and the lowest N layers; by default nothing is frozen.
+        Freeze the embeddings and this number of the lowest layers; by default nothing is frozen.
     lora_rank
         Train low-rank updates (LoRA) of this rank instead of the encoder's weights; they are saved both merged and
         separately.

@@ -10,7 +10,7 @@ _MOST_SEED = 2**63 - 1  # an int64, as compiled functions take it
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The default is greedy: the likeliest token at each step.
+    """The default is greedy search: the most likely token at each step.
 
     Parameters
     ----------
@@ -21,9 +21,9 @@ class GenerationSettings:
     length_penalty
         Log probabilities of beams are divided by length ** length_penalty; only with beams.
     temperature
-        Sample, with logits divided by this; by default the likeliest token is taken.
+        Sample, with logits divided by this; by default the most likely token is chosen.
     top_k
-        Sample from this number of likeliest tokens; by default from all.
+        Sample from this number of most likely tokens; by default from all.
     top_p
         Sample from the smallest set of tokens with this total probability; by default from all.
     seed
@@ -31,7 +31,7 @@ class GenerationSettings:
     precision
         Precision of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU).
     num_candidates
-        Number of likeliest tokens to report for each step; not with beams.
+        Number of most likely tokens to report for each step; not with beams.
     stop
         Texts that end generation when completed; not with beams.
     """

@@ -170,7 +170,7 @@ class BulkEmbedding:
         """
         if pending := self.pending():
             raise DataError(
-                f"{len(pending)} of {len(self._plan.shards)} shards in {self.folder} are not finished: run it"
+                f"{len(pending)} of {len(self._plan.shards)} shards in {self.folder} are not finished: run the job"
             )
         for number in range(len(self._plan.shards)):
             checksum = json.loads(self._marker(number).read_text(encoding="utf-8"))["sha256"]

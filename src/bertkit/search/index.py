@@ -308,7 +308,7 @@ class Index:
         """`answer` for passages that a search returned."""
         task = answerer.trained.task
         if task.example_type is not Question:
-            raise MissingHeadError(f"this model is for {task.name}: answers require one for question answering")
+            raise MissingHeadError(f"the model for answers is for {task.name}: expected one for question-answering")
         if not results:
             return []
         predictions = answerer.predict([Question(question, result.text) for result in results])

@@ -56,8 +56,8 @@ class SparseIndex(ImpactIndex):
         """
         if content_hash(encoder_path(self.model_name)) != self.model_hash:
             raise UsageError(
-                f"{self.model_name} has changed since this index was made with it as its sparse model: restore it, or "
-                "index into a new folder"
+                f"the sparse model {self.model_name} has changed since the index was created: restore it, or index "
+                "into a new folder"
             )
         return load(self.model_name, device=self._device)
 

@@ -21,13 +21,13 @@ class ModelBody(Body):
 class TextsBody(ModelBody):
     """Fields of bodies with texts."""
 
-    truncate: Annotated[bool | None, Field(description="Cut texts that are too long, or refuse them.")] = None
+    truncate: Annotated[bool | None, Field(description="Truncate texts that are too long, or refuse them.")] = None
     truncation_direction: Annotated[
         Literal["Left", "left", "Right", "right"], Field(description="Only right: the end of a text is cut.")
     ] = "right"
-    on_long: Annotated[OnLong | None, Field(description="The same with a third choice, window: encode all of it.")] = (
-        None
-    )
+    on_long: Annotated[
+        OnLong | None, Field(description="Instead of truncate; window encodes the whole text, in windows.")
+    ] = None
 
     @property
     def asked_policy(self) -> OnLong | None:

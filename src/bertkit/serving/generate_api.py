@@ -27,7 +27,7 @@ _MOST_SEED = 2**63 - 1
 
 
 class GenerateParameters(Body):
-    """How a text is generated; by default the likeliest token is taken at each step."""
+    """How a text is generated; by default the most likely token is chosen at each step."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +36,7 @@ class GenerateParameters(Body):
     length_penalty: Annotated[float, Field(ge=-10, le=10, description="Exponent of the length in beam scores.")] = 1.0
     do_sample: Annotated[bool | None, Field(description="Sample; temperature, top_k and top_p imply it.")] = None
     temperature: Annotated[float | None, Field(gt=0, le=1_000, description="Divides the logits; 1 if sampling.")] = None
-    top_k: Annotated[int | None, Field(ge=1, description="Sample from the K likeliest tokens.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Sample from the K most likely tokens.")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling: total probability to keep.")] = None
     seed: Annotated[
         int | None, Field(ge=0, le=_MOST_SEED, description="Seed of sampling; by default random, and reported.")
@@ -47,7 +47,7 @@ class GenerateParameters(Body):
     ] = None
     details: Annotated[bool | None, Field(description="Also return tokens and the finish reason.")] = False
     top_n_tokens: Annotated[
-        int | None, Field(ge=0, le=20, description="In details: the N likeliest tokens of each step.")
+        int | None, Field(ge=0, le=20, description="In details: the N most likely tokens at each step.")
     ] = None
     return_full_text: Annotated[bool | None, Field(description="Put the prompt before its continuation.")] = False
 

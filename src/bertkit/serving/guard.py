@@ -114,11 +114,13 @@ class Guard:
         """The response to a request that is rejected before reading its body; None to accept it."""
         path, is_read = scope["path"], scope["method"] in _READING
         if self._local_only and _host(headers) not in _LOCAL_HOSTS:
-            return _refused(path, 403, "this server answers requests for localhost and 127.0.0.1 only", "forbidden")
+            message = "without API keys this server accepts only the hosts localhost and 127.0.0.1: use one of them"
+            return _refused(path, 403, message, "forbidden")
         if not (is_read and path in PUBLIC) and not self._has_key(headers):
             if not path.startswith("/v"):
                 return Reply(401, b"", {"www-authenticate": "Bearer"})
-            return _refused(path, 401, "the API key is missing or wrong", "invalid_api_key")
+            message = "the API key is missing or wrong: send 'Authorization: Bearer KEY' with a key of this server"
+            return _refused(path, 401, message, "invalid_api_key")
         if scope["method"] == "POST" and not _is_json(headers):
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:

@@ -17,7 +17,7 @@ from bertkit.tasks.thresholds import average_precision, best_threshold
 
 TEACHER = Option(
     str,
-    "Of alignment: the sentence encoder to reproduce; of similarity and cross-encoder: the model that "
+    "For alignment: the sentence encoder to reproduce; for similarity and cross-encoder: the model that "
     "scores the texts of each query.",
 )
 

@@ -11,18 +11,18 @@ from bertkit.errors import UsageError
 
 VIEWS = {  # name -> summary; the file is named after the command
     "all": "Trace a text through the whole model, step by step, as a folder of pages.",
-    "input": "The embeddings of a text, each summand separately.",
+    "input": "Token, segment and position embeddings of a text.",
     "attention": "Attention of a text: all heads, lines between tokens, query times key.",
-    "fill": "Bars for each [MASK] of a text, or the surprise of each token.",
+    "fill": "Predictions for each [MASK] of a text, or the surprisal of each token.",
     "lens": "Predictions of each layer at each position.",
     "words": "A word in context: nearest occurrences, and a map for each layer.",
-    "heads": "What each head attends to, and which syntactic relations it follows.",
+    "heads": "Which tokens each head attends to, and which syntactic relations it follows.",
     "probe": "Accuracy of a linear classifier on each layer.",
     "structure": "Structural probe: syntax trees in distances between vectors.",
     "why": "Which tokens support a prediction, or make two texts similar.",
     "map": "A map of texts by their embeddings.",
     "next": "Probabilities that one sentence follows another.",
-    "compare": "Two models side by side.",
+    "compare": "Compare the hidden states and attention of two models.",
 }
 
 command = App(name="inspect")
@@ -32,7 +32,7 @@ for name, summary in VIEWS.items():
 
 @command.default
 def index(folder: Path, /) -> None:
-    """Write an index page that links the pages of a folder; or run one of the views.
+    """Show what happens to a text inside a model, with one of the views; or write an index page for a folder of pages.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Shown:
     Parameters
     ----------
     out
-        The HTML file to write: one page that needs no network.
+        The HTML file to write, a self-contained page.
     json
         Print all numbers as one line of JSON.
     """
@@ -66,7 +66,8 @@ class InspectedPretrained(Inspected):
     Parameters
     ----------
     model
-        A model with that head: a folder, a hub name, or the import name of an installed model package.
+        A model with the head that the view needs: a folder, a hub name, or the import name of an installed model
+        package.
     """
 
     model: str = PRETRAINED_MODEL

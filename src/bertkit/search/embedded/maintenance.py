@@ -14,7 +14,7 @@ from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.record_rows import value_rows
 from bertkit.search.embedded.row_files import BLOCK_ROWS
-from bertkit.search.embedded.schema import TextIndex
+from bertkit.search.embedded.schema import HOW_TO_REPAIR, TextIndex
 from bertkit.search.store import Embed, Identity, embedded
 
 ROWS_AT_ONCE = 1024
@@ -140,7 +140,7 @@ def kept_vectors(
     live = LiveRows.read(connection, num_positions)
     numbers, vectors = generation.numbers.rows(num_positions)[:, 0], generation.vectors.rows(num_positions)
     if not live.agree(numbers):
-        raise StoreError(f"{generation.folder} is damaged: repair it")
+        raise StoreError(f"{generation.folder} is damaged: {HOW_TO_REPAIR}")
     for positions in _batches(live.positions):
         yield numbers[positions], vectors[positions]
 

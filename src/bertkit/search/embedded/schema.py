@@ -10,6 +10,9 @@ from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not,
 FORMAT = 2
 """Version of the tables and files, kept as SQLite's user_version."""
 
+HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
+"""Advice in errors of a damaged store."""
+
 TABLES = (
     """CREATE TABLE state (
         one INTEGER PRIMARY KEY CHECK (one = 1),

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import SCANS, Nearest, RowMask, nearest, similarities
-from bertkit.search.embedded.schema import as_sql
+from bertkit.search.embedded.schema import HOW_TO_REPAIR, as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter, checked_ids
@@ -100,7 +100,7 @@ class Snapshot:
     def _hits(self, result: Nearest, rows: dict[int, Row]) -> list[Hit]:
         numbers = self._view.numbers[result.positions].tolist()
         if lacking := [number for number in numbers if number not in rows]:
-            raise StoreError(f"vector number {lacking[0]} has no record: verify and repair the store")
+            raise StoreError(f"vector number {lacking[0]} of the store has no record: {HOW_TO_REPAIR}")
         records = self._records([rows[number] for number in numbers])
         scored = zip(result.scores.tolist(), records, strict=True)
         return [Hit(record.id, score, rank, record) for rank, (score, record) in enumerate(scored, 1)]
@@ -163,7 +163,7 @@ class Snapshot:
         records = []
         for position, (number, id, document_id, start, end, text, metadata) in zip(positions, rows, strict=True):
             if position == len(self._view.numbers) or self._view.numbers[position] != number:
-                raise StoreError(f"record {id!r} has no vector: verify and repair the store")
+                raise StoreError(f"record {id!r} of the store has no vector: {HOW_TO_REPAIR}")
             vector = np.array(self._view.vectors[position])
             of_record = {} if metadata == "{}" else json.loads(metadata)
             records.append(Record(id, text, vector, document_id, start, end, of_record))

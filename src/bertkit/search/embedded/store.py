@@ -30,7 +30,7 @@ from bertkit.search.embedded.maintenance import (
     values_differ,
 )
 from bertkit.search.embedded.record_rows import insert_records, value_rows
-from bertkit.search.embedded.schema import TABLES, TextIndex
+from bertkit.search.embedded.schema import HOW_TO_REPAIR, TABLES, TextIndex
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.snapshot import Asked, Snapshot
 from bertkit.search.embedded.view import State, View
@@ -144,7 +144,7 @@ class EmbeddedStore(VectorStore):
                     except (FileNotFoundError, ValueError):
                         # missing or too short; or a newer commit replaced the files
                         if self._is_current(state):
-                            raise StoreError(f"{self.folder} lacks vectors of its records: repair it") from None
+                            raise StoreError(f"{self.folder} lacks vectors: {HOW_TO_REPAIR}") from None
                         continue
                 yield Snapshot(connection, view, self._passes)
                 return

@@ -44,8 +44,8 @@ class CrossEncoding(OfTextSets):
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {
         "objective": Option(
-            str, f"Of cross-encoder: {', '.join(OBJECTIVES)}; by default lambda for queries with several texts, margin "
-            "where these have scores, cross-entropy for pairs with scores from 0 to 1, else squared-error."
+            str, f"For cross-encoder: {', '.join(OBJECTIVES)}; by default lambda for queries with several texts, "
+            "margin if these have scores, cross-entropy for pairs with scores from 0 to 1, else squared-error."
         ),
         "teacher": TEACHER,
     }  # fmt: skip

@@ -68,24 +68,24 @@ class Similarity(OfTextSets):
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {
         "objective": Option(
-            str, f"Of similarity: {', '.join(OBJECTIVES)}; by default contrastive for scores of 0 and 1, cosent for "
+            str, f"For similarity: {', '.join(OBJECTIVES)}; by default contrastive for scores of 0 and 1, cosent for "
             "other scores, margin for texts with scores of a teacher, and in-batch for pairs, triplets and texts."
         ),
-        "objectives": Option(list[str], "Of similarity with several files: the objective of each, in their order."),
+        "objectives": Option(list[str], "For similarity with several files: the objective of each, in the same order."),
         "temperature": Option(
-            float, "Of similarity: divisor of cosines in in-batch and cosent (default 0.05), and of inner products in "
+            float, "For similarity: divisor of cosines in in-batch and cosent (default 0.05), and of inner products in "
             "divergence (default 1)."
         ),
-        "margin": Option(float, "Of similarity; by default 1 for triplet (Euclidean), 0.5 for contrastive (cosine)."),
-        "directions": Option(str, f"Of similarity with in-batch: {', '.join(DIRECTIONS)}."),
-        "dimensions": Option(list[int], "Of similarity: widths at which the first components are trained too."),
-        "query_prompt": Option(str, "Of similarity: prefix of every query."),
-        "document_prompt": Option(str, "Of similarity: prefix of every positive and negative."),
-        "turns": Option(bool, "Of similarity with several files: take batches of each in turn, not by size."),
+        "margin": Option(float, "For similarity: by default 1 for triplet (Euclidean), 0.5 for contrastive (cosine)."),
+        "directions": Option(str, f"For similarity with in-batch: {', '.join(DIRECTIONS)}."),
+        "dimensions": Option(list[int], "For similarity: widths N; the first N components are trained as vectors too."),
+        "query_prompt": Option(str, "For similarity: prefix of every query."),
+        "document_prompt": Option(str, "For similarity: prefix of every positive and negative."),
+        "turns": Option(bool, "For similarity with several files: take batches from the files in turn, not by size."),
         "teacher": TEACHER,
         "guide": Option(
             str,
-            "Of similarity with in-batch: a sentence encoder; texts that it has nearer than a positive are skipped.",
+            "For similarity with in-batch: a sentence encoder; texts that it scores above a positive are masked.",
         ),
     }  # fmt: skip
 
