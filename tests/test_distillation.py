@@ -1,8 +1,10 @@
 """Students: layers of a teacher, its probabilities, its vectors, its scores."""
 
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +102,15 @@ def test_loss_equals_that_of_distilbert(kind: str) -> None:
         assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
         assert metrics["soft_loss"] == pytest.approx(float(soft.detach()), rel=1e-5)
     assert all(parameter.grad is None for parameter in teacher.network.parameters())
+
+
+@pytest.mark.parametrize(
+    "change", [{"soft_temperature": math.nan}, {"soft_temperature": "2"}, {"soft_weight": math.nan},
+               {"hidden_weight": math.inf}, {"task_weight": -1.0}],
+)  # fmt: skip
+def test_settings_that_are_no_numbers(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(change))}.*: expected"):
+        DistillationSettings(**change)
 
 
 def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

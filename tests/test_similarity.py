@@ -382,6 +382,7 @@ def test_integers_that_are_too_large_for_a_score(tmp_path: Path, key: str) -> No
         (rows("pairs"), {"objective": "cosent"}, "objective=cosent needs a score for each pair"),
         (rows("scores"), {"objective": "in-batch"}, "takes rows without scores"),
         (rows("pairs"), {"objective": "triplet"}, "needs a negative in every row"),
+        ([*rows("triplets"), TextSet("a", ("b",))], {"objective": "triplet"}, "'a': has no negative, as 1 of 7 rows"),
         ([TextSet("a", ("b",), (), 4.0), TextSet("c", ("d",), (), 1.0)], {"objective": "cosine"}, "expects -1 to 1"),
         ([TextSet("a", ("b",), (), 0.5), TextSet("c", ("d",), (), 1.0)], {"objective": "contrastive"}, "0 and 1"),
         ([TextSet("a", ("b",), (), 1.0), TextSet("c", ("d",), (), 1.0)], {}, "every pair has the score 1"),
