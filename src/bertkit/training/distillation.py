@@ -62,13 +62,14 @@ def teach(student: nn.Module, teacher: nn.Module) -> None:
     """Make the student return its output together with the teacher's, computed without dropout or gradients.
 
     Raises:
-        UsageError: networks whose hidden states or heads differ in width.
+        UsageError: networks whose embeddings, hidden states or heads differ.
     """
-    for name, parameter in dict(student.named_parameters()).items():
-        if not name.startswith("encoder.layers.") and parameter.shape != teacher.get_parameter(name).shape:
+    theirs = {name: list(parameter.shape) for name, parameter in teacher.named_parameters()}
+    for name, parameter in student.named_parameters():
+        if not name.startswith("encoder.layers.") and theirs.get(name) != list(parameter.shape):
             raise UsageError(
-                f"{name} of the teacher is {list(teacher.get_parameter(name).shape)}, of the student "
-                f"{list(parameter.shape)}: a student has the teacher's width, vocabulary and heads"
+                f"{name} of the teacher is {theirs.get(name, 'missing')}, of the student {list(parameter.shape)}: a "
+                "student has the teacher's width, vocabulary and heads"
             )
     device = next(student.parameters()).device
     teacher.to(device).eval().requires_grad_(False)
