@@ -526,6 +526,8 @@ def test_batches_never_mix_data_sets(turns: bool, numbers: tuple[int, int]) -> N
     model = tiny()
     feed = task.feed(task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), 3, 5)
     batches = [feed.batch(position, 0.0) for position in range(feed.batches_per_epoch)]
+    largest = replace(feed, seed=2**63 - 1)
+    assert all(len(largest.batch(position, 0.0)) for position in range(feed.batches_per_epoch))
     of_batch = [set(batch.labels[:, DATASET].tolist()) for batch in batches]
     assert all(len(each) == 1 for each in of_batch)
     read = [row for batch in batches for row in sorted(set(batch.labels[:, 0].tolist()))]
