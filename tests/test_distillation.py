@@ -1,8 +1,10 @@
 """Students: layers of a teacher, its probabilities, its vectors, its scores."""
 
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +102,15 @@ def test_loss_equals_that_of_distilbert(kind: str) -> None:
         assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
         assert metrics["soft_loss"] == pytest.approx(float(soft.detach()), rel=1e-5)
     assert all(parameter.grad is None for parameter in teacher.network.parameters())
+
+
+@pytest.mark.parametrize(
+    "change", [{"soft_temperature": math.nan}, {"soft_temperature": "2"}, {"soft_weight": math.nan},
+               {"hidden_weight": math.inf}, {"task_weight": -1.0}],
+)  # fmt: skip
+def test_settings_that_are_no_numbers(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(change))}.*: expected"):
+        DistillationSettings(**change)
 
 
 def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -226,6 +237,23 @@ def test_distill_a_sentence_encoder(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not student.sentence_settings.layers  # no Dense: the width is the same
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("encoder", ["--soft-temperature", "3"], "--soft-temperature without effect on a sentence encoder"),
+        ("masked_lm", ["--unlabeled", "--learning-rate", "0.001"], "--unlabeled, --learning-rate without effect on a"),
+    ],
+)
+def test_options_of_another_kind_of_teacher(
+    tmp_path: Path, capsys: pytest.CaptureFixture, kind: str, options: list[str], message: str
+) -> None:
+    our_model(kind, 3, **SHAPE).save(tmp_path / "teacher")
+    (tmp_path / "train.txt").write_text("\n".join(texts(9)))
+    arguments = ["--layers", "2", "--train", str(tmp_path / "train.txt"), "--out", str(tmp_path / "out")]
+    code, _, printed = call(capsys, "distill", "--teacher", str(tmp_path / "teacher"), *arguments, *options)
+    assert code == 2 and message in printed and not (tmp_path / "out-student").exists()
+
+
 def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     shape = SHAPE | {"max_position_embeddings": 128}
     our_model("masked_lm", 3, **shape).save(tmp_path / "teacher")
@@ -311,3 +339,5 @@ def test_refuses_a_teacher_of_another_width() -> None:
     student, teacher = classifier(), our_model("sequence_classification", 3, 3, **(SHAPE | {"hidden_size": 28}))
     with pytest.raises(UsageError, match="a student has the teacher's width, vocabulary and heads"):
         teach(student.network, teacher.network)
+    with pytest.raises(UsageError, match=r"classifier\.weight of the teacher is missing, of the student \[3, 20\]"):
+        teach(student.network, our_model("encoder", 3, **SHAPE).network)

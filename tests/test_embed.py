@@ -23,7 +23,9 @@ from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
 from bertkit.heads import NAMED_LAYERS, POOLINGS
+from bertkit.heads.pooling import sequence_vectors
 from bertkit.locate import locate
+from bertkit.transformer import EncoderOutput
 
 TEXTS = [
     "the cat sat on the mat",
@@ -201,6 +203,16 @@ def test_pooling_and_layers_by_numpy(tiny: Model, pooling: str, layers: str) -> 
     assert_same_vectors(results, np.array(expected))
     normalized = tiny.embed(TEXTS, pooling=pooling, layers=layers, normalize=True)
     assert_same_vectors(normalized, expected / np.linalg.norm(expected, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "mean-sqrt-len", "weighted-mean"])
+def test_sums_over_tokens_in_16_bits_are_added_up_in_32(pooling: str) -> None:
+    """Hidden states of training on a GPU: numbers of tokens above 256 are not among those of bfloat16."""
+    states, lengths = torch.randn(900, 8, generator=torch.Generator().manual_seed(0)).bfloat16(), [301, 599]
+    mask = torch.arange(599) < torch.tensor(lengths)[:, None]
+    vectors = sequence_vectors(pooling, EncoderOutput(states, None), Batch.from_padded(mask.long(), mask.long()))
+    expected = [pooled_by_numpy(part.double().numpy(), pooling) for part in states.split(lengths)]
+    np.testing.assert_allclose(vectors.double().numpy(), expected, rtol=0, atol=1e-5)
 
 
 def test_every_pooling_and_layer_selection_differs(tiny: Model) -> None:

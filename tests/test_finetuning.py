@@ -18,16 +18,18 @@ from random_models import our_model, vocabulary_tokens
 from safetensors.torch import load_file, save_file
 
 from bertkit import BertConfig, Model, Tokenizer, load
+from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
-from bertkit.finetuning.network import model_to_train, rate_factor
+from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import checkpoints, make_optimizer
+from bertkit.transformer import AlbertConfig, DebertaConfig
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -324,12 +326,43 @@ def test_learning_rate_decreases_with_depth(encoder: Path) -> None:
     model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
     optimizer = make_optimizer(
         "adamw", model.network, learning_rate=1.0, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-6,
-        rate_factor=rate_factor(2, 0.5),
+        rate_factor=rate_factor(model.network.encoder, 0.5),
     )  # fmt: skip
     rates = {p: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in model.network.named_parameters():
         expected = {"encoder.embeddings": 0.125, "encoder.layers.0": 0.25, "encoder.layers.1": 0.5}
         assert rates[parameter] == next((rate for start, rate in expected.items() if name.startswith(start)), 1.0)
+
+
+def network_of(config: BertConfig) -> Model:
+    return Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), ("token_classification",))
+
+
+def test_layers_that_share_weights_learn_and_freeze_together() -> None:
+    model = network_of(AlbertConfig(**SHAPE | {"num_hidden_layers": 4}, embedding_size=8, num_hidden_groups=2))
+    factor = rate_factor(model.network.encoder, 0.5)
+    rates = {name.split(".")[2]: factor(name) for name, _ in model.network.named_parameters() if ".layers." in name}
+    assert rates == {"0": 0.125, "1": 0.5}  # of layers 2 and 4
+    with pytest.raises(UsageError, match="frozen_layers=1: this model's layers share weights; expected 0, 2, 4"):
+        check_frozen_layers(model, 1)
+    check_frozen_layers(model, 2)
+    freeze(model, 2)
+    trained = {name for name, parameter in model.network.encoder.named_parameters() if parameter.requires_grad}
+    assert trained and all(name.startswith("layers.1.") for name in trained)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [MpnetConfig(**{key: SHAPE[key] for key in SHAPE if key != "type_vocab_size"}), DebertaConfig(**SHAPE)],
+    ids=["mpnet", "deberta"],
+)
+def test_tables_of_relative_positions_are_embeddings(config: BertConfig) -> None:
+    model = network_of(config)
+    tables = [name for name, _ in model.network.named_parameters() if ".relative_" in name]
+    factor = rate_factor(model.network.encoder, 0.5)
+    assert tables and all(factor(name) == 0.125 for name in tables)
+    freeze(model, 0)
+    assert not any(model.network.get_parameter(name).requires_grad for name in tables)
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
@@ -461,6 +494,8 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         ({"num_epochs": 0}, "num_epochs=0"), ({"layer_decay": 0.0}, "layer_decay"), ({"frozen_layers": -1}, "frozen"),
         ({"batch_size": 0}, "batch_size"), ({"warmup": 1.0}, "warmup"), ({"on_long": "sing"}, "on_long"),
         ({"precision": "int8"}, "precision"), ({"learning_rate": -1.0}, "learning_rate"), ({"patience": 0}, "patience"),
+        ({"frozen_layers": 1.5}, "frozen_layers=1.5: expected an integer"), ({"layer_decay": "1"}, "layer_decay='1'"),
+        ({"warmup": "0.1"}, "warmup='0.1'"), ({"minutes": "3"}, "minutes='3'"), ({"lora_alpha": "1"}, "lora_alpha='1'"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             replace(SETTINGS, **change)

@@ -13,7 +13,10 @@ from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels import vectors as v
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, norm_arrays
+from bertkit.transformer.kernels.arrays import array, norm_arrays, position_arrays
+from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
+from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
     OneDNNLinear,
@@ -32,6 +35,8 @@ from bertkit.transformer.kernels.rows import (
 )
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.vector_functions import exp2, gelu, normal
+from bertkit.transformer.relative import PositionRows
+from bertkit.transformer.window import CAUSAL
 
 LENGTHS = [5, 1, 33, 64, 17, 8, 16, 7, 2]
 SHAPES = [(3, 20), (12, 32), (2, 64), (2, 7), (1, 48)]  # num_heads, head_dim
@@ -167,6 +172,34 @@ def test_attention_to_very_large_scores_and_past_a_broken_neighbor() -> None:
     assert torch.allclose(results[:20].double(), expected[:20], rtol=1e-3, atol=1e-3)
     assert (results[30:] - expected[30:]).abs().max() < 2e-6
     assert results[20:30].isnan().all()
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e17])
+def test_of_scores_of_any_size_the_largest_takes_all(factor: float) -> None:
+    together = torch.randn(19, 3 * 64, generator=torch.Generator().manual_seed(0))
+    together[:, :128] *= factor  # queries and keys
+    cu_seqlens, exact = np.array([0, 19]), together.double()
+    expected = packed_self_attention(exact, [19], 2)
+    assert (attend(together, [19], 2) - expected).abs().max() < 2e-6
+    cache = CompiledKeyValueCache(1, 1, 2, 32, torch.float32, torch.device("cpu"))
+    cache.begin_append(cu_seqlens, np.array([0]))
+    cache.append(0, together, 64)
+    cache.begin_attend(cu_seqlens, np.array([0]), np.array([0]), is_causal=True)
+    causal = packed_self_attention(exact, [19], 2, window=CAUSAL)
+    assert (cache.attend(0, together) - causal).abs().max() < 2e-6
+    context, positions = torch.empty(19, 64), PositionRows(*torch.zeros(2, 3, 64), torch.zeros(37).long(), 5.0)
+    attend_disentangled(array(together), cu_seqlens, 2, array(context), None, *position_arrays(positions))
+    assert (context - expected).abs().max() < 2e-6
+
+
+def test_disentangled_attention_past_a_broken_neighbor() -> None:
+    generator, cu_seqlens, context = torch.Generator().manual_seed(0), np.array([0, 19, 28]), torch.empty(28, 64)
+    together, *rows = torch.randn(28, 192, generator=generator), *torch.randn(2, 37, 64, generator=generator)
+    positions = PositionRows(*rows, torch.arange(37), 5.0)
+    together[:19] = torch.nan
+    attend_disentangled(array(together), cu_seqlens, 2, array(context), None, *position_arrays(positions))
+    expected = packed_self_attention(together[19:], [9], 2, bias=positions)
+    assert (context[19:] - expected).abs().max() < 1e-5
 
 
 def room_for(num_rows: int, width: int) -> Quantized:

@@ -382,6 +382,7 @@ def test_integers_that_are_too_large_for_a_score(tmp_path: Path, key: str) -> No
         (rows("pairs"), {"objective": "cosent"}, "objective=cosent needs a score for each pair"),
         (rows("scores"), {"objective": "in-batch"}, "takes rows without scores"),
         (rows("pairs"), {"objective": "triplet"}, "needs a negative in every row"),
+        ([*rows("triplets"), TextSet("a", ("b",))], {"objective": "triplet"}, "'a': has no negative, as 1 of 7 rows"),
         ([TextSet("a", ("b",), (), 4.0), TextSet("c", ("d",), (), 1.0)], {"objective": "cosine"}, "expects -1 to 1"),
         ([TextSet("a", ("b",), (), 0.5), TextSet("c", ("d",), (), 1.0)], {"objective": "contrastive"}, "0 and 1"),
         ([TextSet("a", ("b",), (), 1.0), TextSet("c", ("d",), (), 1.0)], {}, "every pair has the score 1"),
@@ -525,6 +526,8 @@ def test_batches_never_mix_data_sets(turns: bool, numbers: tuple[int, int]) -> N
     model = tiny()
     feed = task.feed(task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), 3, 5)
     batches = [feed.batch(position, 0.0) for position in range(feed.batches_per_epoch)]
+    largest = replace(feed, seed=2**63 - 1)
+    assert all(len(largest.batch(position, 0.0)) for position in range(feed.batches_per_epoch))
     of_batch = [set(batch.labels[:, DATASET].tolist()) for batch in batches]
     assert all(len(each) == 1 for each in of_batch)
     read = [row for batch in batches for row in sorted(set(batch.labels[:, 0].tolist()))]

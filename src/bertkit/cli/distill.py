@@ -1,7 +1,8 @@
 """bertkit distill"""
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -74,11 +75,15 @@ def command(
     model = load(teacher, device="cpu")
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
+        for_examples = [name for name, given in (("columns", columns), ("unlabeled", unlabeled)) if given]
+        _check_none([*for_examples, *_changed(settings, DEFAULTS)], "a masked LM: its recipe is domain-adapt")
         student = _initial_student(model, teacher, layers, out)
         _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
         return
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
+    if not is_of_task:
+        _check_none(_changed(weights, WEIGHTS), "a sentence encoder: the loss is the squared distance of vectors")
     kind: type[TextTask] = type(task_to_distill(model)) if is_of_task else Alignment
     files = [*map(Path, train), *([] if dev is None else [dev])]
     parts = [list(kind.read(ExampleFile(path, not unlabeled, columns_of(columns)))) for path in files]
@@ -99,6 +104,18 @@ def command(
     if outcome.reason == "stopped":
         note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
     emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
+
+
+def _changed(given: Any, defaults: Any) -> list[str]:
+    """Names of the fields that differ from their defaults."""
+    return [one.name for one in fields(given) if getattr(given, one.name) != getattr(defaults, one.name)]
+
+
+def _check_none(names: list[str], teacher: str) -> None:
+    """Raise a UsageError if options were given that have no effect with a kind of teacher."""
+    if names:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise UsageError(f"{options} without effect on {teacher}; omit {'it' if len(names) == 1 else 'them'}")
 
 
 def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Path:

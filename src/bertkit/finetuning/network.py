@@ -17,6 +17,7 @@ from bertkit.model import Model
 from bertkit.tasks import TextTask
 from bertkit.tasks.sentence_vectors import VECTOR_HEAD
 from bertkit.tokenizer.layout import Layout
+from bertkit.transformer import Encoder
 
 
 def model_to_train(
@@ -128,34 +129,55 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
 
 
 def check_frozen_layers(model: Model, num_layers: int | None) -> None:
-    """Raise a UsageError if more layers are to be frozen than the model has."""
-    if num_layers is not None and num_layers > model.config.num_hidden_layers:
-        raise UsageError(f"frozen_layers={num_layers}: this model has {model.config.num_hidden_layers} layers")
+    """Raise a UsageError if more layers are to be frozen than the model has, or only some that share weights."""
+    if num_layers is None:
+        return
+    layers = [id(layer) for layer in model.network.encoder.in_order()]
+    if num_layers > len(layers):
+        raise UsageError(f"frozen_layers={num_layers}: this model has {len(layers)} layers")
+    possible = [number for number in range(len(layers) + 1) if set(layers[:number]).isdisjoint(layers[number:])]
+    if num_layers not in possible:
+        raise UsageError(
+            f"frozen_layers={num_layers}: this model's layers share weights; expected {', '.join(map(str, possible))}"
+        )
 
 
 def freeze(model: Model, num_layers: int | None) -> None:
-    """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing."""
+    """Freeze the embeddings, with those of relative positions, and the lowest ``num_layers`` layers; None freezes
+    nothing."""
     if num_layers is None:
         return
     for name, parameter in model.network.encoder.named_parameters():
-        if name.startswith("embeddings.") or _layer_of(name, num_layers) < num_layers:
+        if name.startswith(_EMBEDDINGS) or _depth_of(name, model.network.encoder, num_layers) < num_layers:
             parameter.requires_grad = False
 
 
-def rate_factor(num_layers: int, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
-    """Factor of the learning rate for each parameter name: ``of_head`` in the head, 1 above the layers, and
-    ``layer_decay`` to the power of the depth below the top layer."""
+def rate_factor(encoder: Encoder, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
+    """Factor of the learning rate for each parameter name of a network: ``of_head`` in the head, 1 above the layers,
+    and in each layer, and in the embeddings, ``layer_decay`` times that above it.
+
+    Layers that share weights have the factor of the highest of them.
+    """
+    num_layers = len(encoder.in_order())
 
     def factor(name: str) -> float:
         if name.startswith("heads."):
             return of_head
-        if name.startswith("encoder.embeddings."):
+        if name.removeprefix("encoder.").startswith(_EMBEDDINGS):
             return layer_decay ** (num_layers + 1)
-        return layer_decay ** (num_layers - _layer_of(name, num_layers))
+        return layer_decay ** (num_layers - _depth_of(name, encoder, num_layers))
 
     return factor
 
 
-def _layer_of(name: str, default: int) -> int:
+_EMBEDDINGS = ("embeddings.", "relative_")  # the second: tables of relative positions, which every layer reads
+
+
+def _depth_of(name: str, encoder: Encoder, default: int) -> int:
+    """Number of layers below that of a parameter, or below the highest of those that share it; the default for one that
+    is in no layer."""
     match = re.search(r"\blayers\.(\d+)\.", name)
-    return default if match is None else int(match.group(1))
+    if match is None:
+        return default
+    own = encoder.layers[int(match.group(1))]
+    return max(number for number, layer in enumerate(encoder.in_order()) if layer is own)

@@ -77,6 +77,8 @@ def pool_windows(
         if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
         return encoded.pooled, states.new_ones(len(owned))
+    if states.dtype != torch.float64:
+        states = states.float()  # a sum in 16 bits, or a number of tokens above 256, would be rounded
     lengths = (owned[:, 1] - owned[:, 0]).to(states.dtype)
     owned = batch.first_tokens[:, None] + owned  # in the packed row
     if pooling == "max":

@@ -6,6 +6,7 @@ outputs.
 """
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -41,10 +42,11 @@ class DistillationSettings:
     hidden_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.soft_temperature <= 0:
-            raise UsageError(f"soft_temperature={self.soft_temperature}: expected a number above 0")
-        weights = (self.soft_weight, self.task_weight, self.hidden_weight)
-        if min(weights) < 0 or not any(weights):
+        temperature, weights = self.soft_temperature, (self.soft_weight, self.task_weight, self.hidden_weight)
+        if not (isinstance(temperature, Real) and 0 < float(temperature) < float("inf")):
+            raise UsageError(f"soft_temperature={temperature!r}: expected a number above 0")
+        are_numbers = all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in weights)
+        if not are_numbers or not any(weights):
             raise UsageError(f"soft_weight, task_weight, hidden_weight={weights}: expected 0 or more, and not all 0")
 
 
@@ -60,13 +62,14 @@ def teach(student: nn.Module, teacher: nn.Module) -> None:
     """Make the student return its output together with the teacher's, computed without dropout or gradients.
 
     Raises:
-        UsageError: networks whose hidden states or heads differ in width.
+        UsageError: networks whose embeddings, hidden states or heads differ.
     """
-    for name, parameter in dict(student.named_parameters()).items():
-        if not name.startswith("encoder.layers.") and parameter.shape != teacher.get_parameter(name).shape:
+    theirs = {name: list(parameter.shape) for name, parameter in teacher.named_parameters()}
+    for name, parameter in student.named_parameters():
+        if not name.startswith("encoder.layers.") and theirs.get(name) != list(parameter.shape):
             raise UsageError(
-                f"{name} of the teacher is {list(teacher.get_parameter(name).shape)}, of the student "
-                f"{list(parameter.shape)}: a student has the teacher's width, vocabulary and heads"
+                f"{name} of the teacher is {theirs.get(name, 'missing')}, of the student {list(parameter.shape)}: a "
+                "student has the teacher's width, vocabulary and heads"
             )
     device = next(student.parameters()).device
     teacher.to(device).eval().requires_grad_(False)

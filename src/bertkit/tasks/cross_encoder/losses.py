@@ -43,7 +43,8 @@ def _of_list(scores: Tensor, targets: Tensor) -> Tensor:
     """The weighted losses of the pairs of texts of one query."""
     order = scores.detach().argsort(descending=True)
     scores, targets = scores[order], targets[order]
-    gains = targets.clamp(min=0).exp2() - 1
+    grades = targets.clamp(min=0)
+    gains = (grades - grades.max()).exp2() - (-grades.max()).exp2()  # up to a factor: 2**128 would be infinite
     ranks = torch.arange(1, len(scores) + 1, device=scores.device)
     discounts = (1 + ranks).log2().reciprocal()  # (n,)
     gains = gains / (gains.sort(descending=True).values * discounts).sum().clamp(min=1e-10)

@@ -40,7 +40,8 @@ class BySize(RowFeed):
         which, number = self._choose(number, epoch)
         rows = self._sets[which]
         end = (number + 1) * self.batch_size if number < self._num_batches[which] - 1 else len(rows)
-        indices = in_random_order(np.arange(number * self.batch_size, end), len(rows), self.seed + which, epoch)
+        seed = (self.seed + which) % 2**63
+        indices = in_random_order(np.arange(number * self.batch_size, end), len(rows), seed, epoch)
         chosen = self._share(rows[indices])
         starts = self._bounds[chosen]
         return self.data.take(ranges(starts, self._bounds[chosen + 1] - starts))

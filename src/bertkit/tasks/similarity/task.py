@@ -188,8 +188,12 @@ class Similarity(OfTextSets):
         task._check_scores(examples, scores)
         if len({text for row in examples for text in row.texts}) == 1:
             raise DataError("every text is the same: expected different texts")
-        if task.objective == "triplet" and not any(row.negatives for row in examples):
-            raise DataError("objective=triplet needs a negative in every row, and no row has one")
+        without = [row for row in examples if not row.negatives] if task.objective == "triplet" else []
+        if without:
+            raise without[0].error(
+                f"has no negative, as {len(without)} of {len(examples)} rows: objective=triplet needs a negative in "
+                "every row; add negatives (bertkit mine), leave out these rows, or use in-batch"
+            )
         return task
 
     def _check_scores(self, examples: Sequence[TextSet], scores: Sequence[float]) -> None:

@@ -122,10 +122,10 @@ def attend_head(rows, row, head, attention, context):
                 for beyond in range(seen, key + WIDTH):
                     weights[beyond] = -np.inf
             top = larger(top, load(weights, key))
-        shift = broadcast(-scale * largest(top))
+        top = broadcast(largest(top))
         summed = broadcast(np.float32(0))
         for key in range(0, seen, WIDTH):
-            power = exp2(fma(load(weights, key), broadcast(scale), shift))
+            power = exp2((load(weights, key) - top) * broadcast(scale))
             store(weights, key, power)
             if key + WIDTH > seen:
                 for beyond in range(seen, key + WIDTH):

@@ -63,6 +63,8 @@ def attend_disentangled(
             keys[length : whole_vectors(length) + QUERIES] = 0
             beyond_end[:length] = 0
             beyond_end[length : whole_vectors(length)] = -np.inf
+            near[:] = 0  # what a longer sequence left beyond the end may not be a number
+            of_keys[:length, length : whole_vectors(length)] = 0
             take(query_key_value, start, hidden_size + column, length, head_dim, keys)
             take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             transpose_block(keys, length, head_dim, keys_across)
@@ -128,10 +130,10 @@ def _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_
         tile = add_tile(tile, load_tile(of_keys, query * of_keys.shape[1] + key, of_keys.shape[1]))
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
-    shifts = eight_lanes(largest_of_eight(tops) * broadcast(-scale))
+    tops = eight_lanes(largest_of_eight(tops))
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(0, length, WIDTH):
-        powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
+        powers = powers_of_2(scores, key, stride, broadcast(scale), tops)
         store_tile(scores, key, stride, powers)
         sums = add_tile(sums, powers)
     return eight_lanes(inverse(totals_of_eight(sums)))

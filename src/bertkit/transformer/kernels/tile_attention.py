@@ -133,10 +133,10 @@ def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_
     """
     stride = scores.shape[1]
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
-    shifts = eight_lanes(largest_of_eight(tops) * broadcast(-scale))
+    tops = eight_lanes(largest_of_eight(tops))
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(first, last, WIDTH):
-        powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
+        powers = powers_of_2(scores, key, stride, broadcast(scale), tops)
         powers = zero_far(powers, mask, query, num_queries, key)
         store_tile(weights, key, stride, powers)
         sums = add_tile(sums, powers)

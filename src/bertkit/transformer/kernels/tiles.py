@@ -45,17 +45,20 @@ def add_pair_products(tile, column, at, stride, row):
 
 
 @compiled
-def powers_of_2(scores, at, stride, scale, shifts):
-    """2**(score * scale + shift), eight vectors of scores from ``at`` on, with a shift for each."""
+def powers_of_2(scores, at, stride, scale, tops):
+    """2**((score - top) * scale), eight vectors of scores from ``at`` on, with a top for each.
+
+    Of the top the power is exactly 1, however large it is: a product with the scale is rounded before it is subtracted.
+    """
     return (
-        exp2(fma(load(scores, at), scale, shifts[0])),
-        exp2(fma(load(scores, at + stride), scale, shifts[1])),
-        exp2(fma(load(scores, at + 2 * stride), scale, shifts[2])),
-        exp2(fma(load(scores, at + 3 * stride), scale, shifts[3])),
-        exp2(fma(load(scores, at + 4 * stride), scale, shifts[4])),
-        exp2(fma(load(scores, at + 5 * stride), scale, shifts[5])),
-        exp2(fma(load(scores, at + 6 * stride), scale, shifts[6])),
-        exp2(fma(load(scores, at + 7 * stride), scale, shifts[7])),
+        exp2((load(scores, at) - tops[0]) * scale),
+        exp2((load(scores, at + stride) - tops[1]) * scale),
+        exp2((load(scores, at + 2 * stride) - tops[2]) * scale),
+        exp2((load(scores, at + 3 * stride) - tops[3]) * scale),
+        exp2((load(scores, at + 4 * stride) - tops[4]) * scale),
+        exp2((load(scores, at + 5 * stride) - tops[5]) * scale),
+        exp2((load(scores, at + 6 * stride) - tops[6]) * scale),
+        exp2((load(scores, at + 7 * stride) - tops[7]) * scale),
     )
 
 
