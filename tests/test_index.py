@@ -635,12 +635,22 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
     assert "skipped docs/notes.xyz: unknown extension '.xyz'" in output.err
+    for number in range(10):
+        (docs / f"{number}.xyz").touch()
+    (docs / "zebra.txt").write_bytes(b"\xff")
+    os.mkfifo(docs / "pipe.txt")
+    assert run(["index", "docs", "--store", "store"]) == 0
+    listed = capsys.readouterr().err.splitlines()[2:]
+    assert listed[0] == "skipped docs/pipe.txt: a pipe, socket or device, not a file"
+    assert listed[1] == "skipped docs/zebra.txt: not UTF-8 text" and listed[2].endswith("unknown extension '.xyz'")
+    (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2
     assert "has scan='int8', not 'float32'" in capsys.readouterr().err
     assert run(["index", "--store", "store", "--export", "passages.parquet"]) == 0
     assert capsys.readouterr().err == f"passages.parquet: {len(list(read_records('passages.parquet')))} passages\n"
-    for wrong in (["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]):
+    absent, dry = ["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]
+    for wrong in (absent, dry, ["--export", "x.csv"]):
         assert run(["index", "--store", "store", *wrong]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert run(["search", "zebra", "--store", "store", "-k", "2"]) == 0
