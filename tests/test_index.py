@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -15,7 +16,7 @@ import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
-from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
 from bertkit.search import Equal, InDocument, Record, documents, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
@@ -87,6 +88,27 @@ def test_only_what_changed_is_embedded(docs: Path, encoder: Path, embedded: list
     with Index.open("fresh", encoder) as fresh:
         fresh.add(docs, passages=SHORT)
         assert passages(fresh) == updated
+
+
+def test_a_moved_folder_is_renamed_and_a_deleted_one_removed(docs: Path, encoder: Path, embedded: list[str]) -> None:
+    shutil.copy(docs / "cats.txt", docs / "copy.txt")
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        embedded.clear()
+        shutil.copytree(docs, "other")
+        shutil.move("other", "copied")
+        docs.rename("moved")
+        names = ("cats.txt", "copy.txt", "fish.md", "rows.jsonl")
+        report = index.add("moved", passages=SHORT)
+        assert report.renamed == [(f"docs/{name}", f"moved/{name}") for name in names]
+        assert not embedded and {document.partition("/")[0] for document, *_ in passages(index)} == {"moved"}
+        assert index.add("copied", passages=SHORT).new  # the others still exist
+        shutil.rmtree("moved")
+        Path("copied", "cats.txt").unlink()
+        report = index.add(["moved", "copied/cats.txt"], passages=SHORT)
+        assert report.removed == ["copied/cats.txt", *(f"moved/{name}" for name in names)]
+        with pytest.raises(DataError, match="moved: no such file or folder"):
+            index.add("moved", passages=SHORT)
 
 
 def test_interrupted_run_resumes(

@@ -52,18 +52,21 @@ def plan(
     Returns:
         Files to read, and unchanged files whose time or path changed.
     """
-    paths = list(paths)
-    sources = find_sources(paths, report.skipped)
+    given = list(map(Path, paths))
+    deleted = [path for path in given if not os.path.lexists(path) and _was_known(path, known)]
+    sources = find_sources([path for path in given if path not in deleted], report.skipped)
     present = {source.name for source in sources}
-    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    folders = [path for path in given if path.is_dir()] + deleted
     gone = {
-        name: one
+        name
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) for folder in folders)
         and not _may_exist(one.path or name)
     }
-    by_content = {one.content: name for name, one in sorted(gone.items())}
+    absent: dict[str, list[str]] = {}  # by content, files that may have been renamed
+    for name in sorted(known.keys() - present):
+        absent.setdefault(known[name].content, []).append(name)
     jobs, touched = [], []
     for source in sources:
         before = known.get(source.name)
@@ -86,16 +89,30 @@ def plan(
             continue
         if before and before.content:
             report.changed.append(source.name)
-        elif (old := by_content.pop(content, None)) is not None:
+        elif (old := _renamed(absent.get(content, []), known)) is not None:
             report.renamed.append((old, source.name))
-            its_column = column or gone[old].column
-            del gone[old]
+            its_column = column or known[old].column
+            gone.discard(old)
             job = Job(source, content, old, its_column, options_of(passages, its_column))
         else:
             report.new.append(source.name)
         jobs.append(job)
-    report.removed += gone
+    report.removed += sorted(gone)
     return jobs, touched
+
+
+def _was_known(path: Path, known: dict[str, StoredSource]) -> bool:
+    """Whether the store has files at a path, or below it, that no longer exist."""
+    return any(is_inside(name, path) and not _may_exist(one.path or name) for name, one in known.items())
+
+
+def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:
+    """The first of some files that no longer exists, removed from the list; None if all may exist."""
+    for name in names:
+        if not _may_exist(known[name].path or name):
+            names.remove(name)
+            return name
+    return None
 
 
 def _may_exist(path: str) -> bool:
