@@ -86,10 +86,10 @@ def command(
     if not paths and is_new:
         raise UsageError(f"{store} holds no index to export: name its folder with --store")
     if export is not None:
-        if extension(export) != ".parquet":
-            raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
         check_writable(export)
         check_not_input(export, *paths)
+        if extension(export) != ".parquet":
+            raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     prompts = query_prompt is not None or document_prompt is not None or no_prompt
     name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(

@@ -47,10 +47,10 @@ def check_page(path: Path, *inputs: str | Path | None) -> None:
     Raises:
         UsageError: another extension than .html, no such folder, a folder of that name, or one of the inputs.
     """
-    if path.suffix != ".html":
-        raise UsageError(f"cannot write the page {path}: expected a name that ends in .html")
     check_writable(path)
     check_not_input(path, *inputs)
+    if path.suffix != ".html":
+        raise UsageError(f"cannot write the page {path}: expected a name that ends in .html")
 
 
 def note(message: str) -> None:
