@@ -67,6 +67,19 @@ def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     assert call(capsys, *arguments, "--report", str(tmp_path / "check.pdf"))[0] == 2
 
 
+def test_labels_spelled_in_several_ways_and_rows_without_a_report_are_named(
+    sentence_encoder: Path, tmp_path: Path, capsys
+) -> None:
+    names = ["Praise", "praise", "blame"]
+    rows = "".join(f"{one.text} {index // 2},{names[index % 3]}\n" for index, one in enumerate(labeled(30)))
+    (tmp_path / "train.csv").write_text(f"text,label\n{rows}twice,blame\nTwice,blame\n")
+    arguments = ["check", "sequence-classification", "--train", str(tmp_path / "train.csv"), "--model",
+                 str(sentence_encoder)]  # fmt: skip
+    code, _, error = call(capsys, *arguments)
+    assert code == 0 and "Labels are spelled in several ways ('Praise' and 'praise')" in error
+    assert "--report FILE.html lists these rows" in error
+
+
 def test_help_lists_tasks_that_can_be_checked(capsys) -> None:
     assert run(["check", "--help"]) == 0
     shown = capsys.readouterr().out

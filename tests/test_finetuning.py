@@ -23,6 +23,7 @@ from bertkit.batch import LabeledEncodings
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
+from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
@@ -501,3 +502,10 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
             replace(SETTINGS, **change)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):
         load(encoder / "still").predict(["a"])
+
+
+def test_dev_texts_in_training_rows_are_counted() -> None:
+    train = [TextExample("The cat sat.", label="x"), TextExample("A dog", "ran", label="y")]
+    dev = [TextExample("the CAT  sat", label="y"), TextExample("A dog", label="x"), TextExample("A dog", "ran!", "x")]
+    assert "2 of 3 dev examples have the text of a training row" in str(dev_in_training(train, dev))
+    assert dev_in_training(train, dev[1:2]) is None and dev_in_training(train, []) is None

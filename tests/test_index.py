@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -15,7 +16,7 @@ import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
-from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
 from bertkit.search import Equal, InDocument, Record, documents, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
@@ -87,6 +88,26 @@ def test_only_what_changed_is_embedded(docs: Path, encoder: Path, embedded: list
     with Index.open("fresh", encoder) as fresh:
         fresh.add(docs, passages=SHORT)
         assert passages(fresh) == updated
+
+
+def test_a_moved_folder_is_renamed(docs: Path, encoder: Path, embedded: list[str]) -> None:
+    shutil.copy(docs / "cats.txt", docs / "copy.txt")
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        embedded.clear()
+        shutil.copytree(docs, "other")
+        shutil.move("other", "copied")
+        docs.rename("moved")
+        names = ("cats.txt", "copy.txt", "fish.md", "rows.jsonl")
+        report = index.add("moved", passages=SHORT)
+        assert report.renamed == [(f"docs/{name}", f"moved/{name}") for name in names]
+        assert not embedded and {document.partition("/")[0] for document, *_ in passages(index)} == {"moved"}
+        assert index.add("copied", passages=SHORT).new  # the others still exist
+        num_passages = len(index)
+        shutil.rmtree("moved")
+        with pytest.raises(DataError, match="moved: no such file or folder"):  # it may be on a disk that is not mounted
+            index.add("moved", passages=SHORT)
+        assert len(index) == num_passages
 
 
 def test_interrupted_run_resumes(
@@ -635,12 +656,22 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
     assert "skipped docs/notes.xyz: unknown extension '.xyz'" in output.err
+    for number in range(10):
+        (docs / f"{number}.xyz").touch()
+    (docs / "zebra.txt").write_bytes(b"\xff")
+    os.mkfifo(docs / "pipe.txt")
+    assert run(["index", "docs", "--store", "store"]) == 0
+    listed = capsys.readouterr().err.splitlines()[2:]
+    assert listed[0] == "skipped docs/pipe.txt: a pipe, socket or device, not a file"
+    assert listed[1] == "skipped docs/zebra.txt: not UTF-8 text" and listed[2].endswith("unknown extension '.xyz'")
+    (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2
     assert "has scan='int8', not 'float32'" in capsys.readouterr().err
     assert run(["index", "--store", "store", "--export", "passages.parquet"]) == 0
     assert capsys.readouterr().err == f"passages.parquet: {len(list(read_records('passages.parquet')))} passages\n"
-    for wrong in (["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]):
+    absent, dry = ["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]
+    for wrong in (absent, dry, ["--export", "x.csv"]):
         assert run(["index", "--store", "store", *wrong]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert run(["search", "zebra", "--store", "store", "-k", "2"]) == 0

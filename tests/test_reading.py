@@ -274,7 +274,7 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         ("a.csv", "text,mood\na,b\n", {}, r"no column with a name known for the label \(label, "),
         ("a.csv", "text,sentiment,category\na,b,c\n", {}, "has category and sentiment: choose one with label=NAME"),
         ("a.csv", "text,label\na,b\n", {"text": "phrase"}, "has no column 'phrase' for the text; it has text, label"),
-        ("a.csv", "text,text,label\na,b,c\n", {}, "line 1 names a column twice"),
+        ("a.csv", "text,text,label\na,b,c\n", {}, "line 1 names the column 'text' twice: rename or remove one"),
         ("a.csv", b"text,l\xffbel\n", {}, "line 1: byte 6 is not UTF-8"),
     ],
 )
@@ -345,7 +345,10 @@ def test_texts_of_a_table_with_tabs_are_its_rows(write, name):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text;label\nlovely acting;praise\n", r"has one column, 'text;label', with ';' in its name"),
+        ("a.csv", "text|label\nlovely acting|praise\n", r"has one column, 'text.label', with '.' in its name"),
+        ("a.csv", b"PK\x03\x04\x14\0\x06", "the file is an Excel workbook or another zip archive: save its table"),
+        ("a.txt", b"\xd0\xcf\x11\xe0\xa1\xb1", "the file is an old Excel or Word file: save it as CSV UTF-8"),
+        ("a.txt", "a\nb\n".encode("utf-16"), "line 1: byte 0 is not UTF-8; the file is in UTF-16"),
         ("a.csv", "text,label\ra,b\r", "its lines end in CR alone"),
         ("a.csv", "text\na\n".encode("utf-16"), "the file is in UTF-16"),
         ("a.csv", gzip.compress(b"text\na\n", mtime=0), "the file is compressed"),
@@ -355,6 +358,38 @@ def test_texts_of_a_table_with_tabs_are_its_rows(write, name):
 def test_files_of_texts_that_cannot_be_read(write, name, content, message):
     with pytest.raises(DataError, match=message):
         list(read_texts(write(name, content)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text,label\nfine,praise\n",
+        "text;label\r\nfine;praise\r\n",
+        '\ufeff"text";"label"\r\n"fine";"praise"\r\n',
+        " text , label \nfine,praise\n",
+        ",text,,label,,\n,fine,,praise,,\n",
+        "text\tlabel\t\t\nfine\tpraise\t\t\n",
+    ],
+)
+def test_tables_as_spreadsheets_write_them(write, content):
+    path = write("a.csv", content)
+    assert list(read_texts(path)) == ["fine"]
+    assert [(one.text, one.label) for one in read_labeled_texts(path, "class")] == [("fine", "praise")]
+
+
+def test_semicolons_separate_columns_only_where_the_first_line_has_no_comma(write):
+    path = write("a.csv", 'text;label\n"one; two\nthree, four";praise\n')
+    assert [one.text for one in read_labeled_texts(path, "class")] == ["one; two\nthree, four"]
+    path = write("b.csv", "text,a;b\none; two,praise\n")
+    assert [one.text for one in read_labeled_texts(path, "class", columns={"label": "a;b"})] == ["one; two"]
+    with pytest.raises(DataError, match=r"line 2 has the target '4,5' .* write decimals with a point, "):
+        list(read_labeled_texts(write("c.csv", "text;score\na;4,5\n"), "number"))
+
+
+def test_no_row_of_a_file_in_utf_16_is_read(write):
+    path = write("a.txt", "one\ntwo\n".encode("utf-16"))  # its second line is valid UTF-8, with zeros
+    with pytest.raises(DataError, match=r"the file is in UTF-16"):
+        list(read_labeled_texts(path, None, bad_rows=BadRows(skip=True)))
 
 
 def test_paths_without_a_file(tmp_path):

@@ -59,6 +59,8 @@ def command(
     checked = check_training_data(model, task, examples, precision=precision, device=device)
     for _, sentence in checked.findings():
         note(sentence)
+    if report is None and checked.has_rows:
+        note("--report FILE.html lists these rows")
     if report is not None:
         write_training_data_report(checked, report, title=f"{train.name} before training")
     row: dict[str, Any] = {

@@ -194,7 +194,7 @@ def _evaluate_task(
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
-    from bertkit.reports.evidence import write_evidence_report
+    from bertkit.reports.evidence import findings_of, write_evidence_report
     from bertkit.tasks import ExampleFile, JudgedTask
 
     task, counts = model.trained.task, PredictReport()
@@ -220,7 +220,12 @@ def _evaluate_task(
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
     for some in skipped.values():
         note_skipped(some)
-    note_cut(counts)
+    if evidence is None:
+        note_cut(counts)
+    else:
+        for kind, sentence in findings_of(evidence):
+            if kind == "warning":
+                note(sentence)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, but this model always predicts one: try --no-answer-threshold 0")
     done = _Evaluation(task.name, counts.num_examples, len(skipped[data]), metrics, evidence)

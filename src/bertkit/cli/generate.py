@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import emit
+from bertkit.cli.output import check_page, emit
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_not_input, check_writable
 from bertkit.generation.settings import GenerationSettings
 
 DEFAULTS = GenerationSettings()
@@ -49,8 +48,7 @@ def command(
     if columns and input is None:
         raise UsageError("--columns names columns of a file: give one with --input")
     if page is not None:
-        check_writable(page)
-        check_not_input(page, input)
+        check_page(page, input)
     sources = list(texts)
     if input is not None:
         for example in read_labeled_texts(input, None, columns=columns_of(columns)):

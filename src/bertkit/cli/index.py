@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_not_input, check_writable
 
 STORE = Path(".bertkit-index")
@@ -69,6 +70,7 @@ def command(
     export
         A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
     """
+    from bertkit.search.documents import is_other_format
     from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
@@ -86,6 +88,8 @@ def command(
     if export is not None:
         check_writable(export)
         check_not_input(export, *paths)
+        if extension(export) != ".parquet":
+            raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     prompts = query_prompt is not None or document_prompt is not None or no_prompt
     name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(
@@ -126,7 +130,8 @@ def command(
         note(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
         )
-    for skipped in report.skipped[:_SKIPPED_SHOWN]:
+    # Files of other formats last: a folder of pictures must not hide the document that could not be read.
+    for skipped in sorted(report.skipped, key=lambda one: is_other_format(one.path))[:_SKIPPED_SHOWN]:
         note(f"skipped {skipped.path}: {skipped.why}")
     if len(report.skipped) > _SKIPPED_SHOWN:
         kinds = Counter(Path(one.path).suffix or "no extension" for one in report.skipped)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.errors import UsageError
 from bertkit.files.json_files import json_value
-from bertkit.files.whole_files import check_writable
+from bertkit.files.whole_files import check_not_input, check_writable
 
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:
@@ -36,6 +36,21 @@ def check_jsonl(path: Path) -> None:
     if path.suffix != ".jsonl":
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected .jsonl")
     check_writable(path)
+
+
+def check_page(path: Path, *inputs: str | Path | None) -> None:
+    """Check that a page can be written to a file, before any work is done.
+
+    Args:
+        inputs: files that the page is made of, which it must not replace.
+
+    Raises:
+        UsageError: another extension than .html, no such folder, a folder of that name, or one of the inputs.
+    """
+    check_writable(path)
+    check_not_input(path, *inputs)
+    if path.suffix != ".html":
+        raise UsageError(f"cannot write the page {path}: expected a name that ends in .html")
 
 
 def note(message: str) -> None:

@@ -183,7 +183,7 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
 
 def _check_is_text(path: Path, sample: np.ndarray) -> None:
     """Refuse UTF-16, with or without its mark, and compressed files; letters of UTF-16 may be valid UTF-8."""
-    if advice := other_encoding(sample[:2].tobytes()):
+    if advice := other_encoding(sample[:4].tobytes()):
         raise DataError(f"{path}: {advice}")
     if np.count_nonzero(sample == 0) > len(sample) * _MOST_ZEROS:
         raise DataError(

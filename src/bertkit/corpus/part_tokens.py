@@ -10,6 +10,7 @@ from bertkit.corpus.documents import OnInvalid, Part
 from bertkit.corpus.sentences import sentence_text
 from bertkit.errors import DataError
 from bertkit.files import SkippedRow
+from bertkit.files.lines import TO_UTF8
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -52,7 +53,7 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
         for index, line in zip(indices, lines.tolist(), strict=True)
     ]
     if on_invalid == "error" and invalid:
-        raise DataError(f"{invalid[0]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
+        raise DataError(f"{invalid[0]}; {TO_UTF8}, or choose 'replace' or 'skip'")
     tokens = np.empty(len(pieces.input_ids), dtype)
     lengths = np.empty(len(starts_document), np.int64)
     count = _copy(pieces.input_ids, pieces.cu_seqlens, wrong, tokens, lengths)

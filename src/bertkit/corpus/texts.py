@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, UsageError
 from bertkit.files.lines import Line, extension, location, open_lines, what_it_is
-from bertkit.files.tables import delimited_fields, header_of, json_rows, named_rows, parquet_names, parquet_rows
+from bertkit.files.tables import (
+    column_names,
+    delimited_fields,
+    header_of,
+    json_rows,
+    named_rows,
+    named_twice,
+    parquet_names,
+    parquet_rows,
+)
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
@@ -169,14 +178,14 @@ def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterato
     header = header_of(path, rows)
     if header.invalid:
         raise DataError(location(path, header.line) + header.invalid)
-    names = header.fields
-    if len(names) == 1 and (marks := {";", "|"}.intersection(names[0])):
+    names = column_names(header.fields)
+    if len(names) == 1 and "|" in names[0]:
         raise DataError(
-            f"{path} has one column, {names[0]!r:.60}, with {min(marks)!r} in its name: separate columns by commas, or "
-            "by tabs in a .tsv file"
+            f"{path} has one column, {names[0]!r:.60}, with '|' in its name: separate columns by commas or semicolons, "
+            "or by tabs in a .tsv file"
         )
     name = _required_column(path, names, column)
-    for row in named_rows(rows, names, delimiter, quoted=delimiter == ","):
+    for row in named_rows(rows, names, delimiter, quoted=delimiter != "\t"):
         yield TextRow(row.line, row.text if row.problem else row.values[name], row.problem, row.invalid)
 
 
@@ -201,13 +210,13 @@ def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
     """The column of the text; or "" and a problem as in ``TextRow.problem``."""
     if wanted is None and len(names) == 1:
         return names[0], ""
-    if len(set(names)) < len(names):
-        return "", f" names a column twice: {', '.join(names)}"
-    if not names:
+    if twice := named_twice(names):
+        return "", twice
+    if not any(names):
         return "", " is empty: expected column names on the first line"
     name = wanted or "text"
     if name not in names:
-        return "", f" has no column {name!r}, it has {', '.join(names)}: choose one with --column"
+        return "", f" has no column {name!r}, it has {', '.join(filter(None, names))}: choose one with --column"
     return name, ""
 
 

@@ -14,6 +14,7 @@ from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import normalized_sides, whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
+from bertkit.tasks.texts import spelled_alike
 
 FEWEST_OF_A_LABEL = 5
 _IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label
@@ -49,12 +50,19 @@ class TrainingData:
         """The findings as JSON values; numbers that are not finite become null."""
         return json_value(asdict(self))
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the report lists rows: repeated texts, or likely label errors."""
+        return bool(self.repeated or self.label_errors.shown)
+
     def findings(self) -> Iterator[tuple[str, str]]:
         """The main results in sentences, each "good", "note" or "warning"."""
         rare = [name for name, number in self.counts.items() if number < FEWEST_OF_A_LABEL]
         if rare:
             yield "warning", f"{len(rare)} of {len(self.counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows."
         names = list(self.counts)
+        if sentence := spelled_alike(sorted(names)):
+            yield "warning", f"{sentence[0].upper()}{sentence[1:]}."
         if names and self.counts[names[0]] > _IMBALANCE * self.counts[names[-1]]:
             shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
             advice = "compare macro F1, and try class weights (balanced)"

@@ -1,8 +1,8 @@
 """Tables of labeled rows: csv, tsv, jsonl and parquet files with column roles such as "text" and "label".
 
 A tsv file, and any other file with a tab on its first line, is tab-separated, and quotes in it are text, as in GLUE
-files; other tables are comma-separated, with quoted fields where needed. A table without a header has column numbers as
-names, "1" for the first.
+files; other tables are separated by commas, or by semicolons if the first line has some and no comma, with quoted
+fields where needed. A table without a header has column numbers as names, "1" for the first.
 """
 
 import difflib
@@ -18,10 +18,12 @@ from bertkit.files.lines import Line, extension, location, open_lines
 from bertkit.files.tables import (
     Fields,
     Row,
+    column_names,
     delimited_fields,
     header_of,
     json_rows,
     named_rows,
+    named_twice,
     parquet_names,
     parquet_rows,
 )
@@ -44,7 +46,7 @@ class Table:
         """
         if not self.names:
             return wanted or next(iter(known), None)
-        has = ", ".join(self.names)
+        has = ", ".join(filter(None, self.names))
         if wanted is not None:
             if wanted not in self.names:
                 raise DataError(f"{self.path} has no column {wanted!r} for the {role}; it has {has}")
@@ -64,7 +66,7 @@ class Table:
         if name is None:
             raise DataError(
                 f"{self.path} has no column with a name known for the {role} ({', '.join(known)}); it has "
-                f"{', '.join(self.names)}: choose one with {role}=NAME"
+                f"{', '.join(filter(None, self.names))}: choose one with {role}=NAME"
             )
         return name
 
@@ -184,14 +186,14 @@ def _delimited_table(
     numbered: bool,
     shapes: Mapping[int, int],
 ) -> Table:
-    quoted = delimiter == ","
+    quoted = delimiter != "\t"
     first = header_of(path, rows)
     if first.invalid:
         raise DataError(location(path, first.line) + first.invalid)
     names = tuple(first.fields)
-    has_names = not numbered and bool(known.intersection(names))
+    has_names = not numbered and bool(known.intersection(column_names(names)))
     if has_names:
-        _distinct(location(path, 1), names)
+        names = _distinct(location(path, 1), column_names(names))
     elif numbered or (not quoted and _is_number(names, shapes.get(len(names)))):
         names = tuple(str(number) for number in range(1, len(names) + 1))
         rows = chain([first], rows)
@@ -206,8 +208,13 @@ def _delimited_table(
 
 
 def _distinct(where: str | Path, names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(names)) < len(names):
-        raise DataError(f"{where} names a column twice: {', '.join(names)}")
+    """The names; "" may occur several times: such columns are read by no one.
+
+    Raises:
+        DataError: another name occurs twice.
+    """
+    if twice := named_twice(names):
+        raise DataError(f"{where}{twice}")
     return names
 
 

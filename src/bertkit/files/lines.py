@@ -26,8 +26,13 @@ _OTHER_FILES = {
     b"\x1f\x8b": "the file is compressed (gzip -d)",
     b"\xff\xfe": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
     b"\xfe\xff": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
+    b"PK\x03\x04": "the file is an Excel workbook or another zip archive: save its table as CSV UTF-8",
+    b"\xd0\xcf\x11\xe0": "the file is an old Excel or Word file: save it as CSV UTF-8, or as text in UTF-8",
 }
 """Advice by the first bytes of a file that is not UTF-8."""
+
+TO_UTF8 = "convert the file (iconv -f windows-1252 -t utf-8)"
+"""Advice on bytes that are not UTF-8: Windows-1252 has the printable characters of Latin-1, and quotes and the euro."""
 
 
 def other_encoding(start: bytes) -> str:
@@ -57,17 +62,20 @@ def location(path: str | Path, line: int) -> str:
     return f"{name}, {'row' if extension(path) == '.parquet' else 'line'} {line}"
 
 
-def read_lines(file: Iterable[bytes]) -> Iterator[Line]:
-    """The lines of a file in UTF-8, with or without a byte order mark."""
-    advice = "convert the file (iconv -f latin1 -t utf-8)"
+def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
+    """The lines of a file in UTF-8, with or without a byte order mark.
+
+    Raises:
+        DataError: the file is in UTF-16, compressed or a workbook; its other lines may be valid UTF-8.
+    """
     for number, line in enumerate(file, start=1):
         codec = "utf-8-sig" if number == 1 else "utf-8"
-        if number == 1:
-            advice = other_encoding(line) or advice
+        if number == 1 and (advice := other_encoding(line)):
+            raise DataError(f"{location(path, 1)}: byte 0 is not UTF-8; {advice}")
         try:
             yield Line(number, line.decode(codec))
         except UnicodeDecodeError as error:
-            yield Line(number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {advice}")
+            yield Line(number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {TO_UTF8}")
 
 
 @contextmanager
@@ -75,14 +83,14 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     """The lines of a file, or of standard input.
 
     Raises:
-        DataError: no such file, or a folder, pipe or device.
+        DataError: no such file, or a folder, pipe or device; from the lines: as `read_lines`.
     """
     if str(path) == "-":
-        yield read_lines(sys.stdin.buffer)
+        yield read_lines(sys.stdin.buffer, path)
         return
     if Path(path).is_dir():
         raise DataError(f"{path} is a folder: expected a file")
     if not Path(path).is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     with open(path, "rb") as file:
-        yield read_lines(file)
+        yield read_lines(file, path)

@@ -38,7 +38,7 @@ class Fields(NamedTuple):
     invalid: str = ""
 
 
-def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
+def quoted_fields(lines: Iterator[Line], delimiter: str = ",") -> Iterator[Fields]:
     """Rows of a csv file, with fields in quotes where needed (RFC 4180).
 
     After a quote that is never closed, reading continues at the next line.
@@ -51,7 +51,7 @@ def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
             taken.append(line)
             yield line.text
 
-    reader = csv.reader(texts(), strict=True)
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
         taken.clear()
         fields, problem = [], ""
@@ -67,7 +67,7 @@ def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
                 problem = f"{problem}; is a quote not closed?"
                 lines = chain(taken[1:], lines)
                 del taken[1:]
-                reader = csv.reader(texts(), strict=True)
+                reader = csv.reader(texts(), delimiter=delimiter, strict=True)
             elif len(taken) > 1:
                 problem = f"{problem}; the quoted text takes the lines to {taken[-1].number}"
         invalid = next((line.invalid for line in taken if line.invalid), "")
@@ -75,13 +75,18 @@ def quoted_fields(lines: Iterator[Line]) -> Iterator[Fields]:
 
 
 def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[Fields], str]:
-    """Rows of a delimited file, and the delimiter: a tab in a tsv file or if the first line has one, else a comma."""
+    """Rows of a delimited file, and the delimiter.
+
+    It is a tab in a tsv file or if the first line has one; a semicolon, as where commas are decimal, if the first line
+    has semicolons and no comma; else a comma.
+    """
     first = next(lines, None)
     if first is not None:
         lines = chain([first], lines)
     if extension(path) == ".tsv" or (first is not None and "\t" in first.text):
         return tab_fields(lines), "\t"
-    return quoted_fields(lines), ","
+    delimiter = ";" if first is not None and ";" in first.text and "," not in first.text else ","
+    return quoted_fields(lines, delimiter), delimiter
 
 
 def tab_fields(lines: Iterator[Line]) -> Iterator[Fields]:
@@ -184,6 +189,21 @@ def open_parquet(path: Path) -> Iterator[Any]:
         yield ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+
+
+def column_names(fields: Sequence[str]) -> tuple[str, ...]:
+    """The names in a header, without white space around them."""
+    return tuple(field.strip() for field in fields)
+
+
+def named_twice(names: Sequence[str]) -> str:
+    """Problem of a name that two columns have; "" without one. Spreadsheets write columns without a name, "".
+
+    >>> named_twice(["text", "label", "text"])
+    " names the column 'text' twice: rename or remove one"
+    """
+    twice = next((name for name in names if name and names.count(name) > 1), "")
+    return f" names the column {twice!r} twice: rename or remove one" if twice else ""
 
 
 def header_of(path: str | Path, rows: Iterator[Fields]) -> Fields:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError
+from bertkit.evidence.leakage import normalized_sides
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
-from bertkit.tasks import JudgedTask, TextTask
-from bertkit.tasks.texts import OfTexts
+from bertkit.tasks import JudgedTask, TextExample, TextTask
+from bertkit.tasks.texts import OfTexts, spelled_alike
 
 FEWEST_OF_A_LABEL = 5
 FEWEST_WITH_GAIN = 100
@@ -75,14 +76,31 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
     )
 
 
-def on_rows(task: TextTask, train: Sequence[Any]) -> Iterator[str]:
-    """Advice on training rows."""
+def dev_in_training(train: Sequence[Any], dev: Sequence[Any]) -> str | None:
+    """A sentence on dev texts that are in training rows, up to case, white space and punctuation, if there are any."""
+    if not all(isinstance(example, TextExample) for example in (*train, *dev)):
+        return None
+    known = set(map(normalized_sides, train))
+    if not (number := sum(normalized_sides(example) in known for example in dev)):
+        return None
+    return (
+        f"{number:,} of {len(dev):,} dev examples have the text of a training row, so scores on dev are too high: use "
+        "other rows"
+    )
+
+
+def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterator[str]:
+    """Advice on training and dev rows."""
     if len(train) < FEWEST_WITH_GAIN:
         yield (
             f"{len(train)} rows: {FEWEST_WITH_GAIN} is the smallest number for which fine-tuning was measured to gain "
             "over frozen features (docs/finetuning.md)"
         )
     if sentence := rare_labels(task, train):
+        yield sentence
+    if isinstance(task, OfTexts) and (sentence := spelled_alike(task.known_labels or ())):
+        yield sentence
+    if sentence := dev_in_training(train, dev):
         yield sentence
 
 

@@ -216,7 +216,7 @@ class Finetuning:
         if new_model is not None:
             self._share_head(model)
             self.log_line(frozen_line(model, fitted, judged, self._named(dev), self._best_by(model.trained.task)))
-            for sentence in on_rows(model.trained.task, train):
+            for sentence in on_rows(model.trained.task, train, dev):
                 self.log_line(f"note: {sentence}")
         return judged if self.settings.head == "fitted" else None
 

@@ -6,6 +6,7 @@ that a file of any size takes little memory; offsets are those of the whole docu
 """
 
 import hashlib
+import logging
 import os
 import re
 import stat
@@ -79,8 +80,8 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
     """The files at these paths, and all files below the folders there, except hidden ones.
 
     Args:
-        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8; and folders that cannot
-            be read, or are links.
+        skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8; pipes, sockets and
+            devices; and folders that cannot be read, or are links.
 
     Raises:
         DataError: no such file or folder.
@@ -101,8 +102,8 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
                 skipped.append(SkippedFile(name, error.strerror or str(error)))
                 continue
             if not stat.S_ISREG(state.st_mode):
-                continue
-            if extension(path) not in FORMATS:
+                skipped.append(SkippedFile(name, "a pipe, socket or device, not a file"))
+            elif is_other_format(path):
                 skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
             elif name != path.as_posix():
                 skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
@@ -125,6 +126,11 @@ def _files_below(folder: Path, skipped: list[SkippedFile]) -> list[Path]:
                 skipped.append(SkippedFile(_name_of(path), "links to folders are not followed: give the folder itself"))
         paths += [Path(parent, name) for name in files if not name.startswith(".")]
     return sorted(paths)
+
+
+def is_other_format(path: str | Path) -> bool:
+    """Whether files with this extension are not read; without one too."""
+    return extension(path) not in FORMATS
 
 
 def _name_of(path: Path) -> str:
@@ -294,6 +300,7 @@ def import_pypdf() -> Any:
         import pypdf
     except ImportError:
         raise DependencyError("pdf needs pypdf: pip install 'bertkit[pdf]'") from None
+    logging.getLogger("pypdf").addHandler(logging.NullHandler())  # else its remarks, which name no file, are printed
     return pypdf
 
 

@@ -57,13 +57,15 @@ def plan(
     present = {source.name for source in sources}
     folders = [Path(path) for path in paths if Path(path).is_dir()]
     gone = {
-        name: one
+        name
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) for folder in folders)
         and not _may_exist(one.path or name)
     }
-    by_content = {one.content: name for name, one in sorted(gone.items())}
+    absent: dict[str, list[str]] = {}  # by content, files that may have been renamed
+    for name in sorted(known.keys() - present):
+        absent.setdefault(known[name].content, []).append(name)
     jobs, touched = [], []
     for source in sources:
         before = known.get(source.name)
@@ -86,16 +88,25 @@ def plan(
             continue
         if before and before.content:
             report.changed.append(source.name)
-        elif (old := by_content.pop(content, None)) is not None:
+        elif (old := _renamed(absent.get(content, []), known)) is not None:
             report.renamed.append((old, source.name))
-            its_column = column or gone[old].column
-            del gone[old]
+            its_column = column or known[old].column
+            gone.discard(old)
             job = Job(source, content, old, its_column, options_of(passages, its_column))
         else:
             report.new.append(source.name)
         jobs.append(job)
-    report.removed += gone
+    report.removed += sorted(gone)
     return jobs, touched
+
+
+def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:
+    """The first of some files that no longer exists, removed from the list; None if all may exist."""
+    for name in names:
+        if not _may_exist(known[name].path or name):
+            names.remove(name)
+            return name
+    return None
 
 
 def _may_exist(path: str) -> bool:

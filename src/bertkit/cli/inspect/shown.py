@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
-from bertkit.cli.output import emit
+from bertkit.cli.output import check_page, emit
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_not_input, check_writable
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
@@ -115,8 +114,7 @@ def write(shown: Shown, make: "Callable[[], View]", *inputs: Path | None) -> Non
     if shown.out is None and not shown.json:
         raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
     if shown.out is not None:
-        check_writable(shown.out)
-        check_not_input(shown.out, *inputs)
+        check_page(shown.out, *inputs)
     view = make()
     if shown.out is not None:
         view.html(shown.out)

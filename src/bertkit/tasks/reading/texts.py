@@ -194,7 +194,11 @@ def _number(value: Any, name: str) -> tuple[float, str]:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not math.isfinite(number):
-        return 0.0, f" has the target {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"
+        decimal = "write decimals with a point, " if isinstance(value, str) and "," in value else ""
+        return (
+            0.0,
+            f" has the target {value!r:.40} in {name!r}: expected a number; {decimal}fill it in, or remove the row",
+        )
     return number, ""
 
 
