@@ -249,7 +249,7 @@ def test_options_with_the_values_of_other_tasks_are_taken(tmp_path: Path, capsys
     assert run([*arguments, str(tmp_path / "other"), "--clip-norm", "1.0"]) == 2
     assert "seq2seq has no clip_norm" in capsys.readouterr().err
     assert run([*arguments, str(tmp_path / "other"), "--max-length", "8"]) == 2
-    assert "max_length is the number of positions of a new model, and" in capsys.readouterr().err
+    assert "max_length sets the positions of a new model, and" in capsys.readouterr().err
 
 
 def test_byte_level_texts_come_back(tmp_path: Path) -> None:
