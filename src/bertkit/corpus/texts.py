@@ -175,10 +175,7 @@ def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[Te
 
 def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
     rows, delimiter = delimited_fields(path, lines)
-    header = header_of(path, rows)
-    if header.invalid:
-        raise DataError(location(path, header.line) + header.invalid)
-    names = column_names(header.fields)
+    names = column_names(header_of(path, rows).fields)
     if len(names) == 1 and "|" in names[0]:
         raise DataError(
             f"{path} has one column, {names[0]!r:.60}, with '|' in its name: separate columns by commas or semicolons, "

@@ -77,8 +77,9 @@ def _of_folder(folder: Path) -> Collection:
             for name, known in ((query, queries), (document, documents)):
                 if not problem and name not in known:
                     problem = f" judges {name!r:.60}, which is in neither {_CORPUS} nor {_QUERIES}"
-            if problem or judgments.setdefault(query, {}).setdefault(document, int(grade)) != int(grade):
-                problem = problem or f" judges {document!r:.60} for {query!r:.60} again, with another grade: keep one"
+            if not problem and judgments.setdefault(query, {}).setdefault(document, int(grade)) != int(grade):
+                problem = f" judges {document!r:.60} for {query!r:.60} again, with another grade: keep one"
+            if problem:
                 raise DataError(f"{location(path, row.line)}{problem}")
     kept = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
     if not kept:

@@ -188,12 +188,10 @@ def _delimited_table(
 ) -> Table:
     quoted = delimiter != "\t"
     first = header_of(path, rows)
-    if first.invalid:
-        raise DataError(location(path, first.line) + first.invalid)
-    names = tuple(first.fields)
-    has_names = not numbered and bool(known.intersection(column_names(names)))
+    names, header = tuple(first.fields), column_names(first.fields)
+    has_names = not numbered and bool(known.intersection(header))
     if has_names:
-        names = _distinct(location(path, 1), column_names(names))
+        names = _distinct(location(path, 1), header)
     elif numbered or (not quoted and _is_number(names, shapes.get(len(names)))):
         names = tuple(str(number) for number in range(1, len(names) + 1))
         rows = chain([first], rows)

@@ -210,9 +210,9 @@ def header_of(path: str | Path, rows: Iterator[Fields]) -> Fields:
     """The header row of a delimited file, without fields if the file is empty.
 
     Raises:
-        DataError: the header is malformed.
+        DataError: the header is malformed, or not UTF-8.
     """
     first = next(rows, Fields(1, []))
-    if first.problem:
-        raise DataError(location(path, first.line) + first.problem)
+    if problem := first.problem or first.invalid:
+        raise DataError(location(path, first.line) + problem)
     return first

@@ -100,7 +100,7 @@ def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterato
         yield sentence
     if isinstance(task, OfTexts) and (sentence := spelled_alike(task.known_labels or ())):
         yield sentence
-    if sentence := dev_in_training(train, dev):
+    if dev and (sentence := dev_in_training(train, dev)):
         yield sentence
 
 
