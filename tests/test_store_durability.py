@@ -124,6 +124,17 @@ def test_tail_without_rows_is_overwritten(folder: Path) -> None:
         assert store.verify() == [] and all(map(same, store.records(), records(20)))
 
 
+def test_what_a_killed_writer_left_is_removed_by_the_next(folder: Path) -> None:
+    EmbeddedStore.create(folder, IDENTITY).close()
+    unfinished = folder / ".lexical.9.0123456789abcdef.partial"
+    unfinished.mkdir()
+    (unfinished / "rows.npy").write_bytes(b"0")
+    with EmbeddedStore.open(folder) as store:
+        assert store.count() == 0 and unfinished.exists()  # a reader removes nothing of another process
+        store.add(records(1))
+        assert not unfinished.exists()
+
+
 def test_full_disk_rolls_back_the_change(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(records(100))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from search_stores import DIMENSIONS, IDENTITY, STORES, Make, embed, expected_ids, record, records, same, vector_of
+from search_stores import (
+    DIMENSIONS,
+    IDENTITY,
+    STORES,
+    Make,
+    embed,
+    expected_ids,
+    postgres_address,
+    record,
+    records,
+    same,
+    vector_of,
+)
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, StoreError, UsageError
 from bertkit.search import (
     And,
     Between,
+    EmbeddedStore,
     Equal,
     InDocument,
     Not,
@@ -120,6 +134,12 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
         (Or((Equal("number", 3), InDocument(("d1",)))), lambda n: n == 3 or n // 5 == 1),
         (Or(tuple(Equal("number", n) for n in range(60, 1700))), lambda n: n >= 60),
         (And(tuple(Not(Equal("number", n)) for n in range(60, 1700))), lambda n: n < 60),
+        (
+            Or((Equal("tree", "ash"), OneOf("tree", ("oak", "a\0b")), Equal("number", 3))),
+            lambda n: n % 18 in (0, 11) or n == 3,
+        ),
+        (Not(Or((Equal("tree", "a\0b"), Equal("a\0b", 1), Between("a\0b", 1)))), lambda n: True),
+        (Or(InDocument((f"d{n}",)) for n in (0, 2)), lambda n: n // 5 in (0, 2)),
         (And(()), lambda n: True),
         (Or(()), lambda n: False),
         (Equal("none", None), lambda n: n == 70),
@@ -157,6 +177,44 @@ def test_rejects_ranges_without_order() -> None:
     for ends in ((math.nan, 3), (3, math.nan), (True, 3), ("a", None)):
         with pytest.raises(UsageError, match=r"filter on 'number': Between got .*, expected a number or None"):
             Between("number", *ends)
+
+
+def test_rejects_parts_that_are_not_filters() -> None:
+    part = Equal("number", 1)
+    for make, message in (
+        (lambda: And(part), "expected several filters"),
+        (lambda: Or("number"), "expected several filters"),
+        (lambda: Not((part,)), r"where=\(Equal.*: expected a filter"),
+        (lambda: And(({"number": 1},)), "where={'number': 1}: expected a filter"),
+        (lambda: OneOf("tree", "ash"), r"OneOf\('tree', 'ash'\): expected several values; use Equal for one"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            make()
+    some = Or(part for _ in range(3))
+    assert some == Or((part,) * 3) and hash(some)
+
+
+def test_filter_of_too_many_conditions_is_refused(tmp_path: Path) -> None:
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
+        number = snapshot.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+        snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 100)
+        with pytest.raises(UsageError, match="the filter has 102 keys and values, expected at most 100: join"):
+            snapshot.numbers(And(tuple(Not(Equal("number", n)) for n in range(34))))
+        assert not len(snapshot.numbers(Or(tuple(Equal("number", n) for n in range(34)))))  # are joined
+        snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, number)
+
+
+def test_database_that_never_had_a_store_is_named_so(tmp_path: Path) -> None:
+    for module in ("psycopg", "pgvector", "pgserver"):
+        pytest.importorskip(module)
+    import psycopg
+
+    from bertkit.search.pgvector import PgVectorStore
+
+    with psycopg.connect(postgres_address(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE empty")
+    with pytest.raises(StoreError, match="the database has no store 'store': create it"):
+        PgVectorStore(postgres_address().replace("/postgres?", "/empty?"), "store")
 
 
 def test_rejects_filters_on_what_no_record_can_have() -> None:

@@ -31,6 +31,8 @@ class OneOf:
 
     def __post_init__(self) -> None:
         check_key(self.key)
+        if isinstance(self.values, str):
+            raise UsageError(f"OneOf({self.key!r}, {self.values!r:.60}): expected several values; use Equal for one")
         object.__setattr__(self, "values", tuple(self.values))
         for value in self.values:
             check_scalar(self.key, value)
@@ -75,12 +77,39 @@ class And:
 
     parts: tuple["Filter", ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", _checked_parts(self.parts))
+
 
 @dataclass(frozen=True)
 class Or:
     """Match records that match at least one part; no record if there are no parts."""
 
     parts: tuple["Filter", ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", _checked_parts(self.parts))
+
+    def joined(self) -> list["Filter"]:
+        """Fewer parts that match the same: a OneOf for all values of a key, and an InDocument for all documents.
+
+        >>> Or((Equal("a", 1), Not(Equal("a", 1)), OneOf("a", (2, 3)))).joined()
+        [OneOf(key='a', values=(1, 2, 3)), Not(part=Equal(key='a', value=1))]
+        """
+        values: dict[str, list[Scalar]] = {}
+        documents: list[str] = []
+        others: list[Filter] = []
+        for part in self.parts:
+            if isinstance(part, Equal):
+                values.setdefault(part.key, []).append(part.value)
+            elif isinstance(part, OneOf):
+                values.setdefault(part.key, []).extend(part.values)
+            elif isinstance(part, InDocument):
+                documents += part.document_ids
+            else:
+                others.append(part)
+        joined: list[Filter] = [OneOf(key, tuple(some)) for key, some in values.items()]
+        return [*joined, *([InDocument(tuple(documents))] if documents else []), *others]
 
 
 @dataclass(frozen=True)
@@ -89,8 +118,21 @@ class Not:
 
     part: "Filter"
 
+    def __post_init__(self) -> None:
+        _checked_parts([self.part])
+
 
 Filter = Equal | OneOf | Between | InDocument | And | Or | Not
+
+
+def _checked_parts(parts: Iterable[Filter]) -> tuple[Filter, ...]:
+    if not isinstance(parts, Iterable) or isinstance(parts, str):
+        raise UsageError(f"parts={parts!r:.60}: expected several filters; pass [{parts!r:.60}] for one")
+    parts = tuple(parts)
+    for part in parts:
+        if not isinstance(part, Filter):
+            raise not_a_filter(part)
+    return parts
 
 
 def _nearest_float(number: float, inside: float) -> float:

@@ -40,6 +40,8 @@ from bertkit.search.store import (
     check_records,
     checked_queries,
     embedded,
+    in_order,
+    ranked,
 )
 
 try:
@@ -65,10 +67,10 @@ class PgVectorStore(VectorStore):
     def __init__(self, address: str, name: str) -> None:
         self._name, self._cursor_numbers = _checked_name(name), count()
         self._connection = psycopg.connect(address, autocommit=True)
-        register_vector(self._connection)
         if self._connection.execute("SELECT to_regclass(%s)", [f"{name}_state"]).fetchone() == (None,):
             self.close()
             raise StoreError(f"the database has no store {name!r}: create it")
+        register_vector(self._connection)  # a database without stores can lack the type
 
     @classmethod
     def create(cls, address: str, name: str, identity: Identity) -> Self:
@@ -124,8 +126,7 @@ class PgVectorStore(VectorStore):
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
         ids = checked_ids("ids", ids)
-        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [ids]))}
-        return [by_id[id] for id in ids if id in by_id]
+        return in_order(ids, map(_record, self._select("r.id = ANY(%s)", [ids])))
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
         """See `VectorStore.records`; reads one state of the store."""
@@ -162,10 +163,7 @@ class PgVectorStore(VectorStore):
                 f"WHERE {condition} ORDER BY score DESC, number LIMIT %s",
                 [query, *values, min(k, 2**62)],
             ).fetchall()
-            results_of_query = [(_record(row), score) for score, *row in rows]
-            results.append(
-                [Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(results_of_query, 1)]
-            )
+            results.append(ranked((score, _record(row)) for score, *row in rows))
         return results
 
     def count(self, where: Filter | None = None) -> int:
@@ -217,12 +215,6 @@ class PgVectorStore(VectorStore):
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         return self._connection.execute(_sql(statement), values)
@@ -298,17 +290,19 @@ def _scalar_json(value: Scalar) -> str:
 
 
 def _condition(where: Filter | None) -> tuple[str, list[Any]]:
-    """A filter as a condition on the record ``r``, and its values.
+    """A filter as a condition on the record ``r``, and its values. No record has a key or text with a NUL character.
 
     Raises:
         UsageError: it is not a filter.
     """
     if where is None:
         return "true", []
+    if isinstance(where, Equal | OneOf | Between) and "\0" in where.key:
+        return "false", []
     if isinstance(where, Equal):
-        return "coalesce(r.metadata -> %s = %s::jsonb, false)", [where.key, json.dumps(where.value)]
+        return _condition(OneOf(where.key, (where.value,)))
     if isinstance(where, OneOf):
-        values = json.dumps(where.values)
+        values = json.dumps([value for value in where.values if not (isinstance(value, str) and "\0" in value)])
         return "coalesce(r.metadata -> %s IN (SELECT jsonb_array_elements(%s::jsonb)), false)", [where.key, values]
     if isinstance(where, Between):
         ends = [(sign, end) for sign, end in ((">=", where.low), ("<=", where.high)) if end is not None]
@@ -321,7 +315,7 @@ def _condition(where: Filter | None) -> tuple[str, list[Any]]:
         condition, values = _condition(where.part)
         return f"NOT {condition}", values
     if isinstance(where, And | Or):
-        parts = [_condition(part) for part in where.parts]
+        parts = [_condition(part) for part in (where.joined() if isinstance(where, Or) else where.parts)]
         joined = (" AND " if isinstance(where, And) else " OR ").join(condition for condition, _ in parts)
         empty = "true" if isinstance(where, And) else "false"
         return f"({joined or empty})", [value for _, values in parts for value in values]

@@ -44,6 +44,8 @@ from bertkit.search.store import (
     check_records,
     checked_queries,
     embedded,
+    in_order,
+    ranked,
 )
 
 try:
@@ -110,8 +112,7 @@ class QdrantStore(VectorStore):
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
         ids = checked_ids("ids", ids)
-        by_id = {point.payload["id"]: _record(point) for point in self._points(ids, with_vectors=True)}
-        return [by_id[id] for id in ids if id in by_id]
+        return in_order(ids, map(_record, self._points(ids, with_vectors=True)))
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
         """See `VectorStore.records`."""
@@ -148,10 +149,7 @@ class QdrantStore(VectorStore):
                 with_vectors=True,
                 search_params=models.SearchParams(exact=self._exact),
             )
-            results_of_query = [(_record(point), point.score) for point in response.points]
-            results.append(
-                [Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(results_of_query, 1)]
-            )
+            results.append(ranked((point.score, _record(point)) for point in response.points))
         return results
 
     def count(self, where: Filter | None = None) -> int:
@@ -190,12 +188,6 @@ class QdrantStore(VectorStore):
     def close(self) -> None:
         """Close the client."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _state(self) -> tuple[str, Identity]:
         """The collection behind the alias, and its identity."""
@@ -317,14 +309,15 @@ def _condition(where: Filter | None) -> Any:
     if isinstance(where, And):
         return models.Filter(must=[_condition(part) for part in where.parts])
     if isinstance(where, Or):
-        nothing = models.Filter(must=[models.HasIdCondition(has_id=[])])
-        return models.Filter(should=[_condition(part) for part in where.parts]) if where.parts else nothing
+        return _any([_condition(part) for part in where.joined()])
     if isinstance(where, Not):
         return models.Filter(must_not=[_condition(where.part)])
     if isinstance(where, Equal):
         return models.Filter(must=[_equal(where.key, where.value)])
     if isinstance(where, OneOf):
-        return _condition(Or(tuple(Equal(where.key, value) for value in where.values)))
+        texts = [value for value in where.values if isinstance(value, str)]
+        of_texts = [models.FieldCondition(key=_path(where.key), match=models.MatchAny(any=texts))] if texts else []
+        return _any([*of_texts, *(_equal(where.key, value) for value in where.values if not isinstance(value, str))])
     if isinstance(where, Between):
         return models.Filter(
             must=[models.FieldCondition(key=_path(where.key), range=models.Range(gte=where.low, lte=where.high))]
@@ -333,6 +326,11 @@ def _condition(where: Filter | None) -> Any:
         match = models.MatchAny(any=list(where.document_ids))
         return models.Filter(must=[models.FieldCondition(key="document_id", match=match)])
     raise not_a_filter(where)
+
+
+def _any(conditions: list[Any]) -> Any:
+    """A filter for records that match at least one of these conditions."""
+    return models.Filter(should=conditions) if conditions else models.Filter(must=[models.HasIdCondition(has_id=[])])
 
 
 def _equal(key: str, value: Scalar) -> Any:

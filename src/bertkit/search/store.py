@@ -204,9 +204,11 @@ class VectorStore(Protocol):
         """Release files and connections."""
         ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Record]:
@@ -288,6 +290,17 @@ def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndar
     if identity.similarity == "cosine" and not vector.any():
         raise UsageError(f"{what} is zero: cosine similarity needs a direction; omit it, or use similarity='dot'")
     return vector
+
+
+def in_order(ids: Sequence[str], records: Iterable[Record]) -> list[Record]:
+    """Records in the order of ids, as `VectorStore.get` returns them."""
+    by_id = {record.id: record for record in records}
+    return [by_id[id] for id in ids if id in by_id]
+
+
+def ranked(scored: Iterable[tuple[float, Record]]) -> list[Hit]:
+    """Hits of scores and records, best first."""
+    return [Hit(record.id, score, rank, record) for rank, (score, record) in enumerate(scored, 1)]
 
 
 def embedded(texts: Sequence[str], identity: Identity, embed: Embed) -> np.ndarray:

@@ -116,7 +116,7 @@ def as_sql(where: Filter) -> tuple[str, list[Any]]:
     if isinstance(where, And):
         return _joined(" AND ", map(as_sql, where.parts), "1")
     if isinstance(where, Or):
-        return _joined(" OR ", map(as_sql, where.parts), "0")
+        return _joined(" OR ", map(as_sql, where.joined()), "0")
     if isinstance(where, Not):
         condition, values = as_sql(where.part)
         return f"NOT {condition}", values

@@ -13,7 +13,7 @@ from bertkit.search.embedded.schema import HOW_TO_REPAIR, as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter, checked_ids
-from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries
+from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
 
 RECORDS_AT_ONCE = 1000
 COLUMNS = "number, id, document_id, start, end, text, metadata"
@@ -48,10 +48,20 @@ class Snapshot:
         return self._view.state.commit_number
 
     def numbers(self, where: Filter | None = None) -> np.ndarray:
-        """(n,) int64, ascending: the numbers of all records, or of those that a filter matches."""
+        """(n,) int64, ascending: the numbers of all records, or of those that a filter matches.
+
+        Raises:
+            UsageError: not a filter, or one of more conditions than SQLite takes.
+        """
         if where is None:
             return self._view.numbers[self._view.is_live]
         condition, values = as_sql(where)
+        most = self.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+        if len(values) > most:
+            raise UsageError(
+                f"the filter has {len(values):,} keys and values, expected at most {most:,}: join those on one key "
+                "to a OneOf, as in Not(OneOf(key, values)), and documents to an InDocument"
+            )
         rows = self.connection.execute(f"SELECT number FROM record WHERE {condition} ORDER BY number", values)
         return np.fromiter((number for (number,) in rows), np.int64)
 
@@ -102,8 +112,7 @@ class Snapshot:
         if lacking := [number for number in numbers if number not in rows]:
             raise StoreError(f"vector number {lacking[0]} of the store has no record: {HOW_TO_REPAIR}")
         records = self._records([rows[number] for number in numbers])
-        scored = zip(result.scores.tolist(), records, strict=True)
-        return [Hit(record.id, score, rank, record) for rank, (score, record) in enumerate(scored, 1)]
+        return ranked(zip(result.scores.tolist(), records, strict=True))
 
     def mask(self, where: Filter | None) -> RowMask:
         """The rows that a filter matches; cached for the most recent filters."""
@@ -137,8 +146,7 @@ class Snapshot:
         rows = self.connection.execute(
             f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
         )
-        by_id = {record.id: record for record in self._records(rows.fetchall())}
-        return [by_id[id] for id in ids if id in by_id]
+        return in_order(ids, self._records(rows.fetchall()))
 
     def records(self, numbers: Sequence[int] | np.ndarray) -> list[Record]:
         """Records by number, in the order of the numbers; unknown numbers are skipped."""

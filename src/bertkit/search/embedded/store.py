@@ -1,6 +1,7 @@
 """Embedded vector store in a folder."""
 
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -323,12 +324,6 @@ class EmbeddedStore(VectorStore):
         self._writer_lock.release()
         self._view, self._is_writer = None, False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _now(self) -> State:
         assert self._state is not None
         return self._state
@@ -347,6 +342,8 @@ class EmbeddedStore(VectorStore):
         self._is_writer = True
         with self._database.reading() as connection:
             delete_other_generations(self.folder, State.read(connection).generation)
+        for unfinished in self.folder.glob(".*.partial"):  # arrays of words that a killed process was writing
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     def _replace_vectors(
         self, connection: sqlite3.Connection, identity: Identity, batches: Iterable[tuple[np.ndarray, np.ndarray]]
