@@ -76,6 +76,8 @@ def test_few_texts(method: str) -> None:
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
         ({"method": "duplicates", "min_size": 0}, "min_size=0: expected at least 1"),
         ({"method": "kmeans", "num_clusters": 2, "min_size": -3}, "min_size=-3: expected at least 1"),
+        ({"method": "kmeans", "num_clusters": 2.5}, "num_clusters=2.5: expected an int"),
+        ({"min_size": True}, "min_size=True: expected an int"),
         ({"method": "kmeans", "num_clusters": 2, "seed": -1}, "seed=-1: expected an integer from 0"),
     ],
 )
@@ -89,6 +91,7 @@ def test_more_clusters_than_texts_and_other_numbers_raise() -> None:
         find_clusters(["a", "b"], np.eye(2), ClusterOptions("kmeans", num_clusters=5))
     with pytest.raises(UsageError, match="2 texts and 3 vectors"):
         find_clusters(["a", "b"], np.eye(3))
+    assert len(find_clusters(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], ClusterOptions(min_size=1))) == 2  # type: ignore
 
 
 @pytest.mark.parametrize("method", METHODS)

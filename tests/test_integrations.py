@@ -105,6 +105,9 @@ def test_langchain_store_refuses_vectors_of_another_model(tmp_path: Path, attrib
         langchain.BertkitStore.open(tmp_path / "store", other)
     EmbeddedStore.create(tmp_path / "earlier", Identity("langchain _Named", 2)).close()
     langchain.BertkitStore.open(tmp_path / "earlier", first).store.close()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "writer.lock").touch()  # by a process that was killed while it created the store
+    langchain.BertkitStore.open(tmp_path / "begun", first).store.close()
 
 
 def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_llama_index(index: Index, encoder: Path) -> None:
     assert first.node.text == "A zebra came by." and (first.node.start_char_idx, first.node.end_char_idx) == (0, 16)
 
 
-def test_haystack(index: Index, encoder: Path) -> None:
+def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
     haystack = pytest.importorskip("haystack", reason="haystack-ai is not installed")
     from bertkit.integrations import haystack as components
 
@@ -187,6 +190,15 @@ def test_haystack(index: Index, encoder: Path) -> None:
     pipeline.add_component("documents", components.BertkitDocumentEmbedder(str(encoder)))
     again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["bertkit.integrations.haystack"])
     inputs = {"query": {"text": "joy"}, "documents": {"documents": [haystack.Document(content="a joy")]}}
+    assert again.run(inputs) == pipeline.run(inputs)
+    with pytest.raises(UsageError, match="cannot be saved: create it with the name of the model"):
+        components.BertkitRanker(model).to_dict()
+    model.save(tmp_path / "reranker")
+    pipeline = haystack.Pipeline()
+    pipeline.add_component("retriever", components.BertkitRetriever(index, top_k=1))
+    pipeline.add_component("ranker", components.BertkitRanker(str(tmp_path / "reranker"), top_k=2))
+    again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["bertkit.integrations.haystack"])
+    inputs = {"retriever": {"query": "zebra"}, "ranker": {"query": "zebra", "documents": documents}}
     assert again.run(inputs) == pipeline.run(inputs)
 
 

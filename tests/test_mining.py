@@ -11,7 +11,7 @@ from sentence_transformers.util import mine_hard_negatives
 from test_similarity import sentences
 
 import bertkit
-from bertkit import Model, TextSet
+from bertkit import Model, TextSet, mining
 from bertkit.checkpoint import SentenceSettings
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
@@ -58,6 +58,19 @@ def test_negatives_equal_sentence_transformers(model: tuple[Model, Path], ours: 
     mined = mine_negatives(model[0], ROWS, options, corpus=TEXTS[30:])
     triplets = [tuple(row.values()) for one in mined for row in formatted(one, "triplet", options.num_negatives)]
     assert triplets == [tuple(row.values()) for row in expected] and len(triplets) > 2
+
+
+def test_default_prompt_precedes_queries_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, prompts, embedded = our_model("encoder", 6), [], mining._vectors
+    made.checkpoint.sentence = SentenceSettings(prompts={"web": "the "}, default_prompt_name="web")
+
+    def recorded(model: Model, texts: list[str], prompt: str, kept: Path | None) -> np.ndarray:
+        prompts.append(prompt)
+        return embedded(model, texts, prompt, kept)
+
+    monkeypatch.setattr(mining, "_vectors", recorded)
+    assert len(list(mine_negatives(made, ROWS[:3], MiningOptions()))) == 3
+    assert prompts == ["the ", "the "]  # as `Model.embed` has it
 
 
 def expected_negatives(

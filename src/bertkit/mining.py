@@ -134,15 +134,13 @@ def mine_negatives(
     if len(texts) < 2:
         raise UsageError("there is only one text to search: pass others as corpus")
     numbers = {text: number for number, text in enumerate(texts)}
-    prompts = model.sentence_settings.prompts
-    document_prompt = next((name for name in ("document", "passage", "corpus") if name in prompts), None)
-    prompt = prompts[document_prompt] if document_prompt else ""
-    vectors = _vectors(model, texts, prompt, kept and kept / "texts")
+    query_prompt, document_prompt = model.sentence_settings.retrieval_prompts
+    vectors = _vectors(model, texts, document_prompt, kept and kept / "texts")
     most_positives = max(map(len, positives.values()))
     num_candidates = options.candidates(most_positives, is_scored_again=cross_encoder is not None)
     depth = num_candidates + most_positives
     queries, searched = list(positives), Corpus(vectors, model.device)
-    asked = _vectors(model, queries, prompts.get("query", ""), kept and kept / "queries")
+    asked = _vectors(model, queries, query_prompt, kept and kept / "queries")
     for start in tqdm(range(0, len(queries), _QUERIES_AT_ONCE), desc="mining", delay=2, leave=False, disable=None):
         part = queries[start : start + _QUERIES_AT_ONCE]
         scores, ids = searched.top_k(asked[start : start + len(part)], depth + 1)

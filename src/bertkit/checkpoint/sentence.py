@@ -56,6 +56,14 @@ class SentenceSettings:
     similarity: Similarity = "cosine"  # of vectors, as published
     truncate_dim: int | None = None  # keep the first N components, after normalizing
 
+    @property
+    def retrieval_prompts(self) -> tuple[str, str]:
+        """The prompts of queries and of documents; in place of one that is not stored, the default prompt."""
+        default = self.prompts.get(self.default_prompt_name or "", "")
+        names = ("document", "passage", "corpus")
+        document = next((self.prompts[name] for name in names if name in self.prompts), default)
+        return self.prompts.get("query", default), document
+
 
 def is_sentence_encoder(directory: Path) -> bool:
     """Whether the folder holds a sentence encoder. A cross-encoder of version 6 has a modules.json, too, with one

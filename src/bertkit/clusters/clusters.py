@@ -27,6 +27,10 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise UsageError(f"method={self.method!r}: expected one of {', '.join(METHODS)}")
+        for name in ("min_size", "num_clusters"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+                raise UsageError(f"{name}={value!r}: expected an int of at least 1, or None")
         takes_number = self.method in ("kmeans", "agglomerative")
         if takes_number and (self.num_clusters is None or self.num_clusters < 1):
             raise UsageError(f"method {self.method} requires num_clusters of at least 1, got {self.num_clusters}")
@@ -111,7 +115,7 @@ def find_clusters(
         DataError: a vector with a component that is not finite.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
-    texts = list(texts)  # a pandas column is indexed by its labels
+    texts, vectors = list(texts), np.asarray(vectors)  # a pandas column is indexed by its labels
     if len(texts) != len(vectors):
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from bertkit.errors import DependencyError
-from bertkit.model import Model
+from bertkit.errors import DependencyError, UsageError
+from bertkit.model import Model, load
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 
@@ -50,10 +50,15 @@ class BertkitDocumentEmbedder(_Embedder):
 
 @component
 class BertkitRetriever:
-    """Retrieves passages of an index by hybrid search, with the offsets in their documents."""
+    """Retrieves passages of an index, given as an object or by its folder, by hybrid search, with the offsets in their
+    documents."""
 
-    def __init__(self, index: Index, top_k: int = 10) -> None:
-        self.index, self.top_k = index, top_k
+    def __init__(self, index: Index | str, top_k: int = 10) -> None:
+        self.index, self.top_k = Index.open(index) if isinstance(index, str) else index, top_k
+
+    def to_dict(self) -> dict[str, Any]:
+        """See Haystack's `Component`."""
+        return default_to_dict(self, index=str(self.index.store.folder), top_k=self.top_k)
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
@@ -72,10 +77,21 @@ class BertkitRetriever:
 
 @component
 class BertkitRanker:
-    """Ranks documents with a cross-encoder."""
+    """Ranks documents with a cross-encoder, given as an object or by its name, as for `bertkit.load`."""
 
-    def __init__(self, model: Model, top_k: int = 10) -> None:
-        self.model, self.top_k = model, top_k
+    def __init__(self, model: Model | str, top_k: int = 10) -> None:
+        self.name = model if isinstance(model, str) else None
+        self.model, self.top_k = load(model) if isinstance(model, str) else model, top_k
+
+    def to_dict(self) -> dict[str, Any]:
+        """See Haystack's `Component`.
+
+        Raises:
+            UsageError: the model was given as an object, which does not know its name.
+        """
+        if self.name is None:
+            raise UsageError("a BertkitRanker of a loaded model cannot be saved: create it with the name of the model")
+        return default_to_dict(self, model=self.name, top_k=self.top_k)
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:

@@ -10,6 +10,7 @@ import numpy as np
 from bertkit.errors import DependencyError, UsageError
 from bertkit.model import Model
 from bertkit.search import EmbeddedStore, Equal, Identity, Record, VectorStore
+from bertkit.search.embedded.database import has_store
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import And
 from bertkit.search.index import Index
@@ -66,8 +67,7 @@ class BertkitStore(LangChainStore):
         identity = Identity(f"{name} {_model_name(embedding)}".rstrip(), size)
         if isinstance(embedding, BertkitEmbeddings):
             identity = embedding.encoder.identity
-        is_there = Path(folder).is_dir() and any(Path(folder).iterdir())
-        store = EmbeddedStore.open(folder) if is_there else EmbeddedStore.create(folder, identity)
+        store = EmbeddedStore.open(folder) if has_store(Path(folder)) else EmbeddedStore.create(folder, identity)
         if store.identity != Identity(name, size):  # as stored by an earlier version, without the model
             store.identity.check(identity)
         return cls(store, embedding)

@@ -47,16 +47,13 @@ def prompts_of(
         raise UsageError("--query-prompt and --document-prompt cannot be combined with --no-prompt")
     if no_prompt:
         return Prompts("", "")
-    stored = settings.prompts
-    document_name = next((one for one in ("document", "passage", "corpus") if one in stored), "")
-    default = stored.get(settings.default_prompt_name or "", "")
-    chosen = Prompts(stored.get("query", default), stored.get(document_name, default))
+    chosen = Prompts(*settings.retrieval_prompts)
     if asked:
         return Prompts(
             chosen.query if query_prompt is None else query_prompt,
             chosen.document if document_prompt is None else document_prompt,
         )
-    if not stored:
+    if not settings.prompts:
         for pattern, (family, prompts) in _FAMILIES.items():
             if re.search(pattern, name, re.IGNORECASE):
                 raise UsageError(_question(name, family, prompts))
