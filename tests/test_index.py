@@ -262,6 +262,49 @@ def test_files_of_another_working_directory_are_kept(
         assert index.add("docs", passages=SHORT).removed == ["docs/cats.txt"]
 
 
+def test_file_given_by_another_path_is_the_same_file(
+    docs: Path, encoder: Path, embedded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add("docs", passages=SHORT)
+        names = {one.document_id for one in index.store.records()}
+        embedded.clear()
+        (docs / "fish.md").write_text("# Fish\n\nFish fly.\n")
+        report = index.add(tmp_path / "docs", passages=SHORT)
+        absolute = [str(tmp_path / "docs" / name) for name in ("cats.txt", "fish.md", "rows.jsonl")]
+        assert [name for _, name in report.renamed] == absolute and len(embedded) == 1
+        assert {one.document_id for one in index.store.records()} == {f"{tmp_path}/{name}" for name in names}
+        monkeypatch.chdir("docs")
+        assert len(index.add(".", passages=SHORT).renamed) == 3
+        monkeypatch.chdir(tmp_path)
+        report = index.add(["docs", "docs/../docs", tmp_path / "docs"], passages=SHORT)
+        assert len(report.renamed) == 3 and not report.new and len(index) == 5
+        assert {one.document_id for one in index.store.records()} == names
+        with pytest.raises(DataError, match="a path is empty"):
+            index.add("")
+
+
+def test_other_file_of_the_same_name_is_reported_and_kept_under_its_full_path(
+    docs: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    (other / "docs").mkdir(parents=True)
+    (other / "docs" / "cats.txt").write_text("Lions.")
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add("docs", passages=SHORT)
+        monkeypatch.chdir(other)
+        report = index.add("docs", passages=SHORT, dry_run=True)
+        assert report.changed == ["docs/cats.txt"]
+        assert report.replaced == [("docs/cats.txt", str(tmp_path / "docs" / "cats.txt"))]
+        full = str(other / "docs" / "cats.txt")
+        assert index.add(other / "docs", passages=SHORT).new == [full]
+        before = passages(index)
+        assert index.add("docs", passages=SHORT).num_unchanged == 1 and passages(index) == before
+        (other / "docs" / "cats.txt").write_text("Tigers.")
+        report = index.add("docs", passages=SHORT)
+        assert (report.changed, report.replaced) == ([full], [])
+
+
 def test_files_keep_their_column(docs: Path, encoder: Path) -> None:
     table = docs / "table.csv"
     table.write_text("a,b\nOne.,Two.\n")
@@ -312,7 +355,7 @@ def test_folder_removes_only_files_that_were_below_it(
         for folder in (".", "sub", "..", absolute, "../other"):
             assert index.add(folder).removed == []
         Path("sub/y.txt").unlink()
-        assert index.add(".").removed == ["sub/y.txt"]
+        assert index.add(".").removed == ["../docs/sub/y.txt"]  # its name since ".." was given
     Path("sub").joinpath("deep").mkdir()
     monkeypatch.chdir("sub/deep")
     with Index.open(tmp_path / "another", encoder) as index:
@@ -569,6 +612,26 @@ def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> 
         Index.open("store", tmp_path / "other")
     with pytest.raises(UsageError, match="query_prompt"):
         Index.open("store", encoder, query_prompt="query: ")
+
+
+def test_options_of_another_run_are_those_of_the_index(
+    docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Index.open("store", encoder, precision="float64", query_prompt="dull ", document_prompt="warm ").close()
+    for options in ({}, {"model": encoder}, {"query_prompt": "dull "}, {"precision": "float64"}):
+        with Index.open("store", **options) as index:
+            assert index.encoder.identity.precision == "float64"
+            assert index.encoder.identity.document_prompt == "warm "
+    for options, message in (
+        ({"precision": "float32"}, "differently: precision 'float64' in the store, 'float32' now. Use"),
+        ({"document_prompt": "cold "}, "differently: document_prompt 'warm ' in the store, 'cold ' now. Use"),
+        ({"no_prompt": True}, "differently: query_prompt 'dull ' in the store, '' now; document_prompt 'warm '"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Index.open("store", **options)
+    assert run(["index", "docs", "--store", "store", "--precision", "bfloat16"]) == 2
+    assert "differently: precision 'float64' in the store, 'bfloat16' now" in capsys.readouterr().err
+    assert run(["index", "docs", "--store", "store", "--query-prompt", "dull "]) == 0
 
 
 def test_prompts_are_put_before_queries_and_passages(docs: Path, encoder: Path) -> None:

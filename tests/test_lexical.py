@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertkit.errors import StoreError
-from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts
+from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts, postings
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B
@@ -249,6 +249,16 @@ def test_words_are_the_same_from_many_threads() -> None:
         assert list(pool.map(words, texts)) == expected
 
 
+def test_many_of_the_largest_scores_are_sorted_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = np.random.default_rng(3).integers(0, 50, 3001).astype(np.float32)
+    for k in (1, 70, 2900, 3001, 10**9):
+        expected = np.lexsort((np.arange(len(scores)), -scores))[: min(k, np.count_nonzero(scores))]
+        for few in (0, 10**9):
+            monkeypatch.setattr(postings, "_FEW", few)
+            np.testing.assert_array_equal(postings.largest(scores, k), expected)
+
+
 def test_words() -> None:
     assert words("The os.path.join() of 東京, naïve CAFÉS") == ["os", "path", "join", "東", "京", "naïv", "café"]
+    assert words("nai\u0308ve CAFE\u0301S o\ufb03ce \ufb01sh") == words("na\u00efve caf\u00e9s office fish")
     assert words("") == [] and words("to be or not to be") == []

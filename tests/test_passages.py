@@ -79,6 +79,20 @@ def test_marks_after_a_heading_are_not_part_of_it(line: str, heading: str | None
     assert [name for _, _, name in markdown_headings(f"x\n{line}\ny")] == ([heading] if heading else [])
 
 
+def test_code_in_longer_fences_and_code_in_a_line() -> None:
+    text = (
+        "# One\n````md\n```py\n# no\n```\n# no\n````\n# Two\n```code``` in a line\n# Three\n~~~~\n# no\n~~~~~\n# Four\n"
+    )
+    assert [heading for _, _, heading in markdown_headings(text)] == ["One", "Two", "Three", "Four"]
+
+
+def test_sentence_of_a_book_is_cut_in_linear_time() -> None:
+    text = "word " * 1_600_000
+    started = time.process_time()
+    assert sum(1 for _ in cut_passages(Document("a", text), PassageOptions())) == 10_000
+    assert time.process_time() - started < 3
+
+
 def test_headings_are_found_in_linear_time() -> None:
     line, blocks = "# a" + " " * 100_000 + "b", "```\n# no\n```\n# yes\n" * 5_000
     start = time.perf_counter()
@@ -133,6 +147,11 @@ def test_title_of_an_image_is_not_that_of_the_page() -> None:
     image = "<svg><title>Close menu</title><path/></svg>"
     for page in (f"<head><title>A page</title></head><body>{image}<p>Text.", f"{image}<title>A page</title><p>Text."):
         assert html_text(page) == ("Text.", "A page", [])
+
+
+def test_heading_of_two_lines_is_one() -> None:
+    page = html_text("<h1>Apples<br>and<br/>plums</h1><p>Ripe.<br>Sweet.</p>")
+    assert page.text == "Apples and plums\n\nRipe.\n\nSweet." and page.headings == [(0, 1, "Apples and plums")]
 
 
 def test_menus_inside_menus_are_hidden() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
+from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
@@ -32,7 +32,8 @@ def command(
     sparse: str | None = None,
     dry_run: bool = False,
     export: Path | None = None,
-    compute: Compute = EXACT,
+    precision: str | None = None,
+    device: str = "auto",
 ) -> None:
     """Index files and folders for `bertkit search`, or bring an index up to date with them.
 
@@ -55,9 +56,9 @@ def command(
     overlap
         Maximum number of characters that a passage repeats from the previous one, in whole sentences.
     query_prompt
-        Prefix of queries; by default the model's.
+        Prefix of queries; by default that of the index, or the model's for a new one.
     document_prompt
-        Prefix of passages; by default the model's.
+        Prefix of passages; by default likewise.
     no_prompt
         Use no prompts.
     scan
@@ -69,6 +70,10 @@ def command(
         List the changes without making them.
     export
         A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
+    precision
+        As in bertkit embed; by default that of the index, or float32 for a new one.
+    device
+        auto, cpu, cuda or mps.
     """
     from bertkit.search.documents import is_other_format
     from bertkit.search.embedded.database import has_store
@@ -90,13 +95,11 @@ def command(
         check_not_input(export, *paths)
         if extension(export) != ".parquet":
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
-    prompts = query_prompt is not None or document_prompt is not None or no_prompt
-    name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(
         store,
-        name,
-        precision=compute.precision,
-        device=compute.device,
+        model or (EMBEDDING_MODEL if is_new else None),
+        precision=precision,
+        device=device,
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         no_prompt=no_prompt,
@@ -124,6 +127,8 @@ def command(
         f"{'would be ' if dry_run else ''}{len(report.new)} new, {len(report.changed)} changed, "
         f"{len(report.renamed)} renamed, {len(report.removed)} removed, {report.num_unchanged} unchanged files"
     )
+    for name, path in report.replaced:
+        note(f"{name} {'would replace' if dry_run else 'replaced'} {path}, which exists: give full paths to keep both")
     if not dry_run:
         note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
     if report.num_cut:

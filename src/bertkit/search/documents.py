@@ -28,7 +28,7 @@ _PART_BYTES = 1 << 20
 _LARGEST_WHOLE = 1 << 26
 """Maximum size in bytes of an html or pdf file, as these are read at once."""
 _MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)$", re.MULTILINE)
-_FENCE = re.compile(r"^(```|~~~).*?(^\1[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(`{3,}(?=[^`\n]*$)|~{3,}).*?(^\1[`~]*[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)
 
 Heading = tuple[int, int, str]
 """First character, level from 1, and heading."""
@@ -77,7 +77,8 @@ class SourceFile:
 
 
 def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> list[SourceFile]:
-    """The files at these paths, and all files below the folders there, except hidden ones.
+    """The files at these paths, and all files below the folders there, except hidden ones; each once, under the first
+    path to it.
 
     Args:
         skipped: receives files whose extension is not in FORMATS, or whose name is not UTF-8; pipes, sockets and
@@ -86,8 +87,11 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
     Raises:
         DataError: no such file or folder.
     """
-    files: dict[str, SourceFile] = {}
-    for given in map(Path, paths):
+    files: dict[str, SourceFile] = {}  # by absolute path
+    for path in paths:
+        if not str(path):
+            raise DataError("a path is empty: expected a file or folder, such as . for this one")
+        given = Path(path)
         try:
             if not given.exists():
                 raise DataError(f"{given}: no such file or folder")
@@ -108,7 +112,8 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
             elif name != path.as_posix():
                 skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
             else:
-                files[name] = SourceFile(name, path, state.st_size, state.st_mtime_ns)
+                source = SourceFile(name, path, state.st_size, state.st_mtime_ns)
+                files.setdefault(source.absolute_path, source)
     return list(files.values())
 
 

@@ -45,13 +45,17 @@ class _Reader(HTMLParser):
             self._in_title = "svg" not in self._hidden  # else of an image
         elif tag in _HIDDEN:
             self._hidden.append(tag)
-        if tag in _BLOCKS:
+        if tag == "br" and self._level:
+            self._pieces.append(" ")  # in a heading
+        elif tag in _BLOCKS:
             self._end_block()
             self._level = _HEADINGS.get(tag, self._level)
             self._in_pre = self._in_pre or tag == "pre"
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _BLOCKS:
+        if tag == "br":
+            self.handle_starttag(tag, attrs)
+        elif tag in _BLOCKS:
             self._end_block()
 
     def handle_endtag(self, tag: str) -> None:

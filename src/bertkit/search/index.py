@@ -84,7 +84,7 @@ class Index:
         folder: str | Path,
         model: str | Path | None = None,
         *,
-        precision: str = "float32",
+        precision: str | None = None,
         device: str = "auto",
         query_prompt: str | None = None,
         document_prompt: str | None = None,
@@ -99,11 +99,12 @@ class Index:
         Args:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
-                changed.
-            precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto".
+                changed, nor its precision and prompts.
+            precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto"; None: that of the
+                index, "float32" for a new one.
             device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
-            query_prompt: prepended to queries; None: the model's own.
-            document_prompt: prepended to passages; None: the model's own.
+            query_prompt: prepended to queries; None: that of the index, the model's own for a new one.
+            document_prompt: prepended to passages; None: likewise.
             no_prompt: use no prompts, even if the model stores some.
             scan: how a search reads the vectors of a new index, see `EmbeddedStore.create`; None: "int8". It cannot be
                 changed.
@@ -112,16 +113,25 @@ class Index:
 
         Raises:
             StoreError: no index in the folder, and no model given; or words to add to an index that cannot be written.
-            UsageError: not the model, prompts, scan or sparse model of the index, or a model of a family that uses
-                prompts and stores none.
+            UsageError: not the model, precision, prompts, scan or sparse model of the index, or a model of a family
+                that uses prompts and stores none.
         """
         folder = Path(folder)
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
         encoder = None
+        if has_store(folder):
+            with EmbeddedStore.open(folder) as store:
+                known = store.identity
+            if no_prompt or (precision, query_prompt, document_prompt) != (None, None, None):
+                model = model or known.model_name or None  # to compare the options
+            precision = precision or known.precision
+            if not no_prompt:
+                query_prompt = known.query_prompt if query_prompt is None else query_prompt
+                document_prompt = known.document_prompt if document_prompt is None else document_prompt
         if model is not None:
             encoder = Encoder.of(
                 model,
-                precision=precision,
+                precision=precision or "float32",
                 device=device,
                 query_prompt=query_prompt,
                 document_prompt=document_prompt,

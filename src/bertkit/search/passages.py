@@ -88,7 +88,9 @@ def _pieces(text: str, start: int, end: int, length: int) -> Iterator[tuple[int,
             cut = max(text.rfind(" ", first + 1, first + length + 1), text.rfind("\n", first + 1, first + length + 1))
             cut = cut if cut > first else first + length
             yield _stripped(text, first, cut)
-            first = _stripped(text, cut, last)[0]
+            first = cut
+            while first < last and text[first].isspace():  # a copy of the rest for each passage would take long
+                first += 1
         if first < last:
             yield first, last
 

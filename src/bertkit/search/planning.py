@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bertkit.search.documents import SkippedFile, SourceFile, content_of, find_sources, is_inside
@@ -19,6 +19,7 @@ class IndexReport:
     changed: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
     removed: list[str] = field(default_factory=list)
+    replaced: list[tuple[str, str]] = field(default_factory=list)  # changed, and path of the other file it stood for
     num_unchanged: int = 0
     skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
     num_passages: int = 0  # passages of new, changed and renamed files, and of documents
@@ -46,6 +47,8 @@ def plan(
 ) -> tuple[list[Job], list[Job]]:
     """Compare files with those in the store, and update the report.
 
+    A file that the store has under another path to it, such as the absolute one, counts as renamed.
+
     Args:
         column: column of the texts of rows; None: that which a file was last read with.
 
@@ -55,23 +58,26 @@ def plan(
     paths = list(paths)
     sources = find_sources(paths, report.skipped)
     present = {source.name for source in sources}
-    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    folders = [(Path(path), Path(os.path.abspath(path))) for path in paths if Path(path).is_dir()]
     gone = {
         name
         for name, one in known.items()
         if name not in present
-        and any(is_inside(name, folder) for folder in folders)
+        and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
         and not _may_exist(one.path or name)
     }
+    places = {source.absolute_path for source in sources}
+    named_otherwise = {known[name].path: name for name in known.keys() - present if known[name].path in places}
     absent: dict[str, list[str]] = {}  # by content, files that may have been renamed
-    for name in sorted(known.keys() - present):
+    for name in sorted(known.keys() - present - set(named_otherwise.values())):
         absent.setdefault(known[name].content, []).append(name)
     jobs, touched = [], []
-    for source in sources:
-        before = known.get(source.name)
+    for given in sources:
+        source, was = _matched(given, known, named_otherwise, gone)
+        before, keeps_name = known.get(was), was == source.name
         its_column = column or (before.column if before else "")
         options = options_of(passages, its_column)
-        is_current = before is not None and bool(before.content) and before.options == options
+        is_current = before is not None and bool(before.content) and before.options == options and keeps_name
         state = source.size, source.modified, source.absolute_path
         if before and is_current and (before.size, before.modified, before.path) == state:
             report.num_unchanged += 1
@@ -81,13 +87,17 @@ def plan(
         except OSError as error:
             report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
             continue
-        job = Job(source, content, source.name, its_column, options)
+        job = Job(source, content, was, its_column, options)
         if before and is_current and before.content == content:
             report.num_unchanged += 1
             touched.append(job)
             continue
-        if before and before.content:
+        if not keeps_name:
+            report.renamed.append((was, source.name))
+        elif before and before.content:
             report.changed.append(source.name)
+            if _is_another(before, source):
+                report.replaced.append((source.name, before.path))
         elif (old := _renamed(absent.get(content, []), known)) is not None:
             report.renamed.append((old, source.name))
             its_column = column or known[old].column
@@ -98,6 +108,32 @@ def plan(
         jobs.append(job)
     report.removed += sorted(gone)
     return jobs, touched
+
+
+def _matched(
+    source: SourceFile, known: dict[str, StoredSource], named_otherwise: dict[str, str], gone: set[str]
+) -> tuple[SourceFile, str]:
+    """A file under the name to store it by, and its name in the store: the same for a new file.
+
+    Args:
+        named_otherwise: names in the store by the absolute path of the file.
+        gone: receives the other name of a file that the store has twice.
+    """
+    before, other = known.get(source.name), named_otherwise.get(source.absolute_path)
+    if before is None or other is None:
+        return source, other or source.name
+    if _is_another(before, source):
+        return replace(source, name=other), other
+    gone.add(other)
+    return source, source.name
+
+
+def _is_another(before: StoredSource, source: SourceFile) -> bool:
+    """Whether a row is that of another file, which exists."""
+    try:
+        return before.path not in ("", source.absolute_path) and not os.path.samefile(before.path, source.path)
+    except OSError:
+        return False
 
 
 def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:

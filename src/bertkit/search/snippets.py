@@ -18,7 +18,8 @@ class Snippet(NamedTuple):
 
 
 def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
-    """The consecutive sentences of at most 240 characters with the largest total word weight; the first of equals.
+    """The consecutive sentences of at most 240 characters, or one longer sentence, with the largest total word weight;
+    the first of equals.
 
     Args:
         text: text of the passage.
