@@ -108,7 +108,9 @@ def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str)
     assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
 
 
-def test_the_benchmark_initializes_heads_at_random_as_its_table_says(tmp_path: Path, encoder: Path, monkeypatch) -> None:
+def test_the_benchmark_initializes_heads_at_random_as_its_table_says(
+    tmp_path: Path, encoder: Path, monkeypatch
+) -> None:
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
     bench, finetuners = import_module("finetuners.bertkit"), import_module("finetuners")
     settings = finetuners.Settings("sequence-classification", 1, learning_rate=1e-4, max_length=16)
