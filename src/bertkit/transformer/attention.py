@@ -60,7 +60,7 @@ class SelfAttention(nn.Module):
 
         Args:
             record: receives queries, keys, values, scores and probabilities; None: nothing is recorded.
-            bias: terms added to the scores, as in `packed_attention`; BERT has none.
+            bias: terms added to the scores, as in `packed_attention`; None in BERT.
         """
         query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
