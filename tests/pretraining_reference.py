@@ -130,10 +130,11 @@ def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
         for turn in range(16 * (wanted + len(units))):
             if len(chosen) >= wanted:
                 break
-            length = 1
-            while length < 10 and uniform(places_key, turn * 32 + length) >= Fraction(0.2):
+            shares = [Fraction(1, 5) * Fraction(4, 5) ** number for number in range(10)]  # of 1 to 10 words
+            drawn, length = uniform(places_key, 2 * turn + 1) * sum(shares), 1
+            while drawn >= sum(shares[:length]):
                 length += 1
-            first = below(places_key, turn * 32, len(units))
+            first = below(places_key, 2 * turn, len(units))
             if units[first][0] in chosen:
                 continue
             for number in range(first, min(first + length, len(units))):

@@ -12,7 +12,7 @@ from bertkit import Model
 from bertkit.architectures import ARCHITECTURES
 from bertkit.cli import run
 from bertkit.errors import UsageError
-from bertkit.inspection import AttentionView, inspect_attention
+from bertkit.inspection import AttentionView, inspect_all, inspect_attention
 
 PAIR = "a red dog talked"
 HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> \u2028 שלום עולם 🙂 &amp; ]]>"
@@ -50,6 +50,20 @@ def test_matrices_against_loops(model: Model, weighted: bool, hidden: bool, word
     np.testing.assert_allclose(mean, np.mean(every, axis=0), rtol=1e-6)
     if not weighted:
         np.testing.assert_allclose(mean.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "mpnet", "deberta-v2"])
+def test_query_times_key_is_called_a_score_only_if_it_is_one(model_type: str) -> None:
+    model = tiny(model_type)
+    view = inspect_attention(model, TEXT)
+    layer = next(iter(view.trace.layers.values()))
+    sums = layer.query @ layer.key.swapaxes(1, 2) / layer.query.shape[-1] ** 0.5
+    seen = np.isfinite(layer.attention_scores)
+    are_scores = np.allclose(sums[seen], layer.attention_scores[seen], atol=1e-3)
+    assert are_scores == (model_type in ("bert", "modernbert"))
+    assert view.program().data["sum_name"] == ("score" if are_scores else "sum / root")
+    for page in (view.page(), inspect_all(model, "a red dog").page()):
+        assert ("adds terms for the distance" in page) != are_scores
 
 
 def test_bad_input(model: Model) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -105,6 +106,16 @@ def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str)
     results = losses_of_transformers(model, train, settings, tmp_path / "start", num_steps=20)
     assert len(ours) == 20 and np.mean(results[-5:]) < np.mean(results[:5]) - 0.02
     assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
+
+
+def test_the_benchmark_initializes_heads_at_random_as_its_table_says(
+    tmp_path: Path, encoder: Path, monkeypatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    bench, finetuners = import_module("finetuners.bertkit"), import_module("finetuners")
+    settings = finetuners.Settings("sequence-classification", 1, learning_rate=1e-4, max_length=16)
+    (start, *_) = bench._run(tmp_path / "out", encoder / "still", examples(20), settings)
+    assert start["settings"]["head"] == "drawn"
 
 
 def test_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:

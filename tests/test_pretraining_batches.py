@@ -230,6 +230,17 @@ def test_span_is_contiguous_and_replaced_alike() -> None:
     assert 2.5 < np.mean(runs) < 5.0  # SpanBERT: 3.8 words, here cut where 15 are reached
 
 
+def test_span_lengths_are_those_of_spanbert() -> None:
+    # The geometric distribution restricted to 10 words, not cut at 10: one span of ten words in 33, not in 7.
+    tokens = [2, *[50] * 300, 3]
+    masking, number = Masking(SPECIAL, CONTINUES, "span", max_predictions=10), 4_000
+    many = Sequences(np.array(tokens * number, np.int32), np.zeros(0), np.arange(number + 1) * len(tokens), None)
+    positions = masking(many, 0.15, 0, np.arange(number)).positions.reshape(number, 10)
+    long_ones = int((positions[:, -1] - positions[:, 0] == 9).sum())
+    expected = 0.2 * 0.8**9 / (1 - 0.8**10) * 291 / 300  # the first span reaches ten words, and does not end too early
+    assert abs(long_ones / number - expected) < 4 * np.sqrt(expected / number)
+
+
 @pytest.mark.parametrize("unit", ["token", "word"])
 def test_shares_over_a_million_positions(unit: str) -> None:
     draw = np.random.default_rng(0)

@@ -442,9 +442,9 @@ def test_worst_cases_are_linear(name: str) -> None:
         assert len(TOKENIZER.encode(text)) == num_tokens
         taken = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()  # a busy machine does not add to it
             TOKENIZER.encode(text)
-            taken.append(time.perf_counter() - start)
+            taken.append(time.process_time() - start)
         seconds.append(min(taken))
     assert seconds[1] < 30 * seconds[0] + 0.02
 

@@ -1,4 +1,4 @@
-"""bertkit: `Finetuning` without dev examples; checkpoints to resume from are not asked for."""
+"""bertkit: `Finetuning` of a randomly initialized head, without dev examples and without checkpoints to resume from."""
 
 import json
 import tempfile
@@ -47,12 +47,12 @@ class _EveryLoss(FinetuningSettings):
 def _run(
     out: Path, model: Path, train: Sequence[Any], settings: Settings, *, every_loss: bool = False
 ) -> list[dict[str, Any]]:
-    """Train, and what was logged: the last event is the end of training, before the model is written."""
+    """Train a model; returns the logged events. The last one is the end of training, before the model is written."""
     kind = _EveryLoss if every_loss else FinetuningSettings
     chosen = kind(
         num_epochs=settings.num_epochs, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
         warmup=settings.warmup, weight_decay=settings.weight_decay, clip_norm=settings.clip_norm,
-        max_length=settings.max_length, precision=settings.precision, seed=settings.seed,
+        max_length=settings.max_length, precision=settings.precision, seed=settings.seed, head="drawn",
     )  # fmt: skip
     options = {} if settings.max_answer_length is None else {"max_answer_length": settings.max_answer_length}
     run = Finetuning(

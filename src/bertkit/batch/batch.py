@@ -1,6 +1,8 @@
 """Packed batches, and conversion from and to padded tensors.
 
-Three packed sequences of 2, 4 and 3 tokens form one row, and ``cu_seqlens`` holds the start of each:
+A padded batch is a rectangle of B sequences by L columns, in which shorter sequences are filled up with [PAD]. In a
+packed batch the sequences lie end to end in one row, so nothing is computed for padding. Three sequences of 2, 4 and 3
+tokens form a row of 9; ``cu_seqlens``, the cumulative lengths, are the start of each sequence and the end of the last:
 
     input_ids    [a a b b b b c c c]        cu_seqlens [0 2 6 9]
     position_ids [0 1 0 1 2 3 0 1 2]        max_seqlen 4
@@ -25,14 +27,16 @@ class Batch:
 
     input_ids: Tensor  # (T,) int64
     token_type_ids: Tensor  # (T,) int64, 0 = text A, 1 = text B
-    position_ids: Tensor  # (T,) int64
+    position_ids: Tensor  # (T,) int64, index of the token in its sequence: row of the position table
     cu_seqlens: Tensor  # (B + 1,) int32, cumulative lengths from 0 to T
-    max_seqlen: int  # tokens of the longest sequence
+    max_seqlen: int  # number of tokens of the longest sequence
     num_positions: int  # highest position + 1; max_seqlen unless the batch was padded on the left
     padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the mask of the padded input, if there
     # was one
-    has_filler: bool = False  # there are rows after the last sequence, which form one more in attention, of at most
-    # max_seqlen tokens
+    has_filler: bool = (
+        False  # True: rows after the last sequence, which belong to none, are treated by attention as one
+    )
+    # more sequence, of at most max_seqlen tokens
 
     @classmethod
     def from_padded(
@@ -110,7 +114,8 @@ class Batch:
         )
 
     def filled(self, num_rows: int) -> "Batch":
-        """The batch padded with zeros after its last sequence, up to ``num_rows`` tokens."""
+        """The batch with rows of zeros after its last sequence, up to ``num_rows`` rows in all, which belong to no
+        sequence: matrix products are computed at certain numbers of rows."""
         num_missing = num_rows - len(self.input_ids)
         if not num_missing:
             return self
@@ -146,7 +151,11 @@ class Batch:
 
 
 def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:
-    """Packed (T, ...) values to (B, L, ...): in order, wherever ``attention_mask`` (B, L) is not 0."""
+    """Packed (T, ...) values to (B, L, ...): in order, wherever ``attention_mask`` (B, L) is not 0; elsewhere ``fill``.
+
+    Raises:
+        UsageError: the number of values is not the number of real tokens.
+    """
     mask = attention_mask.bool()
     if int(mask.sum()) != len(values):
         raise UsageError(

@@ -1,8 +1,8 @@
 """Beam search: the best continuations of each prompt, by their log probability and length.
 
-As transformers' generate with ``early_stopping=False``: of the ``2 num_beams`` best continuations those that end among
-the first ``num_beams`` are finished, the best others continue, and a prompt is complete when no running beam can exceed
-the finished ones.
+As transformers' generate with ``early_stopping=False``: of the ``2 num_beams`` best continuations (with E > 1 end ids
+the ``(1 + E) num_beams`` best, so that ``num_beams`` of them can continue) those that end among the first ``num_beams``
+are finished, the best others continue, and a prompt is complete when no running beam can exceed the finished ones.
 """
 
 from collections.abc import Sequence

@@ -295,7 +295,7 @@
       const score = products[number].reduce((a, b) => a + b, 0) / Math.sqrt(K);
       return [token(labels[j]), strip, score, row[j]];
     });
-    const titled = table(["key of", `query of ${labels[i]} × key, ${K} elements`, "score", "weight"], rows);
+    const titled = table(["key of", `query of ${labels[i]} × key, ${K} elements`, data.sum_name, "weight"], rows);
     neurons.replaceChildren(
       make("p", { class: "note" }, `Blue raises the score, orange lowers it; the darkest is ${written(full)}.`),
       make("div", { class: "scrolling neurons", tabindex: 0, role: "region", "aria-label": "Query times key" }, titled));

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.inference import Trace
+from bertkit.inference import LayerTrace, Trace
 from bertkit.inspection.view import MAX_PAGE_BYTES, View, own_file
 from bertkit.model import Model
 from bertkit.pages import Markup, Program, element, paragraph, section
@@ -124,7 +124,7 @@ class AttentionView(View):
             ("One head", "lines", "Attending tokens stand on the left, attended tokens on the right. Choose a token "
                 "to see its weights; Escape shows all."),
             ("Query times key", "neurons", "Why a weight is large: the query of the token times the key of another, "
-                "element by element; their sum over the root of the head size is the score; softmax makes weights."),
+                f"element by element; {score_of(first)}; softmax makes weights."),
         )  # fmt: skip
         return [
             paragraph(intro),
@@ -151,6 +151,7 @@ class AttentionView(View):
             "norms": packed(np.stack([layer.value_norms for layer in layers]).astype("<f4")),
             "query": None,
             "key": None,
+            "sum_name": "sum / root" if adds_position_terms(layers[0]) else "score",
         }
         query, query_scale = _in_16_bits(np.stack([layer.query for layer in layers]))
         key, key_scale = _in_16_bits(np.stack([layer.key for layer in layers]))
@@ -177,6 +178,24 @@ def inspect_attention(
     if not traced.layers:
         raise UsageError("no layer chosen: expected at least one, such as layers=[1]")
     return AttentionView(traced)
+
+
+def adds_position_terms(layer: LayerTrace) -> bool:
+    """True if the scores of a layer are not ``Q K^T / sqrt(K)`` alone, as in MPNet and DeBERTa, which add terms that
+    depend on the distance between the tokens."""
+    products = layer.query @ layer.key.swapaxes(1, 2) / np.sqrt(layer.query.shape[-1])
+    is_seen = np.isfinite(layer.attention_scores)
+    return not np.allclose(products[is_seen], layer.attention_scores[is_seen], rtol=1e-3, atol=1e-3)
+
+
+def score_of(layer: LayerTrace) -> str:
+    """What the products of a query and a key have to do with their score, for a page."""
+    if adds_position_terms(layer):
+        return (
+            "this architecture adds terms for the distance between the two tokens, which are not shown, and scales the "
+            "total: that is the score"
+        )
+    return "their sum over the root of the head size is the score"
 
 
 def packed(values: np.ndarray) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 from bertkit.inference import Trace
-from bertkit.inspection.attention import AttentionView
+from bertkit.inspection.attention import AttentionView, score_of
 from bertkit.inspection.contextual import cosines
 from bertkit.inspection.inputs import InputView, inspect_input
 from bertkit.inspection.predictions import LensView, inspect_lens
@@ -95,9 +95,9 @@ class TeachingView(View):
             ),
             section(
                 "3. Query times key makes a score",
-                paragraph("The query of ", data(token), f" and the key of each token have {head_dim} numbers; their "
-                          f"products, summed and divided by √{head_dim} = {head_dim ** 0.5:.2f}, are the score. The "
-                          "five largest products with ", data(trace.tokens[order[0]]), ":"),
+                paragraph("The query of ", data(token), f" and the key of each token have {head_dim} numbers, which "
+                          f"are multiplied; {score_of(record)} (√{head_dim} = {head_dim ** 0.5:.2f}). The five "
+                          "largest products with ", data(trace.tokens[order[0]]), ":"),
                 table([f"element {k + 1}" for k in largest], written),
             ),
             section(

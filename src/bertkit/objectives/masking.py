@@ -6,7 +6,9 @@ create_pretraining_data.py, where the length counts [CLS] and [SEP] and the repl
 
 Three ways to choose them: single tokens; whole words, where all pieces of a word are chosen or, if they are too many,
 none, and each piece is replaced independently (the published whole-word models); spans, runs of whole words of random
-length, replaced alike (Joshi et al. 2019, "SpanBERT", section 3.1).
+length, replaced alike (Joshi et al. 2019, "SpanBERT", section 3.1). The number of words of a span is drawn from the
+geometric distribution with p = 0.2, restricted to 1 to 10: 3.8 words on average (facebookresearch/SpanBERT,
+pretraining/fairseq/data/masking.py).
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ MaskUnit = Literal["token", "word", "span"]
 MASK_UNITS: tuple[MaskUnit, ...] = ("token", "word", "span")
 
 _MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
-_STOP_PROB, _LONGEST_SPAN = 0.2, 10  # SpanBERT: words of a span, geometric and cut
+_UP_TO = 1 - 0.8 ** np.arange(1, 11)  # share of the geometric distribution up to a length of 1, 2, ..., 10 words
+_SPAN_LENGTHS = _UP_TO[:-1] / _UP_TO[-1]  # share of the spans of at most 1, 2, ..., 9 words
 _POSITIONS, _TOKENS = 0, 1  # the two random streams of a sequence
 
 
@@ -175,10 +178,8 @@ def _choose_spans(ids, special, starts, num_units, wanted, key, is_chosen):
     """Choose spans that start at random words until ``wanted`` positions are chosen or none are left."""
     chosen = turn = 0
     while chosen < wanted and turn < 16 * (wanted + num_units) and num_units:
-        length = 1
-        while length < _LONGEST_SPAN and uniform(key, (turn << 5) + length) >= _STOP_PROB:
-            length += 1
-        unit = below(key, turn << 5, num_units)
+        length = 1 + np.searchsorted(_SPAN_LENGTHS, uniform(key, 2 * turn + 1), side="right")
+        unit = below(key, 2 * turn, num_units)
         turn += 1
         if is_chosen[starts[unit]]:
             continue

@@ -1,4 +1,8 @@
-"""Encodings of texts: pieces, and sequences for the model. Many texts are concatenated in one array each."""
+"""Tokens of texts, and the input sequences of the model that are made of them.
+
+`Pieces` is what a tokenizing engine returns; `Encoding` is one input sequence; `Encodings` are many of them, end to end
+in one array per field. All keep which characters and words of the text each token stands for.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +15,7 @@ from bertkit.errors import UsageError
 from bertkit.tokenizer.ragged import ranges
 
 Span = tuple[int, int]
-"""Start and end (exclusive) in characters of the original text, or in positions of an Encoding."""
-
+"""Start and end (exclusive) in characters of the original text, or in tokens of an Encoding."""
 
 _WHITE_SPACE = np.array([code for code in range(0x3001) if chr(code).isspace()], np.uint32)
 
@@ -49,18 +52,19 @@ class Encoding:
     """One input sequence of the model: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; ``n`` tokens.
 
     Offsets, word ids and counts of what was cut are kept with the ids, so that predictions can refer to the original
-    text.
+    text. Usually a text, or a pair, is one sequence; a text that is too long may become several overlapping windows,
+    and ``owned`` then says which tokens of a window count, so that each token of the text counts once.
     """
 
     input_ids: np.ndarray  # (n,) int32
     token_type_ids: np.ndarray  # (n,) int32, 0 for [CLS] A [SEP], 1 for B [SEP]
     special_tokens_mask: np.ndarray  # (n,) bool, True for the [CLS] and [SEP] that were added
     offsets: np.ndarray  # (n, 2) int32, characters of the original text; (0, 0) for special tokens
-    word_ids: np.ndarray  # (n,) int32, -1 for special tokens; starting at 0 again in text B
-    num_tokens_cut: int = 0  # tokens lost to truncation
-    cut_spans: tuple[Span | None, ...] = ()  # per text, the characters that were cut
-    text_index: int = 0  # index in the call of this text (or pair), or of the text of this window
-    owned: Span = (0, 0)  # positions that belong to this sequence; the windows of a text own each token exactly once
+    word_ids: np.ndarray  # (n,) int32, number of the word from 0, in text B again from 0; -1 for special tokens
+    num_tokens_cut: int = 0  # number of tokens lost to truncation
+    cut_spans: tuple[Span | None, ...] = ()  # for A, and B if there is one: the characters that were cut; None: nothing
+    text_index: int = 0  # index of this text (or pair), among those that were encoded in one call
+    owned: Span = (0, 0)  # the tokens that count: all of them, (0, n), or in a window those that no other window owns
 
     def __len__(self) -> int:
         return len(self.input_ids)

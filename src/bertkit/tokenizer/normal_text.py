@@ -34,18 +34,18 @@ def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, cha
     codes = np.empty(3 * num_bytes, np.uint32)  # a CJK character, three bytes, with a space on both sides
     offsets = np.empty((len(codes), 2), np.int64)
     first_characters = np.empty(len(bounds), np.int64)
-    mark_places = np.empty(len(marks), np.int64)
+    mark_starts = np.empty(len(marks), np.int64)
     scratch = np.empty((max(256, num_bytes), 4), np.int64)
     pages, forms, form_letters, first_cjk, first_other = characters
     count = _normalize_texts(
         data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, offsets,
-        first_characters, mark_places,
+        first_characters, mark_starts,
     )  # fmt: skip
     codes = codes[:count]
     sizes = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000)
     first_bytes = np.concatenate([[0], np.cumsum(sizes)])
     new_marks = marks.copy()
-    new_marks[:-1, 0] = first_bytes[mark_places[:-1]]
+    new_marks[:-1, 0] = first_bytes[mark_starts[:-1]]
     new_marks[:-1, 1] = new_marks[:-1, 0] + 1
     text = codes.tobytes().decode("utf-32-le")
     return NormalTexts(text.encode(), first_bytes[first_characters], first_characters, offsets[:count], new_marks)
@@ -54,7 +54,7 @@ def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, cha
 @lean
 def _normalize_texts(
     data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, offsets,
-    first_characters, mark_places,
+    first_characters, mark_starts,
 ):  # fmt: skip
     count, next_mark = np.int64(0), np.int64(0)
     for text in range(len(bounds) - 1):
@@ -89,7 +89,7 @@ def _normalize_texts(
                     count += 1
                 position, char_index = following, char_index + 1
             elif position < bounds[text + 1]:
-                position, mark_places[next_mark] = marks[next_mark, 1], count
+                position, mark_starts[next_mark] = marks[next_mark, 1], count
                 codes[count], offsets[count, 0] = 0, char_index
                 for at in range(end, position):
                     char_index += (data[at] & 0xC0) != 0x80  # a byte that starts a character

@@ -42,13 +42,15 @@ def refuse_one_text(texts: Any) -> None:
 class Tokenizer:
     """Tokenizer: texts to Encodings, with one vocabulary.
 
-    ``model_max_length`` is the published maximum sequence length; it is only stored for callers:
-    ``encode`` cuts only if ``max_length`` is passed, at the published side of the texts, ``truncation_side``.
+    >>> tokenizer = Tokenizer.from_vocab("[PAD] [UNK] [CLS] [SEP] [MASK] i was thirst ##y !".split())
+    >>> tokenizer.tokens(tokenizer.encode("I was thirsty!"))
+    ['[CLS]', 'i', 'was', 'thirst', '##y', '!', '[SEP]']
     """
 
-    engine: Engine
-    model_max_length: int | None = None
-    truncation_side: Side = "right"
+    engine: Engine  # splits texts into pieces: BERT's WordPiece, or another published tokenizer
+    model_max_length: int | None = None  # published maximum sequence length in tokens; `encode` does not apply it:
+    # texts are cut only if ``max_length`` is passed
+    truncation_side: Side = "right"  # where texts are cut
 
     @classmethod
     def from_vocab(
@@ -59,9 +61,15 @@ class Tokenizer:
         strip_accents: bool | None = None,
         split_cjk: bool = True,
     ) -> "Tokenizer":
-        """A tokenizer from a vocabulary: the object, its tokens in id order, or the path of a ``vocab.txt``.
+        """A WordPiece tokenizer from a vocabulary: the object, its tokens in id order, or the path of a ``vocab.txt``.
 
-        ``lowercase`` must match the vocabulary: True for uncased, False for cased ones.
+        Args:
+            lowercase: must match the vocabulary: True for uncased, False for cased ones.
+            strip_accents: drop accents: é becomes e; None: as ``lowercase``.
+            split_cjk: make each Chinese character a word.
+
+        Raises:
+            DataError: a vocabulary that cannot be read, has an entry twice, or is not valid Unicode.
         """
         if isinstance(vocabulary, str | Path):
             vocabulary = Vocabulary.load(vocabulary)
@@ -139,7 +147,7 @@ class Tokenizer:
         """Encode many texts, or pairs of texts at the same index.
 
         Args:
-            max_length: maximum sequence length in tokens, special tokens included; None: any.
+            max_length: maximum sequence length in tokens, special tokens included; None: no limit.
             on_long: what to do with longer texts: ``"error"``, ``"truncate"`` (the count and the characters cut are in
                 the Encoding), or ``"window"`` (several Encodings with the same ``text_index``; over the pair's second
                 text, with the first before each window).

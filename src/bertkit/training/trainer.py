@@ -66,32 +66,28 @@ class Feed(Protocol):
 
 @dataclass
 class Trainer:
-    """One run of training.
-
-    ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory; ``evaluate`` returns metrics
-    on held-out data; the best checkpoint has the lowest ``best_by`` metric, or the highest if ``higher_is_better``, and
-    never NaN; the run stops after ``patience`` evaluations without improvement, if the settings set the steps between
-    evaluations; ``keep_first`` makes the initial weights a candidate for the best; ``sample`` returns further values to
-    log; ``log_line`` is called with lines of text for the user.
-    """
+    """One run of training: `train` repeats `_step` until the end, with evaluations and checkpoints in between."""
 
     network: nn.Module
-    task: Task
-    feed: Feed
+    task: Task  # computes the loss and metrics
+    feed: Feed  # the batches
     settings: TrainingSettings
     optimizer: CombinedOptimizer
-    run: Path
-    save_model: Callable[..., None]
-    state: TrainingState = field(default_factory=TrainingState)
-    evaluate: Callable[[], dict[str, float]] | None = None
-    best_by: str = "loss"
-    higher_is_better: bool = False
-    patience: int | None = None
-    keep_first: bool = False
-    sample: Callable[[], dict[str, Any]] | None = None
-    log_line: Callable[[str], None] = tqdm.write
-    ranks: Ranks = field(default_factory=Ranks)
-    should_stop: Callable[[], bool] = lambda: False
+    run: Path  # folder of metrics and checkpoints
+    save_model: Callable[..., None]  # save_model(folder, parameters=...) writes a model directory
+    state: TrainingState = field(
+        default_factory=TrainingState
+    )  # where the run is; of a resumed run, from its checkpoint
+    evaluate: Callable[[], dict[str, float]] | None = None  # metrics on held-out data
+    best_by: str = "loss"  # the metric that selects the best checkpoint; NaN is never the best
+    higher_is_better: bool = False  # of this metric
+    patience: int | None = None  # stop after this number of evaluations without improvement; only if the settings set
+    # the steps between evaluations
+    keep_first: bool = False  # the initial weights may be the best
+    sample: Callable[[], dict[str, Any]] | None = None  # further values to log at each evaluation
+    log_line: Callable[[str], None] = tqdm.write  # called with lines of text for the user
+    ranks: Ranks = field(default_factory=Ranks)  # the processes that train together
+    should_stop: Callable[[], bool] = lambda: False  # asked after every step
     tensorboard: bool = False
     compile: bool = False  # by torch, for a feed whose batches have parts of one shape
     clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
@@ -132,6 +128,7 @@ class Trainer:
                     self._log.close()
 
     def _loop(self, ahead: ThreadPoolExecutor, bar: tqdm) -> str:
+        """Step until the end; ``ahead`` prepares the next batch while one is trained on. Returns as `train`."""
         state, coming = self.state, None
         if not state.step:  # evaluate the initial weights
             improved = self._evaluate()
@@ -141,10 +138,11 @@ class Trainer:
                 self._save()
         stops, progress = self._sync_stop_and_progress()
         while not (stops or progress >= 1 or self._is_out_of_patience()):
-            batch, of_batch = coming.result() if coming is not None else self._prepared(state.position, progress)
-            position, state.position = state.position, self.feed.next_position(state.position, of_batch)
+            prepared = coming.result() if coming is not None else self._prepared(state.position, progress)
+            batch, batch_progress = prepared
+            position, state.position = state.position, self.feed.next_position(state.position, batch_progress)
             coming = self._coming(ahead, state.position, progress)
-            self._step(batch, position, progress, self.feed.facts(position, of_batch))
+            self._step(batch, position, progress, self.feed.facts(position, batch_progress))
             before, (stops, progress) = progress, self._sync_stop_and_progress()
             self._after_step(before, progress, bar)
         self._read()
@@ -164,7 +162,8 @@ class Trainer:
         return self.state.step - (self.state.best_step or 0) >= self.patience * every
 
     def _step(self, batch: Any, position: int, progress: float, facts: dict[str, float]) -> None:
-        """One optimizer step; ``facts`` of the batch are logged."""
+        """One optimizer step: the gradients of the parts of this rank's batch, one part per core, are summed over parts
+        and ranks and clipped, and the weights are updated. ``facts`` of the batch are logged."""
         settings, state = self.settings, self.state
         parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         device = parameters[0].device

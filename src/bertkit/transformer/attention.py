@@ -1,5 +1,7 @@
-"""Multi-head self-attention and cross-attention (Vaswani et al. 2017, section 3.2.2).
+"""Multi-head self-attention and cross-attention (Vaswani et al. 2017, section 3.2.2): the layers with weights.
 
+The computation between them, ``softmax(Q K^T / sqrt(K)) V`` for each head of each sequence, has no weights: its
+reference in torch's own operations is `packed_attention` in ``kernels/attention.py``.
 Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K head_dim.
 """
 
@@ -23,7 +25,11 @@ from bertkit.transformer.window import CAUSAL, Window
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention: every token attends to all tokens of its sequence, or in a decoder to itself and
-    earlier ones."""
+    earlier ones.
+
+    ``output(concat(head_1, ..., head_H))`` with ``head_i = softmax(Q_i K_i^T / sqrt(K)) V_i``. Each head has K = D / H
+    columns of the outputs of ``query``, ``key`` and ``value``: the first head the first K, and so on.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -50,7 +56,12 @@ class SelfAttention(nn.Module):
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
-        """(T, D) to (T, D); ``bias`` as in `packed_attention`."""
+        """(T, D) to (T, D).
+
+        Args:
+            record: receives queries, keys, values, scores and probabilities; None: nothing is recorded.
+            bias: terms added to the scores, as in `packed_attention`; None in BERT.
+        """
         query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
         context = self_attention(

@@ -13,10 +13,11 @@ from bertkit.transformer.kernels import apply_linear, dropout, look_up
 
 
 class Embeddings(nn.Module):
-    """``norm(word + token_type + position)``, all three learned (Devlin et al. 2018, figure 2).
+    """``dropout(norm(word + token_type + position))``, three learned tables (Devlin et al. 2018, figure 2;
+    normalization and dropout: google-research/bert, modeling.py, ``embedding_postprocessor``).
 
     Encoders with other kinds of positions have no position table. With a ``type_vocab_size`` of 0 there are no types;
-    with 1 every token has type 0, regardless of the batch.
+    with 1 every token has type 0, regardless of the batch. Some architectures project the result to another width.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -32,7 +33,7 @@ class Embeddings(nn.Module):
         self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """Returns (total_tokens, hidden_size).
+        """Returns (T, D).
 
         Raises:
             UsageError: as `check`.
@@ -41,7 +42,7 @@ class Embeddings(nn.Module):
         return embedded if self.project is None else apply_linear(embedded, self.project)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before dropout and the projection: (total_tokens, embedding_width)."""
+        """``norm(word + token_type + position)``: (T, embedding_width), without dropout and projection."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
@@ -51,7 +52,8 @@ class Embeddings(nn.Module):
         return self.norm(summed)
 
     def check(self, batch: Batch) -> None:
-        """Check that every id has a row in its table; on a GPU, which checks ids itself, only positions.
+        """Check that every id has a row in its table; on a GPU, which checks ids itself, only that no sequence is too
+        long.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
@@ -95,7 +97,7 @@ class SummedEmbeddings(nn.Module):
         return dropout(self.look_up(batch), self.dropout)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before dropout."""
+        """``scale * word + position``: (T, D), without dropout."""
         self.check(batch)
         words = look_up(self.word, batch.input_ids) * self.scale
         if self.position is not None:

@@ -1,4 +1,8 @@
-"""The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
+"""The BERT encoder: embeddings, layers, and the pooler over [CLS].
+
+This is the encoder that is trained, and the reference. Inference runs a copy of its weights, `PreparedBertEncoder` in
+``prepared.py``, whose results are the same to rounding. Shape letters: T total_tokens, D hidden_size, B sequences.
+"""
 
 from typing import Any, ClassVar, cast
 
@@ -16,7 +20,8 @@ from bertkit.transformer.recorder import Recorder
 
 
 class Pooler(nn.Module):
-    """``tanh(dense([CLS]))``: one vector per sequence, trained by next sentence prediction."""
+    """``tanh(dense(h))`` of the last hidden state of [CLS]: one vector per sequence, trained by next sentence
+    prediction."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -49,7 +54,16 @@ class BertEncoder(Encoder):
         with_pooled: bool = True,
         recorder: Recorder | None = None,
     ) -> EncoderOutput:
-        """Run a Batch through all layers. Hidden states are kept on request; other results go to ``recorder``."""
+        """Run a Batch through all layers.
+
+        Args:
+            with_hidden_states: also return the embeddings and the output of every layer.
+            with_pooled: apply the pooler, if there is one.
+            recorder: records attention and the contributions of each layer.
+
+        Raises:
+            UsageError: a sequence is longer than the position table, or an id is outside its table.
+        """
         hidden, bias = self.embeddings(batch), self.distance_bias(batch.max_seqlen)
         hidden_states = [hidden] if with_hidden_states else []
         for number, layer in enumerate(self.in_order(), 1):
@@ -77,9 +91,10 @@ class BertEncoder(Encoder):
         return [cast(EncoderLayer, layer) for layer in self.layers]
 
     def distance_bias(self, longest: int) -> Any:
-        """Bias by distance added to attention scores, for sequences of up to ``longest`` tokens.
+        """Bias by distance added to attention scores, for sequences of up to ``longest`` tokens; None in BERT, which
+        has positions in its embeddings instead.
 
-        (H, 2 L - 1), in column L - 1 + d for a key d tokens after its query, or the input of `SelfAttention.for_layer`;
-        None: no bias.
+        (H, 2 M - 1) for M = ``longest``, in column M - 1 + d for a key d tokens after its query; or the input of
+        `SelfAttention.for_layer`.
         """
         return None

@@ -7,7 +7,8 @@ from bertkit.transformer.kernels import activate, apply_linear
 
 
 class FeedForward(nn.Module):
-    """Expand to ``intermediate_size``, activate, project back: the same for every token."""
+    """``project(activation(expand(x)))``, with the same weights for every token: from hidden_size to intermediate_size
+    and back."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Transformer layers: post-norm, pre-norm, and decoder layers with cross-attention."""
+"""Transformer layers: post-norm (BERT), pre-norm (GPT-2), and decoder layers with cross-attention.
+
+Shape letters: T total_tokens, S source tokens, D hidden_size.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +17,12 @@ from bertkit.transformer.recorder import LayerRecord
 
 
 class EncoderLayer(nn.Module):
-    """``x = norm(x + attention(x)); x = norm(x + feed_forward(x))`` (Vaswani et al. 2017, section 3.1)."""
+    """``x = norm(x + attention(x)); x = norm(x + feed_forward(x))`` (Vaswani et al. 2017, section 3.1), each sum with
+    dropout on its second term in training.
+
+    Args:
+        attention: class of the attention, created from the config.
+    """
 
     def __init__(self, config: BertConfig, attention: Callable[[Any], SelfAttention] = SelfAttention) -> None:
         super().__init__()
@@ -32,7 +40,7 @@ class EncoderLayer(nn.Module):
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
-        """(total_tokens, hidden_size) to the same; ``bias`` as of `SelfAttention`."""
+        """(T, D) to (T, D); ``record`` and ``bias`` as in `SelfAttention.forward`."""
         attended = self.attention(hidden_states, batch, record, bias)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
@@ -41,7 +49,8 @@ class EncoderLayer(nn.Module):
         return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout)
 
     def linears(self) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias of the four products: joint query, key and value (3 D outputs); output; expand; project."""
+        """Weight and bias of the four matrix products: query, key and value as one (3 D outputs); output; expand;
+        project."""
         attention, feed_forward = self.attention, self.feed_forward
         return [
             joined(layers)

@@ -1,4 +1,4 @@
-"""Attention windows."""
+"""Attention windows: which tokens of its sequence a token attends to, by their distance."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ EVERY_TOKEN = 2**31 - 1
 """More tokens than any sequence has."""
 
 CAUSAL = Window(EVERY_TOKEN, 0)
-"""Earlier tokens only: a left-to-right model, and the decoder of Vaswani et al. 2017, section 3.2.3."""
+"""A token and all before it: a left-to-right model, and the decoder of Vaswani et al. 2017, section 3.2.3."""
 
 REVERSED = Window(0, EVERY_TOKEN)
-"""Later tokens only: a right-to-left model."""
+"""A token and all after it: a right-to-left model."""
 
 
 def window_of(window: int | Window | None) -> Window | None:

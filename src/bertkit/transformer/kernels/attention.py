@@ -1,6 +1,7 @@
 """Attention over packed sequences with torch's own operations.
 
-Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one length, L their length.
+Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one length, L their length, M the length of the
+longest sequence that a bias by distance is for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +38,8 @@ def packed_attention(
         seqlens: number of tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
         window: number of tokens visible on each side, or before and after; None: the whole sequence.
-        bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query; not
-            with a window. Or keys and queries of relative positions.
+        bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query (MPNet); or keys
+            and queries of relative positions (DeBERTa); None: nothing is added (BERT). Not with a window.
         key_seqlens: number of tokens of each sequence of keys, summing to S; None: as the queries. No window, no bias.
 
     Returns:
@@ -90,7 +91,8 @@ def recorded_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """`packed_self_attention` in elementary operations, with a record; also the reference for other kernels."""
+    """`packed_self_attention` written out as matrix products and a softmax, with a record; also the reference for other
+    kernels."""
     return written_out_attention(
         record, query_key_value, seqlens, num_heads, partial(F.dropout, p=dropout_prob), rotary, window, bias
     )
