@@ -411,6 +411,23 @@ def test_every_command_has_help(capsys):
         assert "Usage: bertkit" in shown and "--no-no-" not in shown  # the opposite of an option such as --no-prompt
 
 
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        ("compare", "trained on the same corpus. Every model is trained on"),
+        ("compare", "Ctrl-C saves; --resume continues. Parameters:"),
+        ("inspect words", "a map for each layer, static and contextual similarity. Arguments:"),
+        ("inspect", "or write an index page for a folder of pages. Commands:"),
+        ("vocab", "Train, extend or inspect a WordPiece vocabulary. Commands:"),
+        ("", "compare: Compare BERT with unidirectional and shallow bidirectional models. contrast:"),
+    ],
+)
+def test_help_of_a_command_is_its_docstring(command, part, capsys):
+    """In full; lists of commands show a summary."""
+    assert run([*command.split(), "--help"]) == 0
+    assert part in " ".join(capsys.readouterr().out.split())
+
+
 def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
     """No line is wider, and none ends where the next word would still have had room."""
     monkeypatch.setenv("COLUMNS", "80")
