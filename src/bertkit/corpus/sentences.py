@@ -59,7 +59,7 @@ from bertkit.tokenizer.engine import eight_bytes, num_before
 
 TextLayout = Literal["lines", "paragraphs", "running"]
 """Meaning of a line end: end of a sentence; end of a paragraph of sentences; nothing, where two end a paragraph."""
-TEXT_LAYOUTS: tuple[TextLayout, ...] = ("lines", "paragraphs", "running")
+TEXT_LAYOUTS: tuple[TextLayout, ...] = get_args(TextLayout)
 _LINES, _RUNNING = TEXT_LAYOUTS.index("lines"), TEXT_LAYOUTS.index("running")
 
 STARTS_TEXT, AFTER_EMPTY_LINE = 1, 2

@@ -20,7 +20,7 @@ from bertkit.objectives.sequences import Sequences, SpecialIds
 from bertkit.randomness import below, key_of, uniform
 
 MaskUnit = Literal["token", "word", "span"]
-MASK_UNITS: tuple[MaskUnit, ...] = ("token", "word", "span")
+MASK_UNITS: tuple[MaskUnit, ...] = get_args(MaskUnit)
 
 _MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
 _STOP_PROB, _LONGEST_SPAN = 0.2, 10  # SpanBERT: words of a span, geometric and cut
