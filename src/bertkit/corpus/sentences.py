@@ -21,7 +21,7 @@ broken at a line end stay broken.
 Speed: about 900 MB/s per core on English prose, ten times the tokenizer's.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 

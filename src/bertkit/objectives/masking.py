@@ -10,7 +10,7 @@ length, replaced alike (Joshi et al. 2019, "SpanBERT", section 3.1).
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from bertkit.objectives.sequences import Sequences, SpecialIds
 from bertkit.randomness import below, key_of, uniform
 
 MaskUnit = Literal["token", "word", "span"]
-MASK_UNITS: tuple[MaskUnit, ...] = get_args(MaskUnit)
 
 _MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
 _STOP_PROB, _LONGEST_SPAN = 0.2, 10  # SpanBERT: words of a span, geometric and cut
@@ -57,8 +56,8 @@ class Masking:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.unit not in MASK_UNITS:
-            raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(MASK_UNITS)}")
+        if self.unit not in get_args(MaskUnit):
+            raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(get_args(MaskUnit))}")
         if self.max_predictions is not None and self.max_predictions < 1:
             raise UsageError(f"max_predictions={self.max_predictions}: expected at least 1")
 
