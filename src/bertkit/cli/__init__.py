@@ -125,7 +125,7 @@ def run(arguments: list[str]) -> int:
     except BertkitError as error:
         return _fail(str(error))
     except CycloptsError as error:
-        return _fail(f"{error} (see bertkit --help)")
+        return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
             return 0
