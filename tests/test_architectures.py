@@ -11,7 +11,7 @@ from random_models import randomize, vocabulary_tokens
 
 import bertkit
 from bertkit import BertConfig, Model, Tokenizer
-from bertkit.architectures import ARCHITECTURES, Network, registry
+from bertkit.architectures import ARCHITECTURES, Network, architecture_of, registry
 from bertkit.architectures.bert import BERT
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.checkpoint.checkpoint import Provenance
@@ -42,6 +42,12 @@ def test_records_describe_their_networks(record) -> None:
         }
         assert signatures & set(names)
         assert record.reads_pooler(head, config) == (network.encoder.pooler is not None)
+
+
+def test_every_architecture_has_a_config_of_its_own() -> None:
+    """By which a network finds its record: another record of the same config would take its place."""
+    for record in ARCHITECTURES.values():
+        assert architecture_of(record.config.of_size("tiny", vocab_size=31)) is record
 
 
 @dataclass(frozen=True)

@@ -672,7 +672,7 @@ def test_saving_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
     (tmp_path / "file").write_text("a file")
-    with pytest.raises(UsageError, match="a file of that name exists"):
+    with pytest.raises(UsageError, match="is not a folder; choose another path"):
         second.save(tmp_path / "file", overwrite=True)
     assert (tmp_path / "file").read_text() == "a file"
 

@@ -277,7 +277,7 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     assert "at least two" in complaint("similarity", "one", "--model", tiny_model)
     assert "no [MASK]" in complaint("fill", "nothing to fill", "--model", tiny_model)
     assert "17 tokens, 1 more than max_length 16" in complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
-    assert "--frobnicate" in complaint("tokenize", "a", "--frobnicate")
+    assert "--frobnicate. (see bertkit tokenize --help)" in complaint("tokenize", "a", "--frobnicate")
     assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
 
 
@@ -285,7 +285,8 @@ def test_ignored_options_raise(complaint, tiny_model):
     assert "cannot be combined with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
     assert "--column requires --text" in complaint("vocab", "inspect", "--column", "b")
     assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
-    assert "require --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
+    for architecture in ("modernbert", "bert"):
+        assert "require --size" in complaint("describe", "--architecture", architecture, "--model", tiny_model)
     assert "requires a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
     assert "requires on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     unlimited = complaint("tokenize", "a", "--on-long", "truncate", "--model", tiny_model)
@@ -409,6 +410,23 @@ def test_every_command_has_help(capsys):
         assert run([name, "--help"]) == 0
         shown = capsys.readouterr().out
         assert "Usage: bertkit" in shown and "--no-no-" not in shown  # the opposite of an option such as --no-prompt
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        ("compare", "trained on the same corpus. Every model is trained on"),
+        ("compare", "Ctrl-C saves; --resume continues. Parameters:"),
+        ("inspect words", "a map for each layer, static and contextual similarity. Arguments:"),
+        ("inspect", "or write an index page for a folder of pages. Commands:"),
+        ("vocab", "Train, extend or inspect a WordPiece vocabulary. Commands:"),
+        ("", "compare: Compare BERT with unidirectional and shallow bidirectional models. contrast:"),
+    ],
+)
+def test_help_of_a_command_is_its_docstring(command, part, capsys):
+    """In full; lists of commands show a summary."""
+    assert run([*command.split(), "--help"]) == 0
+    assert part in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):

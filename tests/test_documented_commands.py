@@ -8,13 +8,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from examples_of_tasks import TASKS, model_of
+from examples_of_tasks import model_of
 from random_models import our_model
 from test_generation import gpt2, marian
 
+from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.cli import app, run
-from bertkit.tasks import QuestionAnswering, SequenceClassification
+from bertkit.cli import COMMANDS, app, run
+from bertkit.cli.inspect import VIEWS
+from bertkit.tasks import TASKS, QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,6 +140,10 @@ def test_python(block: str, folder: Path) -> None:
     exec(compile(block, "a document", "exec"), {})
 
 
-def test_every_task_is_documented() -> None:
-    text = (ROOT / "docs" / "finetuning.md").read_text()
-    assert not [name for name in TASKS if f"`{name}`" not in text]
+def test_every_task_command_view_and_architecture_is_documented() -> None:
+    text = "\n".join(path.read_text() for path in DOCUMENTS)
+    names = [*(f"bertkit {name}" for name in COMMANDS), *(f"bertkit inspect {name}" for name in VIEWS)]
+    missing = [name for name in names if name not in text]
+    missing += [name for name in TASKS if f"`{name}`" not in text and f"finetune {name}" not in text]
+    missing += [name for name in ARCHITECTURES if f"`{name}`" not in text]
+    assert not missing

@@ -186,7 +186,10 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
         with pytest.raises(UsageError, match=message):
             model.change_task(**settings)
     for arguments, message in (
-        (["evaluate", "--model", str(models / "regression"), "--data", data], "regression has no setting 'no_answer'"),
+        (
+            ["evaluate", "--model", str(models / "regression"), "--data", data],
+            "regression has no setting 'no_answer_threshold'",
+        ),
         (["evaluate", "--model", "any", "--suite", data], "require --data"),
     ):
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]

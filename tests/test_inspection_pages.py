@@ -158,7 +158,26 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     assert 'href="50%25%20a%23b.html"' in Path("pages/index.html").read_text()
     capsys.readouterr()
     assert run(["inspect", "all", "the cat", "--model", "model", "--out", "texts.txt"]) == 2
-    assert "texts.txt is a file: expected a folder, or a new name" in capsys.readouterr().err
+    assert "texts.txt is not a folder; choose another path" in capsys.readouterr().err
+    Path("site").mkdir()
+    Path("site/index.html").write_text("<title>My site</title>")
+    Path("site/one.html").write_text("<title>One</title>")
+    for wrong in (["site"], ["all", "the cat", "--model", "model", "--out", "site"]):
+        assert run(["inspect", *wrong]) == 2
+        assert "site/index.html is not an index that bertkit wrote: choose another folder" in capsys.readouterr().err
+    assert {path.name for path in Path("site").iterdir()} == {"index.html", "one.html"}
+    assert Path("site/index.html").read_text() == "<title>My site</title>"
+    Path("X.CONLLU").write_text(CONLLU)
+    for given in (["heads", "X.CONLLU"], ["probe", "X.CONLLU", "X.CONLLU", "--label", "relations"]):
+        assert run(["inspect", *given, "--model", "model", "--json"]) == 0, capsys.readouterr().err
+    for given, option in (
+        (["fill", "the cat", "--top-k", "3"], "--top-k shows tokens for each [MASK], and the text has none"),
+        (["fill", "the [MASK]", "--method", "plain"], "--method is for a text without [MASK]"),
+        (["why", "a cat", "--similar", "the dog", "--steps", "9"], "a pair, --label or --steps"),
+    ):
+        capsys.readouterr()
+        assert run(["inspect", *given, "--model", "model", "--json"]) == 2
+        assert option in capsys.readouterr().err
     for wrong in (
         ["nothing"],
         *(

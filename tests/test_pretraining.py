@@ -129,6 +129,8 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("training.num_steps=many", "not of type int"),
         ("training.learning_rate=true", "not of type float"),
         ("data.mask_unit=letters", "token, word, span"),
+        ("data.mask_unit=3", "mask_unit=3: expected one of token, word, span"),
+        ("data.layout=foo", "layout='foo': expected one of auto, lines, paragraphs, running"),
         ("data.mask_rate=1.5", "a share"),
         ("data.mask_rate=0.0", "a share above 0"),
         ("data.max_seqlen=-4", r"max_seqlen=-4: expected at least 3, for \[CLS\] A \[SEP\]"),
@@ -305,7 +307,6 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "typo.txt" in fails(source=tmp_path / "typo.txt")
     assert "typo.txt" in fails(inputs={"held_out": (tmp_path / "typo.txt",)})
     assert "no column 'text'" in fails(inputs={"column": "text"})
-    assert "layout='verse'" in fails("data.layout=verse")
     assert "held_out_share" in fails("data.held_out_share=0")
     assert "[MASK]" in fails(inputs={"vocabulary": without_mask})
     assert "reads from left to right" in fails("model.architecture=gpt2")

@@ -262,6 +262,7 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
     ("name", "content", "columns", "message"),
     [
         ("a.csv", "", {}, "a.csv is empty"),
+        ("a.json", '{"text": "a, b", "label": "c"}\n', {}, "an object on each line, in a file named .jsonl"),
         ("a.csv", "text,label\n", {}, "a.csv holds no examples"),
         ("a.jsonl", "\n\n", {}, "a.jsonl holds no examples"),
         ("a.csv", "phrase,mood\na,b\n", {}, "line 1 has no known column name; it has phrase, mood: choose columns"),

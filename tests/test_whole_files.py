@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import bertkit.files.whole_files
+from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file, whole_folder
 
 
@@ -101,6 +102,14 @@ def test_interrupted_folder_is_the_old_or_the_new_one(
     assert all(outcome in expected for outcome in outcomes)
     assert all(outcome in outcomes for outcome in expected)
     assert len(outcomes) > 50
+
+
+@pytest.mark.parametrize("name", ["file", "file/folder", "file/more/folder"])
+def test_folder_in_place_of_a_file_or_below_one_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(UsageError, match=f"cannot write the folder {tmp_path / name}: {tmp_path}/file is not a folder"):
+        write_folder(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges the names of two folders")

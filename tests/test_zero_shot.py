@@ -141,4 +141,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert code == 0 and [row["probabilities"] for row in rows] == [each.probabilities for each in expected]
     for arguments in ([], [TEXTS[0], *source]):
         code, _, message = call(capsys, "classify", *arguments, "--labels", "a,b", "--model", folder)
-        assert code == 2 and "requires a text, or a file with --input" in message
+        assert code == 2 and "give a text, or a file of texts with --input: one of the two" in message
+    code, _, message = call(capsys, "classify", "a", "--labels", "a,b", "--model", folder, "--column", "text")
+    assert code == 2 and "--column names a column of a file" in message

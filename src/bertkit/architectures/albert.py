@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020): narrow embeddings, and layers that share their weights."""
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, pooler, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, pooler, tokens
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
@@ -33,12 +33,11 @@ ALBERT = Architecture(
         "token_classification": Head(_classifier, tokens),
         "question_answering": Head(lambda config, options: ClassificationHead(config, 2, 0.0), tokens),
         "multiple_choice": Head(lambda config, options: _classifier(config, options._replace(num_labels=1)), pooler),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="albert.",
         encoder_parts=("embeddings.", "encoder.", "pooler."),
-        head_parts=("predictions.", "sop_classifier.", "classifier.", "qa_outputs.", "vector_classifier."),
+        head_parts=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
         rules=[
             (r"encoder\.embeddings\.project\.", "albert.encoder.embedding_hidden_mapping_in."),
             (rf"{_LAYER}attention\.(query|key|value)\.", rf"{_STORED}attention.\2."),
@@ -54,7 +53,6 @@ ALBERT = Architecture(
             (r"heads\.masked_lm\.bias$", "predictions.bias"),
             (r"heads\.next_sentence\.classifier\.", "sop_classifier.classifier."),
             (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.(sequence_classification|token_classification|multiple_choice)\.classifier\.", "classifier."),
         ],
         signature_tensors={
@@ -62,7 +60,6 @@ ALBERT = Architecture(
             "masked_lm": "predictions.dense.weight",
             "next_sentence": "sop_classifier.classifier.weight",
             "question_answering": "qa_outputs.weight",
-            "vector_classification": "vector_classifier.weight",
         },
         classifiers={"classifier.weight": ("sequence_classification", "token_classification", "multiple_choice")},
         tied={

@@ -50,12 +50,13 @@ class Architecture:
     """Everything specific to one ``model_type``: config keys, encoder, heads, tensor names.
 
     Configs use BERT's names of the keys (`EncoderConfig`), so that all other code handles one set of names. A dataclass
-    field with ``init=False`` is fixed by the architecture and not written to config.json.
+    field with ``init=False`` is fixed by the architecture and not written to config.json. vector_classification is
+    added to ``heads``.
     """
 
     model_type: str
     class_prefix: str  # prefix of the published class names: "Bert" + "ForMaskedLM"
-    config: type[Any]
+    config: type[Any]  # of this architecture alone, whose record is found by it
     encoder: Callable[..., Encoder]  # (config, with_pooler=bool)
     prepare: Callable[[Any, str], PreparedEncoder]  # (encoder, precision)
     heads: Mapping[str, Head]
@@ -77,6 +78,10 @@ class Architecture:
     graph: str | None = None  # kind of its graph in `bertkit.export`; None: it cannot be exported
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
+
+    def __post_init__(self) -> None:
+        vectors = Head(_over_vectors, tokens)
+        object.__setattr__(self, "heads", {**self.heads, "vector_classification": vectors})
 
     @property
     def has_pooler(self) -> bool:
@@ -110,7 +115,3 @@ def _over_vectors(config: Any, options: HeadOptions) -> nn.Module:
     if options.siamese_width is not None:
         return SiameseClassificationHead(options.siamese_width, options.num_labels)
     return VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors)
-
-
-VECTOR_CLASSIFICATION = Head(_over_vectors, tokens)
-"""The head that every architecture can have."""

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2018)."""
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, pooler, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, pooler, tokens
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
@@ -27,12 +27,11 @@ BERT = Architecture(
         "token_classification": Head(_classifier, tokens),
         "question_answering": Head(lambda config, options: ClassificationHead(config, 2, 0.0), tokens),
         "multiple_choice": Head(lambda config, options: _classifier(config, options._replace(num_labels=1)), pooler),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="bert.",
         encoder_parts=("embeddings.", "encoder.", "pooler."),
-        head_parts=("cls.", "classifier.", "qa_outputs.", "vector_classifier."),
+        head_parts=("cls.", "classifier.", "qa_outputs."),
         rules=[
             *bert_rules("bert."),
             (r"heads\.masked_lm\.dense\.", "cls.predictions.transform.dense."),
@@ -40,7 +39,6 @@ BERT = Architecture(
             (r"heads\.masked_lm\.bias$", "cls.predictions.bias"),
             (r"heads\.next_sentence\.dense\.", "cls.seq_relationship."),
             (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.(sequence_classification|token_classification|multiple_choice)\.classifier\.", "classifier."),
         ],
         signature_tensors={
@@ -48,7 +46,6 @@ BERT = Architecture(
             "masked_lm": "cls.predictions.transform.dense.weight",
             "next_sentence": "cls.seq_relationship.weight",
             "question_answering": "qa_outputs.weight",
-            "vector_classification": "vector_classifier.weight",
         },
         classifiers={"classifier.weight": ("sequence_classification", "token_classification", "multiple_choice")},
         tied={

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Content, Head, HeadOptions, tokens
+from bertkit.architectures.architecture import Architecture, Content, Head, HeadOptions, tokens
 from bertkit.architectures.roberta import classifier, first_token
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.errors import CheckpointError
@@ -75,12 +75,11 @@ DEBERTA = Architecture(
         "multiple_choice": Head(
             lambda config, options: _sequences(config, options._replace(num_labels=1)), first_token
         ),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="deberta.",
         encoder_parts=("embeddings.", "encoder."),
-        head_parts=("cls.", "pooler.", "classifier.", "qa_outputs.", "vector_classifier.", "mask_predictions."),
+        head_parts=("cls.", "pooler.", "classifier.", "qa_outputs.", "mask_predictions."),
         rules=[
             (r"encoder\.relative_positions\.", "deberta.encoder.rel_embeddings."),
             (r"encoder\.relative_norm\.", "deberta.encoder.LayerNorm."),
@@ -93,14 +92,12 @@ DEBERTA = Architecture(
             (r"heads\.masked_lm\.norm\.", "cls.predictions.transform.LayerNorm."),
             (r"heads\.masked_lm\.bias$", "cls.predictions.bias"),
             (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.(sequence_classification|multiple_choice)\.dense\.", "pooler.dense."),
             (r"heads\.(sequence_classification|token_classification|multiple_choice)\.classifier\.", "classifier."),
         ],
         signature_tensors={
             "masked_lm": "cls.predictions.transform.dense.weight",
             "question_answering": "qa_outputs.weight",
-            "vector_classification": "vector_classifier.weight",
         },
         classifiers={
             "pooler.dense.weight": ("sequence_classification", "multiple_choice"),

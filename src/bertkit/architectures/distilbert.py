@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, tokens
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
@@ -64,12 +64,11 @@ DISTILBERT = Architecture(
         "multiple_choice": Head(
             lambda config, options: _sequences(config, options._replace(num_labels=1)), lambda config: "cls"
         ),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="distilbert.",
         encoder_parts=("embeddings.", "transformer."),
-        head_parts=("vocab_", "pre_classifier.", "classifier.", "qa_outputs.", "vector_classifier."),
+        head_parts=("vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
         rules=[
             (r"encoder\.embeddings\.norm\.", "distilbert.embeddings.LayerNorm."),
             (r"encoder\.embeddings\.(word|position)\.", r"distilbert.embeddings.\1_embeddings."),
@@ -85,14 +84,12 @@ DISTILBERT = Architecture(
             (r"heads\.masked_lm\.norm\.", "vocab_layer_norm."),
             (r"heads\.masked_lm\.bias$", "vocab_projector.bias"),
             (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.\w+\.dense\.", "pre_classifier."),
             (r"heads\.\w+\.classifier\.", "classifier."),
         ],
         signature_tensors={
             "masked_lm": "vocab_transform.weight",
             "question_answering": "qa_outputs.weight",
-            "vector_classification": "vector_classifier.weight",
         },
         classifiers={
             "pre_classifier.weight": ("sequence_classification", "multiple_choice"),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, tokens
 from bertkit.architectures.roberta import classifier, first_token, sequence_classifier
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
@@ -55,7 +55,6 @@ ELECTRA = Architecture(
         "token_classification": Head(classifier, tokens),
         "question_answering": Head(lambda config, options: ClassificationHead(config, 2, 0.0), tokens),
         "multiple_choice": Head(_choices, first_token),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="electra.",
@@ -67,7 +66,6 @@ ELECTRA = Architecture(
             "sequence_summary.",
             "classifier.",
             "qa_outputs.",
-            "vector_classifier.",
         ),
         rules=[
             (r"encoder\.embeddings\.project\.", "electra.embeddings_project."),
@@ -78,7 +76,6 @@ ELECTRA = Architecture(
             (r"heads\.masked_lm\.norm\.", "generator_predictions.LayerNorm."),
             (r"heads\.masked_lm\.bias$", "generator_lm_head.bias"),
             (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.sequence_classification\.dense\.", "classifier.dense."),
             (r"heads\.sequence_classification\.classifier\.", "classifier.out_proj."),
             (r"heads\.multiple_choice\.dense\.", "sequence_summary.summary."),
@@ -88,7 +85,6 @@ ELECTRA = Architecture(
             "replaced_tokens": "discriminator_predictions.dense.weight",
             "masked_lm": "generator_predictions.dense.weight",
             "question_answering": "qa_outputs.weight",
-            "vector_classification": "vector_classifier.weight",
         },
         classifiers={
             "classifier.out_proj.weight": ("sequence_classification",),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Content, Head, tokens
+from bertkit.architectures.architecture import Architecture, Content, Head, tokens
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.errors import CheckpointError
 from bertkit.heads.masked_lm import VocabularyHead
@@ -34,14 +34,11 @@ GPT2 = Architecture(
     config=Gpt2Config,
     encoder=Gpt2Encoder,
     prepare=PreparedCausalEncoder,
-    heads={
-        "masked_lm": Head(lambda config, options: VocabularyHead(config, has_bias=False), tokens),
-        "vector_classification": VECTOR_CLASSIFICATION,
-    },
+    heads={"masked_lm": Head(lambda config, options: VocabularyHead(config, has_bias=False), tokens)},
     names=TensorNames(
         prefix="transformer.",
         encoder_parts=("wte.", "wpe.", "h.", "ln_f."),
-        head_parts=("vector_classifier.",),
+        head_parts=(),
         rules=[
             (r"encoder\.embeddings\.word\.", "transformer.wte."),
             (r"encoder\.embeddings\.position\.", "transformer.wpe."),
@@ -52,12 +49,8 @@ GPT2 = Architecture(
             (_LAYER + r"attention\.output\.", r"transformer.h.\1.attn.c_proj."),
             (_LAYER + r"feed_forward\.expand\.", r"transformer.h.\1.mlp.c_fc."),
             (_LAYER + r"feed_forward\.project\.", r"transformer.h.\1.mlp.c_proj."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
         ],
-        signature_tensors={
-            "masked_lm": "transformer.wte.weight",
-            "vector_classification": "vector_classifier.weight",
-        },
+        signature_tensors={"masked_lm": "transformer.wte.weight"},
         classifiers={},
         tied={"lm_head.weight": "transformer.wte.weight"},
         buffers_like=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)$",

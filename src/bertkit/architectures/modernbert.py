@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, tokens
 from bertkit.architectures.modernbert_config import IGNORED_KEYS, REQUIRED_VALUES, in_first_spelling
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMaskedLMHead
@@ -28,12 +28,11 @@ MODERNBERT = Architecture(
         "masked_lm": Head(lambda config, options: ModernBertMaskedLMHead(config), tokens),
         "sequence_classification": Head(_classifier, lambda config: config.classifier_pooling),
         "token_classification": Head(_classifier, tokens),
-        "vector_classification": VECTOR_CLASSIFICATION,
     },
     names=TensorNames(
         prefix="model.",
         encoder_parts=("embeddings.", "layers.", "final_norm."),
-        head_parts=("head.", "decoder.", "classifier.", "vector_classifier."),
+        head_parts=("head.", "decoder.", "classifier."),
         rules=[
             (r"encoder\.embeddings\.word\.", "model.embeddings.tok_embeddings."),
             (r"encoder\.embeddings\.norm\.", "model.embeddings.norm."),
@@ -44,12 +43,11 @@ MODERNBERT = Architecture(
             (r"encoder\.layers\.(\d+)\.feed_forward\.expand\.", r"model.layers.\1.mlp.Wi."),
             (r"encoder\.layers\.(\d+)\.feed_forward\.project\.", r"model.layers.\1.mlp.Wo."),
             (r"encoder\.final_norm\.", "model.final_norm."),
-            (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
             (r"heads\.\w+\.(dense|norm)\.", r"head.\1."),
             (r"heads\.masked_lm\.bias$", "decoder.bias"),
             (r"heads\.\w+\.classifier\.", "classifier."),
         ],
-        signature_tensors={"masked_lm": "decoder.bias", "vector_classification": "vector_classifier.weight"},
+        signature_tensors={"masked_lm": "decoder.bias"},
         classifiers={"classifier.weight": ("sequence_classification", "token_classification")},
         tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
         shared_parts=("head.",),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, tokens
+from bertkit.architectures.architecture import Architecture, Head, HeadOptions, tokens
 from bertkit.architectures.gated_config import (
     GTE_IGNORED_KEYS,
     NOMIC_IGNORED_KEYS,
@@ -30,13 +30,11 @@ def _heads(activation: str | None) -> dict[str, Head]:
         "masked_lm": Head(lambda config, options: MaskedLMHead(config, activation), tokens),
         "sequence_classification": Head(_sequences, first_token),
         "token_classification": Head(classifier, tokens),
-        "vector_classification": VECTOR_CLASSIFICATION,
     }
 
 
 def _classifier_rules(prefix: str) -> list[tuple[str, str]]:
     return [
-        (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
         (r"heads\.sequence_classification\.dense\.", f"{prefix}pooler.dense."),
         (r"heads\.(sequence_classification|token_classification)\.classifier\.", "classifier."),
     ]
@@ -54,7 +52,7 @@ NOMIC_BERT = Architecture(
     names=TensorNames(
         prefix="nomic_bert.",
         encoder_parts=("embeddings.", "emb_ln.", "encoder.", "pooler."),
-        head_parts=("cls.", "classifier.", "vector_classifier."),
+        head_parts=("cls.", "classifier."),
         rules=[
             (r"encoder\.embeddings\.norm\.", "nomic_bert.emb_ln."),
             (r"encoder\.embeddings\.(word|token_type)\.", r"nomic_bert.embeddings.\1_embeddings."),
@@ -70,10 +68,7 @@ NOMIC_BERT = Architecture(
             (r"heads\.masked_lm\.bias$", "cls.predictions.bias"),
             *_classifier_rules("nomic_bert."),
         ],
-        signature_tensors={
-            "masked_lm": "cls.predictions.transform.dense.weight",
-            "vector_classification": "vector_classifier.weight",
-        },
+        signature_tensors={"masked_lm": "cls.predictions.transform.dense.weight"},
         classifiers=_CLASSIFIERS,
         tied={
             "cls.predictions.decoder.weight": "nomic_bert.embeddings.word_embeddings.weight",
@@ -96,7 +91,7 @@ GTE = Architecture(
     names=TensorNames(
         prefix="gte.",
         encoder_parts=("embeddings.", "encoder.", "pooler."),
-        head_parts=("lm_head.", "classifier.", "vector_classifier."),
+        head_parts=("lm_head.", "classifier."),
         rules=[
             (r"encoder\.embeddings\.norm\.", "gte.embeddings.LayerNorm."),
             (r"encoder\.embeddings\.(word|token_type)\.", r"gte.embeddings.\1_embeddings."),
@@ -111,7 +106,7 @@ GTE = Architecture(
             (r"heads\.masked_lm\.bias$", "lm_head.decoder.bias"),
             *_classifier_rules("gte."),
         ],
-        signature_tensors={"masked_lm": "lm_head.dense.weight", "vector_classification": "vector_classifier.weight"},
+        signature_tensors={"masked_lm": "lm_head.dense.weight"},
         classifiers=_CLASSIFIERS,
         tied={"lm_head.decoder.weight": "gte.embeddings.word_embeddings.weight"},
         buffers=frozenset({"gte.embeddings.position_ids"}),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertkit.architectures.architecture import (
-    VECTOR_CLASSIFICATION,
     Architecture,
     Content,
     Head,
@@ -82,7 +81,6 @@ HEADS = {
     "token_classification": Head(classifier, tokens),
     "question_answering": Head(lambda config, options: ClassificationHead(config, 2, 0.0), tokens),
     "multiple_choice": Head(lambda config, options: classifier(config, options._replace(num_labels=1)), pooler),
-    "vector_classification": VECTOR_CLASSIFICATION,
 }
 """RoBERTa's heads; MPNet has the same."""
 
@@ -91,7 +89,6 @@ HEAD_RULES = [
     (r"heads\.masked_lm\.norm\.", "lm_head.layer_norm."),
     (r"heads\.masked_lm\.bias$", "lm_head.bias"),
     (r"heads\.question_answering\.classifier\.", "qa_outputs."),
-    (r"heads\.vector_classification\.classifier\.", "vector_classifier."),
     (r"heads\.sequence_classification\.dense\.", "classifier.dense."),
     (r"heads\.sequence_classification\.classifier\.", "classifier.out_proj."),
     (r"heads\.(token_classification|multiple_choice)\.classifier\.", "classifier."),
@@ -101,10 +98,9 @@ HEAD_RULES = [
 HEAD_SIGNATURES = {
     "masked_lm": "lm_head.dense.weight",
     "question_answering": "qa_outputs.weight",
-    "vector_classification": "vector_classifier.weight",
 }
 
-HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.", "vector_classifier.")
+HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.")
 
 HEAD_CLASSIFIERS = {
     "classifier.out_proj.weight": ("sequence_classification",),

@@ -8,9 +8,14 @@ PROJECTION = "projection."
 """Prefix of the parameters between pooled hidden states and sentence vectors."""
 
 
+_VECTOR_CLASSIFIER = "vector_classifier."
+"""Prefix of the tensors of vector_classification."""
+
+
 @dataclass(frozen=True)
 class TensorNames:
-    """Tensor names of an architecture in published folders."""
+    """Tensor names of an architecture in published folders; those of vector_classification, a head that every
+    architecture has, are added."""
 
     prefix: str  # prefix of encoder tensors in folders that also hold heads
     encoder_parts: tuple[str, ...]  # first parts of encoder tensor names, after the prefix
@@ -27,6 +32,13 @@ class TensorNames:
     transposed: str = ""  # pattern of the names of matrices that are stored transposed; "": none
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
     # stored one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "head_parts", (*self.head_parts, _VECTOR_CLASSIFIER))
+        rule = (r"heads\.vector_classification\.classifier\.", _VECTOR_CLASSIFIER)
+        object.__setattr__(self, "rules", [rule, *self.rules])
+        signature = {"vector_classification": f"{_VECTOR_CLASSIFIER}weight"}
+        object.__setattr__(self, "signature_tensors", {**self.signature_tensors, **signature})
 
     @property
     def classifier_heads(self) -> set[str]:

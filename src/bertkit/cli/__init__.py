@@ -11,7 +11,10 @@ import signal
 import sys
 import warnings
 from io import StringIO, TextIOWrapper
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 COMMANDS = {  # name -> (file, summary)
     "tokenize": ("tokenize", "Tokenize texts: ids, types, offsets, word ids."),
@@ -49,7 +52,7 @@ COMMANDS = {  # name -> (file, summary)
 }
 
 
-def app():
+def app() -> "App":
     """The command line application; commands are imported when they run."""
     from cyclopts import App, Parameter
 
@@ -68,6 +71,16 @@ def app():
     for name, (module, summary) in COMMANDS.items():
         commands.command(f"bertkit.cli.{module}:command", name=name, help=summary)
     return commands
+
+
+def _use_docstrings(commands: "App", arguments: list[str]) -> None:
+    """Make the docstring of the command that the arguments name its help; summaries are for lists of commands."""
+    for name in arguments:
+        if name.startswith("-") or name not in commands:
+            return
+        commands = commands[name]
+        if commands.default_command is not None:
+            commands.help = None
 
 
 def main() -> None:
@@ -104,13 +117,15 @@ def run(arguments: list[str]) -> int:
 
     from bertkit.errors import BertkitError
 
+    commands = app()
     try:
-        app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        _use_docstrings(commands, arguments)
+        commands(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BertkitError as error:
         return _fail(str(error))
     except CycloptsError as error:
-        return _fail(f"{error} (see bertkit --help)")
+        return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
             return 0

@@ -49,7 +49,9 @@ def command(
         What to do with a text longer than the model's limit: cut it, or refuse it.
     """
     if (text is None) == (input is None):
-        raise UsageError("classify requires a text, or a file with --input")
+        raise UsageError("give a text, or a file of texts with --input: one of the two")
+    if column is not None and input is None:
+        raise UsageError("--column names a column of a file: give one with --input")
     names = [name.strip() for name in labels.split(",")]
     texts = [str(text)] if input is None else list(read_texts(input, column))
     opened = open_model(model, compute)

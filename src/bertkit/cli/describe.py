@@ -15,7 +15,7 @@ def command(
     *,
     model: str | None = None,
     size: str | None = None,
-    architecture: str = "bert",
+    architecture: str | None = None,
     heads: list[str] | None = None,
 ) -> None:
     """Show a model's architecture and every parameter's name and shape.
@@ -27,7 +27,7 @@ def command(
     size
         Describe a named size instead, without weights: tiny, mini, small, medium, base, large.
     architecture
-        With --size: a model_type, such as bert or modernbert.
+        With --size: a model_type, such as modernbert; by default bert.
     heads
         With --size: heads of the model, such as sequence_classification; may be repeated.
     """
@@ -37,12 +37,12 @@ def command(
     from bertkit.model import load
 
     if size is None:
-        if heads or architecture != "bert":
+        if heads or architecture is not None:
             raise UsageError("--heads and --architecture require --size; the architecture of a saved model is fixed")
         network = load(model or EMBEDDING_MODEL, device="cpu").network
     elif model is not None:
         raise UsageError("--size describes a model without weights and cannot be used with --model")
-    elif architecture not in ARCHITECTURES:
+    elif (architecture := architecture or "bert") not in ARCHITECTURES:
         raise UsageError(f"--architecture {architecture}: expected one of {', '.join(ARCHITECTURES)}")
     else:
         with torch.device("meta"):

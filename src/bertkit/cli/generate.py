@@ -44,7 +44,7 @@ def command(
     from bertkit.tasks.reading.texts import read_labeled_texts
 
     if bool(texts) == (input is not None):
-        raise UsageError("give texts, or a file of them with --input")
+        raise UsageError("give texts, or a file of them with --input: one of the two")
     if columns and input is None:
         raise UsageError("--columns names columns of a file: give one with --input")
     if page is not None:

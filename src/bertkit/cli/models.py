@@ -108,7 +108,7 @@ def open_trained(model: str, compute: Compute, no_answer_threshold: float | None
     """
     opened = open_model(model, compute)
     if no_answer_threshold is not None:
-        opened.change_task(no_answer=True, no_answer_threshold=no_answer_threshold)
+        opened.change_task(no_answer_threshold=no_answer_threshold, no_answer=True)
     return opened
 
 

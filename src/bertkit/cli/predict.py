@@ -66,7 +66,7 @@ def command(
     if output is None:
         emit(rows)
     else:
-        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
     note_skipped([*bad_rows.rows, *too_long])

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.output import emit
-from bertkit.errors import UsageError
+from bertkit.cli.output import check_page, emit
 
 
 def command(run: Path, /, *, out: Path) -> None:
@@ -16,14 +15,11 @@ def command(run: Path, /, *, out: Path) -> None:
     out
         The HTML file to write.
     """
-    from bertkit.files.whole_files import check_writable
     from bertkit.reports.recorded_run import read_run
     from bertkit.reports.training import write_training_report
     from bertkit.reports.training_findings import findings_of
 
-    if out.suffix != ".html":
-        raise UsageError(f"cannot write the report {out}: expected a name that ends in .html")
-    check_writable(out)
+    check_page(out)
     read = read_run(run)
     write_training_report(read, out)
     warnings = [sentence for kind, sentence in findings_of(read) if kind == "warning"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
 from bertkit.corpus.sentences import (
     AFTER_EMPTY_LINE,
     STARTS_TEXT,
-    TEXT_LAYOUTS,
     TextLayout,
     cut_sentences,
     sentence_text,
@@ -28,7 +27,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
 from bertkit.files.lines import extension, location, other_encoding
 
-TextLayoutSetting = Literal["auto", "lines", "paragraphs", "running"]
+TextLayoutSetting = Literal["auto", TextLayout]
 """A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
 OnInvalid = Literal["error", "replace", "skip"]
 """What to do with bytes that are not UTF-8: raise an error; replace them by replacement characters, which the
@@ -56,10 +55,10 @@ class Reading:
     on_invalid: OnInvalid = "skip"  # what to do with bytes that are not UTF-8
 
     def __post_init__(self) -> None:
-        if self.layout not in ("auto", *TEXT_LAYOUTS):
-            raise UsageError(f"layout={self.layout!r}: expected 'auto', {', '.join(map(repr, TEXT_LAYOUTS))}")
-        if self.on_invalid not in ("error", "replace", "skip"):
-            raise UsageError(f"on_invalid={self.on_invalid!r}: expected 'error', 'replace' or 'skip'")
+        if self.layout not in get_args(TextLayoutSetting):
+            raise UsageError(f"layout={self.layout!r}: expected one of {', '.join(get_args(TextLayoutSetting))}")
+        if self.on_invalid not in get_args(OnInvalid):
+            raise UsageError(f"on_invalid={self.on_invalid!r}: expected one of {', '.join(get_args(OnInvalid))}")
 
 
 class Sentence(NamedTuple):

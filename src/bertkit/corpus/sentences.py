@@ -21,7 +21,7 @@ broken at a line end stay broken.
 Speed: about 900 MB/s per core on English prose, ten times the tokenizer's.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -59,7 +59,7 @@ from bertkit.tokenizer.engine import eight_bytes, num_before
 
 TextLayout = Literal["lines", "paragraphs", "running"]
 """Meaning of a line end: end of a sentence; end of a paragraph of sentences; nothing, where two end a paragraph."""
-TEXT_LAYOUTS: tuple[TextLayout, ...] = ("lines", "paragraphs", "running")
+TEXT_LAYOUTS: tuple[TextLayout, ...] = get_args(TextLayout)
 _LINES, _RUNNING = TEXT_LAYOUTS.index("lines"), TEXT_LAYOUTS.index("running")
 
 STARTS_TEXT, AFTER_EMPTY_LINE = 1, 2

@@ -84,7 +84,8 @@ def open_table(
             number.
 
     Raises:
-        DataError: no such file, an empty file, or a first line without any of these columns.
+        DataError: no such file, an empty file, a JSON file that is not named .jsonl, or a first line without any of
+            these columns.
         DependencyError: parquet without pyarrow.
     """
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
@@ -100,6 +101,8 @@ def open_table(
         lines = chain([first], lines)
         if suffix == ".jsonl":
             yield _json_table(path, lines)
+        elif suffix in (".json", ".ndjson"):
+            raise DataError(f"{path}: a table in JSON is expected as an object on each line, in a file named .jsonl")
         elif _is_text(path, first, numbered, known, shapes or {}):
             yield Table(path, ("text",), map(text_row, lines))
         else:

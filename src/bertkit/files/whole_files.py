@@ -110,11 +110,10 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     the replacement fails.
 
     Raises:
-        UsageError: ``path`` exists and is a file, or is a non-empty folder while ``overwrite`` is false.
+        UsageError: as `check_folder_writable`, or a non-empty folder while ``overwrite`` is false.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"cannot write the folder {path}: a file of that name exists")
+    check_folder_writable(path)
     if not overwrite:
         check_empty(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import check_folder_writable, whole_file
 from bertkit.inference import Trace
 from bertkit.inspection.attention import AttentionView, score_of
 from bertkit.inspection.contextual import cosines
@@ -22,6 +22,7 @@ from bertkit.model import Model
 from bertkit.pages import Markup, data, element, heat_map, page, paragraph, section, share_bar, table
 
 _MOST_ROWS = 12
+_INDEX_TITLE = "Look inside"
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,11 +178,12 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
         The pages written, the index first.
 
     Raises:
-        OverLengthError, UsageError: as `inspect_all`; a file in place of the folder.
+        OverLengthError, UsageError: as `inspect_all`; a file in place of the folder, or an index.html there that is not
+            such an index.
     """
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: expected a folder, or a new name")
+    check_folder_writable(folder)
+    _check_index(folder)
     teaching = inspect_all(model, text)
     views: dict[str, View] = {
         "steps": teaching,
@@ -202,8 +204,9 @@ def write_index(folder: Path, pages: Sequence[tuple[Path, str]], text: str | Non
     """An index.html with a link to each page of a folder, by its title.
 
     Raises:
-        UsageError: no pages.
+        UsageError: no pages, or an index.html that is not such an index.
     """
+    _check_index(folder)
     if not pages:
         raise UsageError(f"{folder} has no HTML pages: write some with bertkit inspect ... --out")
     links = element(
@@ -213,8 +216,16 @@ def write_index(folder: Path, pages: Sequence[tuple[Path, str]], text: str | Non
             for path, title in pages
         ],
     )
-    content = page("Look inside", [*([paragraph("The text: ", data(text))] if text else []), links])
+    content = page(_INDEX_TITLE, [*([paragraph("The text: ", data(text))] if text else []), links])
     path = folder / "index.html"
     with whole_file(path) as temporary:
         temporary.write_text(content, encoding="utf-8", newline="\n")
     return path
+
+
+def _check_index(folder: Path) -> None:
+    """Raise a UsageError for an index.html by someone else, which must not be replaced."""
+    path = folder / "index.html"
+    title = f"<title>{_INDEX_TITLE}</title>".encode()
+    if path.exists() and title not in path.read_bytes():
+        raise UsageError(f"{path} is not an index that bertkit wrote: choose another folder, or remove the file")

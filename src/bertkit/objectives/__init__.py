@@ -7,7 +7,7 @@ May import: errors, device, compiled, randomness, tokenizer, batch, heads, archi
 
 from bertkit.objectives.every_token import EveryToken
 from bertkit.objectives.loader import Loader, Objective, PretrainingBatch
-from bertkit.objectives.masking import MASK_UNITS, Masking, continues_word
+from bertkit.objectives.masking import Masking, MaskUnit, continues_word
 from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sentence_pairs import SentencePairs
 from bertkit.objectives.sequences import Sequences, Source, SpecialIds
@@ -15,9 +15,9 @@ from bertkit.objectives.static_shapes import StaticBatch, StaticShape
 from bertkit.objectives.token_blocks import TokenBlocks
 
 __all__ = [
-    "MASK_UNITS",
     "EveryToken",
     "Loader",
+    "MaskUnit",
     "Masking",
     "Objective",
     "PretrainingBatch",

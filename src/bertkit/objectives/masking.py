@@ -12,7 +12,7 @@ pretraining/fairseq/data/masking.py).
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from bertkit.objectives.sequences import Sequences, SpecialIds
 from bertkit.randomness import below, key_of, uniform
 
 MaskUnit = Literal["token", "word", "span"]
-MASK_UNITS: tuple[MaskUnit, ...] = ("token", "word", "span")
 
 _MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
 _UP_TO = 1 - 0.8 ** np.arange(1, 11)  # share of the geometric distribution up to a length of 1, 2, ..., 10 words
@@ -60,8 +59,8 @@ class Masking:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.unit not in MASK_UNITS:
-            raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(MASK_UNITS)}")
+        if self.unit not in get_args(MaskUnit):
+            raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(get_args(MaskUnit))}")
         if self.max_predictions is not None and self.max_predictions < 1:
             raise UsageError(f"max_predictions={self.max_predictions}: expected at least 1")
 

@@ -4,11 +4,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from bertkit.architectures import ARCHITECTURES
+from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
-from bertkit.objectives import MASK_UNITS
+from bertkit.objectives import MaskUnit
 from bertkit.training import TrainingSettings
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
@@ -46,7 +47,7 @@ class VocabularySettings:
 class DataSettings:
     """Sequences and masking."""
 
-    layout: Literal["auto", "lines", "paragraphs", "running"] = "auto"  # of text: one sentence per line, wrapped, ...
+    layout: TextLayoutSetting = "auto"  # of text: one sentence per line, wrapped, ...
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
     final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
@@ -54,16 +55,17 @@ class DataSettings:
         "none"  # next sentence prediction: as published, or half random
     )
     short_prob: float = 0.1  # share of documents whose pairs get a random shorter target length
-    mask_unit: Literal["token", "word", "span"] = "token"  # unit that is masked together
+    mask_unit: MaskUnit = "token"  # unit that is masked together
     mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
     final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
     held_out_share: float = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
-        for name, values in (("sentence_pairs", ("none", "published", "balanced")), ("mask_unit", MASK_UNITS)):
-            if getattr(self, name) not in values:
-                raise UsageError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(values)}")
+        for part in fields(self):
+            values, value = get_args(part.type), getattr(self, part.name)
+            if get_origin(part.type) is Literal and value not in values:
+                raise UsageError(f"{part.name}={value!r}: expected one of {', '.join(values)}")
         for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -184,12 +186,14 @@ def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    """True if a TOML value has this type; the settings check ranges themselves."""
+    """True if a TOML value has this type; the settings check ranges and choices themselves."""
+    if annotation == "Literal":
+        return True
     if value is None:
         return "None" in annotation
     if isinstance(value, bool):
         return "bool" in annotation
-    kinds = {int: ("int", "float"), float: ("float",), str: ("str", "Literal"), dict: ("dict",)}
+    kinds = {int: ("int", "float"), float: ("float",), str: ("str",), dict: ("dict",)}
     kinds |= {list: ("tuple",), tuple: ("tuple",)}
     return any(name in annotation for name in kinds.get(type(value), ()))
 

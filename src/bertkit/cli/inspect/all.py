@@ -4,6 +4,7 @@ from pathlib import Path
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit
+from bertkit.files.whole_files import check_folder_writable
 
 
 def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Compute = EXACT) -> None:
@@ -20,6 +21,7 @@ def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: C
     """
     from bertkit.inspection import write_folder
 
+    check_folder_writable(out)
     emit(
         {"page": str(path), "bytes": path.stat().st_size}
         for path in write_folder(open_model(model, compute), text, out)

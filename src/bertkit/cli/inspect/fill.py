@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
+from bertkit.errors import UsageError
 from bertkit.inference.pseudo_likelihood import Method
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ def command(
     text: str,
     /,
     *,
-    top_k: int = 8,
-    method: Method = "plain",
+    top_k: int | None = None,
+    method: Method | None = None,
     inspected: InspectedPretrained = PRETRAINED,
 ) -> None:
     """Predictions for each [MASK] of a text; without [MASK], the surprisal of each token.
@@ -25,15 +26,20 @@ def command(
     text
         The text, with or without [MASK].
     top_k
-        Number of tokens to show for each [MASK].
+        Number of tokens to show for each [MASK], by default 8.
     method
-        Without [MASK]: plain hides one token at a time, l2r also the later pieces of its word.
+        Without [MASK]: plain, the default, hides one token at a time, l2r also the later pieces of its word.
     """
     from bertkit.inspection import inspect_fill, inspect_surprise
 
     def view(model: "Model") -> "View":
-        if model.tokenizer.vocabulary.special.mask in text:
-            return inspect_fill(model, text, top_k=top_k)
-        return inspect_surprise(model, text, method=method)
+        mask = model.tokenizer.vocabulary.special.mask
+        if mask in text:
+            if method is not None:
+                raise UsageError(f"--method is for a text without {mask}: omit it")
+            return inspect_fill(model, text, **({} if top_k is None else {"top_k": top_k}))
+        if top_k is not None:
+            raise UsageError(f"--top-k shows tokens for each {mask}, and the text has none: omit it")
+        return inspect_surprise(model, text, method=method or "plain")
 
     show(inspected, view)

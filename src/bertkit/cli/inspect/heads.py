@@ -24,8 +24,9 @@ def command(
     from itertools import islice
 
     from bertkit.corpus.texts import read_texts
+    from bertkit.files.lines import extension
     from bertkit.inspection import inspect_heads, read_trees
 
     check_limit(limit)
-    rows = read_trees(texts, limit) if texts.suffix == ".conllu" else list(islice(read_texts(texts), limit))
+    rows = read_trees(texts, limit) if extension(texts) == ".conllu" else list(islice(read_texts(texts), limit))
     show(inspected, lambda model: inspect_heads(model, rows), texts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
 from bertkit.errors import UsageError
+from bertkit.files.lines import extension
 
 if TYPE_CHECKING:
     from bertkit.inspection import LabeledWords
@@ -43,7 +44,7 @@ def command(
     check_limit(limit)
     parts = [_read(path, label, limit) for path in (train, test)]
     of_treebank = {"tags": "parts of speech", "relations": "dependency relations"}
-    name = of_treebank[label] if train.suffix == ".conllu" else "tags"
+    name = of_treebank[label] if extension(train) == ".conllu" else "tags"
     show(inspected, lambda model: inspect_probes(model, *parts, label=name), train, test)
 
 
@@ -51,7 +52,7 @@ def _read(path: Path, label: Label, limit: int) -> "list[LabeledWords]":
     from bertkit.inspection import LabeledWords, read_trees
     from bertkit.tasks.reading.tagged import read_tagged
 
-    if path.suffix == ".conllu":
+    if extension(path) == ".conllu":
         return [tree.labeled(label) for tree in read_trees(path, limit)]
     if label == "relations":
         raise UsageError(f"{path}: relations of words need a CoNLL-U file, named .conllu")

@@ -11,7 +11,7 @@ def command(
     *,
     similar: str | None = None,
     label: str | None = None,
-    steps: int = 50,
+    steps: int | None = None,
     inspected: Inspected = ENCODER,
 ) -> None:
     """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
@@ -27,13 +27,16 @@ def command(
     label
         The label to explain; by default the predicted one.
     steps
-        Number of points on the path of integrated gradients.
+        Number of points on the path of integrated gradients, by default 50.
     """
     from bertkit.inspection import inspect_similarity, inspect_why
 
-    if similar is not None and (pair is not None or label is not None):
-        raise UsageError("--similar explains the cosine of two texts: it cannot be combined with a pair or --label")
     if similar is None:
-        show(inspected, lambda model: inspect_why(model, text, pair, label=label, steps=steps))
-    else:
-        show(inspected, lambda model: inspect_similarity(model, text, similar))
+        options = {} if steps is None else {"steps": steps}
+        show(inspected, lambda model: inspect_why(model, text, pair, label=label, **options))
+        return
+    if any(given is not None for given in (pair, label, steps)):
+        raise UsageError(
+            "--similar explains the cosine of two texts: it cannot be combined with a pair, --label or --steps"
+        )
+    show(inspected, lambda model: inspect_similarity(model, text, similar))

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.rows import read, whole_vectors, write
-from bertkit.transformer.kernels.training_rows import apply_dropout
+from bertkit.transformer.kernels.training_rows import apply_dropout, mean_and_factor
 from bertkit.transformer.kernels.vector_functions import exp2, normal
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
@@ -44,13 +44,7 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
             sums = sums + numbers
             store(line, c, numbers)
             write(summed, row, c, numbers)
-        mean = total(sums) / np.float32(width)
-        line[width:] = mean  # values beyond the end do not count
-        squares = broadcast(np.float32(0))
-        for c in range(0, width, WIDTH):
-            distance = load(line, c) - broadcast(mean)
-            squares = fma(distance, distance, squares)
-        factor = np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps)
+        mean, factor = mean_and_factor(line, width, sums, norm.eps)
         means[row], factors[row] = mean, factor
         for c in range(0, width, WIDTH):
             scaled = (load(line, c) - broadcast(mean)) * broadcast(factor)

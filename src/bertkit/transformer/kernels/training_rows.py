@@ -38,6 +38,18 @@ def apply_dropout(numbers, dropout, index):
 
 
 @compiled
+def mean_and_factor(line, width, sums, eps):
+    """The mean of a row in ``line``, whose lanes add up to ``sums``, and 1 / its standard deviation."""
+    mean = total(sums) / np.float32(width)
+    line[width:] = mean  # values beyond the end do not count
+    squares = broadcast(np.float32(0))
+    for c in range(0, width, WIDTH):
+        distance = load(line, c) - broadcast(mean)
+        squares = fma(distance, distance, squares)
+    return mean, np.float32(1) / np.sqrt(total(squares) / np.float32(width) + eps)
+
+
+@compiled
 def add_norm_forward(x, residual, norm, dropout, out, means, factors):
     """``out = norm(dropout(x) + residual)``; means and 1 / standard deviations (T,) are kept for the backward pass."""
     num_rows, width = x.shape
@@ -48,13 +60,7 @@ def add_norm_forward(x, residual, norm, dropout, out, means, factors):
             summed = read(residual, row, c) + apply_dropout(read(x, row, c), dropout, row * width + c)
             sums = sums + summed
             store(line, c, summed)
-        mean = total(sums) / np.float32(width)
-        line[width:] = mean  # values beyond the end do not count
-        squares = broadcast(np.float32(0))
-        for c in range(0, width, WIDTH):
-            distance = load(line, c) - broadcast(mean)
-            squares = fma(distance, distance, squares)
-        factor = np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps)
+        mean, factor = mean_and_factor(line, width, sums, norm.eps)
         means[row], factors[row] = mean, factor
         for c in range(0, width, WIDTH):
             scaled = (load(line, c) - broadcast(mean)) * broadcast(factor)
