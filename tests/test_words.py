@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from word2vec_files import write_word2vec
 
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
@@ -12,7 +13,6 @@ from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.opening import open_words
 from bertkit.words.queries import analogy, direction, nearest, odd_one_out
-from bertkit.words.word_files import write_word2vec
 
 WORDS = [f"w{number}" for number in range(211)]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 13)).astype(np.float32)
