@@ -12,7 +12,7 @@ from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
 from bertkit.cli import run
 from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
-from bertkit.comparison.features import measure_features, word_features
+from bertkit.comparison.features import _mean_of_tokens, measure_features, token_features, word_features
 from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
 from bertkit.comparison.run import _new_network
@@ -167,6 +167,15 @@ def test_scores_of_features() -> None:
     )
     scores = measure_features(network, tokenizer, probes, 16, 0)
     assert scores == {"parts_of_speech": 1.0, "senses": 1.0, "similarity": pytest.approx(1.0)}
+
+
+def test_similarity_of_sentences_without_tokens_and_of_cut_ones() -> None:
+    """A mean over no tokens would be NaN, which ranks above every number."""
+    network, tokenizer = network_of("static"), Tokenizer.from_vocab(vocabulary_tokens(99))
+    pairs = [("the cat", "the cat", 5.0), ("\u200b", "dog", 0.0), ("the cat sat", "the cat ran", 5.0)]
+    assert measure_features(network, tokenizer, Probes(pairs=pairs), 4, 0) == {"similarity": pytest.approx(0.866, 1e-3)}
+    (encoding, states), *_ = token_features(network, tokenizer, ["the cat sat"], 4)
+    np.testing.assert_array_equal(_mean_of_tokens(encoding, states), states[1:].mean(axis=0))
 
 
 def test_reads_senses(tmp_path: Path) -> None:

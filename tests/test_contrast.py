@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from word2vec_files import write_word2vec
 
 import bertkit
 from bertkit.cli import run
 from bertkit.errors import UsageError
 from bertkit.inspection import inspect_contrast
 from bertkit.words import StaticEncoder
-from bertkit.words.word_files import write_word2vec
 
 TEXTS = ("He will get scared", "She will get the drinks, or get out")
 BASELINE = ["The cat sat there.", "Stocks fell again on Monday.", "A dog sleeps.", "It rains in the hills.", ""]

@@ -155,6 +155,8 @@ def test_next_sentence_of_one_pair_equals_that_of_many(model: Model) -> None:
 def test_pairs_that_cannot_be_judged(model: Model) -> None:
     with pytest.raises(UsageError, match="2 texts and 1 pairs"):
         model.next_sentence_probability(["a", "b"], ["c"])
+    with pytest.raises(UsageError, match="following is None"):
+        model.next_sentence_probability(["a"], None)
     for pair in (("a", ["b"]), (["a"], "b")):
         with pytest.raises(UsageError, match="one of each"):
             model.next_sentence_probability(*pair)

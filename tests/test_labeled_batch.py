@@ -1,5 +1,7 @@
 """Labels stay with their sequences, tokens and groups in any batch and split."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,19 @@ def test_even_parts_cover_all_once() -> None:
         assert [index for start, end in parts for index in range(start, end)] == list(range(len(lengths)))
         assert len(parts) <= num_parts
         assert max(lengths[start:end].sum() for start, end in parts) <= lengths.sum() / num_parts + 2 * lengths.max()
+
+
+def test_even_parts_end_at_the_nearest_bounds_also_of_many_sequences() -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(200):
+        cu_lengths = np.cumsum([0, *draw.integers(0, 6, draw.integers(1, 12))])
+        num_parts = int(draw.integers(1, 9))
+        wanted = np.arange(1, num_parts) * (cu_lengths[-1] / num_parts)
+        nearest = np.abs(cu_lengths[:, None] - wanted).argmin(axis=0)  # the first of the nearest
+        bounds = np.unique([0, *nearest, len(cu_lengths) - 1]).tolist()
+        assert even_parts(cu_lengths, num_parts) == list(pairwise(bounds))
+    num_sequences = 1_000_000  # a table of sequences and parts would take 800 GB
+    assert len(even_parts(np.arange(0, 5 * num_sequences + 1, 5), 100_000)) == 100_000
 
 
 @pytest.mark.parametrize("most_tokens", [1, 29, 30, 64, 10_000])

@@ -115,6 +115,10 @@ def test_cut_texts_are_counted(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.rank("the cat", ["the cat", "a dog"])
+    late = model.checkpoint.late
+    assert late is not None
+    with pytest.raises(UsageError, match="texts is a str"):  # not a text for each character
+        embed_tokens(model._runner, late, "the cat", as_queries=False)
 
 
 def test_folders_of_pylate(tmp_path: Path) -> None:

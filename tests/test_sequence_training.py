@@ -4,6 +4,7 @@ import io
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,12 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
     with pytest.raises(DataError, match="example 0 has 21 target tokens and 3 source tokens, the model 16 positions"):
         training.start([SequenceExample("0" * 20, "1")])
+    with pytest.raises(DataError, match="no examples to train on"):
+        training.start([])
+    training.settings = replace(FAST, dropout=0.3)
+    with pytest.raises(UsageError, match=r"dropout=0.3 is for a new model, and has no effect on .*start: omit it"):
+        training.start(reversed_digits(3, 1))
+    assert not training.out.exists()
     marian(tmp_path / "marian")
     with pytest.raises(UsageError, match="is an encoder-decoder model"):
         SequenceTraining(tmp_path / "x", "causal-language-model", str(tmp_path / "marian")).start(reversed_digits(3, 1))

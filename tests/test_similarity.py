@@ -26,7 +26,7 @@ from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, loss_of
-from bertkit.tasks.similarity.rows import DATASET, Roles
+from bertkit.tasks.similarity.rows import DATASET, Masked, Roles
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
 from bertkit.tasks.task import Loss
 from bertkit.tasks.thresholds import average_precision, best_threshold
@@ -260,6 +260,39 @@ def test_duplicates_and_several_positives_are_no_negatives() -> None:
     assert loss.num_masked > 8
     for directions in ("both", "all"):
         assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_masks_of_many_duplicates_equal_loops(seed: int) -> None:
+    """Of a whole data set, and of a batch, whose queries have further positives in the rows outside it."""
+    draw, texts = np.random.default_rng(seed), sentences(9, seed=3)
+    data, positives = [], dict[str, set[str]]()
+    for _ in range(30):
+        query, *others = draw.choice(texts, 1 + int(draw.integers(1, 4)), replace=False).tolist()
+        data.append(TextSet(query, tuple(others[:2]), tuple(others[2:])))
+        positives.setdefault(query, set()).update(others[:2])
+    roles, vectors, spelled = roles_and_vectors(data)
+    loss = in_batch(vectors, roles, LossOptions(0.3))
+    assert float(loss.value) == pytest.approx(expected_loss(data, vectors, spelled, 0.3), abs=1e-9)
+    model, task = tiny(), Similarity()
+    labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+    batch = RowFeed(labeled, batch_size=7, seed=seed).batch(0, 0.0)
+    masked, roles = Masked.of(Roles.of(batch.labels)).documents, Roles.of(batch.labels)
+    chosen = [data[row] for row in roles.rows[roles.roles == 0].tolist()]
+    spelled = [text for row in chosen for text in row.texts]
+    for instance, query in enumerate(roles.queries.tolist()):
+        known = positives[spelled[query]] | {spelled[query]}
+        expected = [spelled[one] in known and one != roles.positives[instance] for one in roles.documents.tolist()]
+        assert masked[instance].tolist() == expected
+
+
+def test_labels_do_not_grow_with_the_positives_of_a_query() -> None:
+    model, task = tiny(), Similarity()
+    data = [TextSet("the cat", (text,)) for text in sentences(50)] + [TextSet("a dog", ("the cat", "sat"))]
+    labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+    assert labeled.labels.shape == (103, 6)
+    roles = Roles.of(torch.from_numpy(labeled.labels))
+    assert int(Masked.of(roles).documents.sum()) == 50 * 49 + 50 + 2  # "the cat" itself; "a dog" has two positives
 
 
 def test_with_different_texts_nothing_is_masked() -> None:

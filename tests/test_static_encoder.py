@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
+from word2vec_files import write_word2vec
 
 import bertkit
 from bertkit import EmbedReport, StaticEncoder
@@ -19,7 +20,7 @@ from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UnknownWordsWarning, UsageError
 from bertkit.neighbors import top_pairs
 from bertkit.words.opening import open_encoder
-from bertkit.words.word_files import write_word2vec
+from bertkit.words.word_files import read_word_file
 
 WORDS = "the cat sat there . café new_york dogs in".split()
 DIM = 7
@@ -77,6 +78,16 @@ def test_words_with_spaces_of_glove_and_a_last_line_without_a_newline(tmp_path):
     encoder = StaticEncoder.open(path)
     assert encoder.words == ["the", ". . .", "at name@domain.com"]
     np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
+
+
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+@pytest.mark.parametrize("word", [". . .", "New York", "a\vb", "\fb", "the\x1cold cat"])
+def test_words_with_white_space_in_the_first_line(tmp_path, header, word):
+    """Not taken for the binary format, and not counted as numbers."""
+    (tmp_path / "words.txt").write_text(f"{header}{word} 1 -2.5 3e-2\ncat 4 5 6\n")
+    words, vectors, _ = read_word_file(tmp_path / "words.txt")
+    assert words == [word, "cat"]
+    np.testing.assert_array_equal(vectors, np.array([[1, -2.5, 3e-2], [4, 5, 6]], np.float32))
 
 
 def test_spaces_after_a_word_are_not_part_of_it(tmp_path):
@@ -146,6 +157,9 @@ BAD_FILES = {
     ),
     "binary_nan": (b"1 3\nthe " + struct.pack("<3f", 1, float("nan"), 3), r"word 1 is NaN or infinite"),
     "gzip": (b"\x1f\x8b\x08\0", r"is compressed: .* decompress it"),
+    "zip": (b"PK\x03\x04\x14\0the 1 2", r"is compressed: .* decompress it"),
+    "utf-16": ("the 1 2\ncat 3 4\n".encode("utf-16"), r"the file is in UTF-16 \(iconv"),
+    "commas": (b"the 1,5 2,5\n", r"line 1: b'the 1,5 2,5' has no numbers"),
     "fasttext": (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"give its .vec file"),
 }
 
@@ -357,10 +371,15 @@ def test_inapplicable_options_raise(vectors):
         ({"pooling": "cls"}, "pooling='cls'"),
         ({"layers": "all"}, "layers|all"),
         ({"dimensions": 8}, "have 7"),
+        ({"on_long": "ignore"}, "on_long='ignore': expected 'error', 'truncate', 'window'"),
+        ({"max_length": 0}, "max_length=0: expected an integer of at least 1"),
+        ({"max_length": -1}, "max_length=-1: expected an integer of at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             encoder.embed("the cat", **options)
     np.testing.assert_allclose(encoder.embed("the cat", dimensions=3), encoder.embed("the cat")[:3])
+    with pytest.raises(UsageError, match="texts is a str"):
+        encoder.weighted("idf", "the cat")
     with pytest.raises(UsageError, match="'zebra' has no vector among the 9 words"):
         encoder.vector("zebra")
     with pytest.raises(UsageError, match="expected one or more, each once"):

@@ -82,6 +82,43 @@ def test_similar_texts_are_close_at_every_width(tmp_path):
         train_static(topic_rows(2)[:1], tokenizer, settings)
 
 
+def vector_changes(rows: list[TextSet], **settings: int) -> np.ndarray:
+    """How far an epoch moved the vector of each word, from the initial ones of the same seed."""
+    tokenizer = Tokenizer.from_vocab([*SPECIAL, *FOODS, *TOOLS])
+    initial = torch.randn(15, 8, generator=torch.Generator().manual_seed(0)).numpy()
+    encoder, _ = train_static(rows, tokenizer, PairTraining(dimensions=8, nested=(), **settings))
+    return np.abs(encoder.vectors - initial).max(axis=1)
+
+
+@pytest.mark.parametrize(("batch_size", "num_steps"), [(2, 2), (3, 2), (4, 1), (5, 1)])
+def test_every_row_is_trained_in_each_epoch(batch_size, num_steps):
+    words = FOODS + TOOLS
+    rows = [TextSet(words[2 * number], (words[2 * number + 1],)) for number in range(5)]
+    tokenizer = Tokenizer.from_vocab([*SPECIAL, *words])
+    _, report = train_static(rows, tokenizer, PairTraining(dimensions=8, batch_size=batch_size))
+    assert report.num_steps == num_steps
+    assert (vector_changes(rows, batch_size=batch_size)[len(SPECIAL) :] > 0).all()
+
+
+def test_unknown_words_are_skipped_in_training_as_in_the_encoder():
+    rows = [TextSet("bread zebra", ("cheese zebra",)), TextSet("hammer zebra", ("saw zebra",))]
+    changes = vector_changes(rows)
+    assert not changes[: len(SPECIAL)].any() and np.count_nonzero(changes) == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([TextSet("a", ("b",), score=0.1), TextSet("c", ("d",), score=0.9)], "takes rows without scores"),
+        ([TextSet("a", ("b",), ("c",)), TextSet("a", ("c",))], "'c' is a negative here and a positive"),
+        ([TextSet("a", ("a",))] * 3, "every text is the same"),
+    ],
+)
+def test_rows_that_cannot_be_learned(rows, message):
+    with pytest.raises(DataError, match=message):
+        train_static(rows, Tokenizer.from_vocab([*SPECIAL, "a", "b", "c", "d"]), PairTraining())
+
+
 def test_commands(tmp_path, capfd):
     rows = [{"anchor": one.query, "positive": one.positives[0]} for one in topic_rows(8)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -95,11 +132,17 @@ def test_commands(tmp_path, capfd):
     for extra, message in (
         (["--seed", "-1"], "seed=-1: expected an integer from 0"),
         (["--temperature", "0"], "temperature=0"),
+        (["--batch-size", "1"], "batch_size=1: expected at least 2, as the other rows are negatives"),
+        (["--nested", "0"], "nested=[0]: expected different widths of at least 1"),
+        (["--nested", "4", "--nested", "4"], "nested=[4, 4]: expected different widths of at least 1"),
         (["--learning-rate", "-1"], "learning_rate=-1"),
         (["--learning-rate", "1e30"], "learning_rate=1e+30: training diverged"),
     ):
         assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model"), *extra]) == 2
         assert message in capfd.readouterr().err and not (tmp_path / "other").exists()
+    (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row | {"score": 0.5}) for row in rows))
+    assert run([*arguments, "--vocabulary", str(tmp_path / "model")]) == 2  # a pair with a low score is no positive
+    assert "objective=in-batch takes rows without scores" in capfd.readouterr().err
     distilled = ["words", "distill", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
     assert run([*distilled, "--dimensions", "6"]) == 0
     assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6

@@ -235,6 +235,24 @@ def test_vectors_that_are_not_finite_raise():
         train_words(corpus, WordTraining(dimensions=8, learning_rate=1e30))
 
 
+def test_words_that_are_too_long_to_be_found_in_a_text_are_not_trained():
+    corpus = read_corpus(["cat " + "a" * 101, "dog " + "b" * 100] * 3, 1)
+    assert corpus.words == ["b" * 100, "cat", "dog"] and len(corpus.ids) == corpus.counts.sum()
+    with pytest.raises(DataError, match="no word occurs 1 times"):
+        read_corpus(["a" * 101], 1)
+
+
+def test_a_window_of_the_whole_sentence_takes_little_memory(monkeypatch, one_thread):
+    rows = []
+    monkeypatch.setattr("bertkit.words.training.scratch", lambda *sizes: rows.append(sizes[0]) or scratch(*sizes))
+    corpus = read_corpus(["the cat sat", "a dog ran on the mat"], 1)
+    vectors = [
+        train_words(corpus, WordTraining(window=window, dimensions=5, min_count=1), progress=False)[0].vectors
+        for window in (6, 10**9)
+    ]
+    assert max(rows) == 6 and np.isfinite(vectors).all()
+
+
 def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
     (tmp_path / "file").touch()

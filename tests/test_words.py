@@ -1,18 +1,19 @@
 """Queries of word vectors and word benchmarks, equal to gensim's; `bertkit words`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from word2vec_files import write_word2vec
 
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.opening import open_words
-from bertkit.words.queries import analogy, direction, nearest, odd_one_out
-from bertkit.words.word_files import write_word2vec
+from bertkit.words.queries import analogy, direction, nearest, odd_one_out, unit
 
 WORDS = [f"w{number}" for number in range(211)]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 13)).astype(np.float32)
@@ -52,6 +53,22 @@ def test_odd_one_out_equals_gensim(encoder, keyed):
 def test_words_that_share_a_vector_are_all_near():
     encoder = StaticEncoder.of_words(["a", "b", "c"], np.eye(2, 3), np.array([0, 1, 1]))
     assert [one.word for one in nearest(encoder, "a", 5)] == ["b", "c"]
+
+
+def test_unknown_words_are_asked_by_their_ngrams():
+    words, vectors = ["cat", "dog", "cow"], np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    ngrams = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    encoder = replace(StaticEncoder.of_words(words, vectors), ngrams=ngrams)
+    expected = unit(vectors) @ unit(encoder.vector("cats"))
+    assert [(one.word, one.score) for one in nearest(encoder, "Cats", 5)] == [
+        (words[row], pytest.approx(expected[row], abs=1e-6)) for row in np.argsort(-expected)
+    ]
+    assert {one.word for one in analogy(encoder, "cats", "cat", "dogs", 5)} == {"dog", "cow"}
+
+
+def test_pairs_that_cancel_define_no_direction(encoder):
+    with pytest.raises(UsageError, match="cancel: order the words of each pair in the same way"):
+        direction(encoder, [("w1", "w2"), ("w2", "w1")], ["w3"])
 
 
 def test_benchmarks_equal_gensim(tmp_path, encoder, keyed):

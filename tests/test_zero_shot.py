@@ -111,6 +111,11 @@ def test_invalid_labels_raise(labels: list[str], options: dict[str, str], proble
         model_of(SequenceClassification(ORDERS[0])).classify(TEXTS, labels, **options)
 
 
+def test_labels_in_an_array() -> None:
+    model = model_of(SequenceClassification(ORDERS[0]))
+    assert model.classify(TEXTS[2:], np.array(LABELS)) == model.classify(TEXTS[2:], LABELS)
+
+
 def test_table_instead_of_texts_raises() -> None:
     with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
         model_of(SequenceClassification(ORDERS[0])).classify(pd.DataFrame({"the": ["cat"]}), LABELS)

@@ -62,6 +62,9 @@ def even_parts(cu_lengths: np.ndarray, num_parts: int, most_tokens: float = math
 
 def _even_parts(cu_lengths: np.ndarray, num_parts: int) -> list[tuple[int, int]]:
     wanted = np.arange(1, num_parts) * (cu_lengths[-1] / num_parts)
-    nearest = np.abs(cu_lengths[:, None] - wanted).argmin(axis=0)
+    after = np.searchsorted(cu_lengths, wanted)  # so that time does not grow with sequences times parts
+    before = np.maximum(after - 1, 0)
+    is_before = wanted - cu_lengths[before] <= cu_lengths[after] - wanted
+    nearest = np.searchsorted(cu_lengths, cu_lengths[np.where(is_before, before, after)])
     bounds = np.unique([0, *nearest, len(cu_lengths) - 1]).tolist()
     return list(itertools.pairwise(bounds))

@@ -192,7 +192,8 @@ def train_pairs(
     Parameters
     ----------
     files
-        Files of rows with an anchor, a positive and optionally a negative, as for bertkit finetune similarity.
+        Files of rows with an anchor, a positive and optionally a negative, as for bertkit finetune similarity; without
+        scores.
     out
         The folder to write.
     vocabulary

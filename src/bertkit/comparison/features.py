@@ -122,7 +122,7 @@ def measure_features(
     Returns:
         ``parts_of_speech``: accuracy of a linear classifier of words. ``senses``: accuracy of the nearest mean vector
         of a sense, the mean over words. ``similarity``: Spearman's correlation of the cosine of two sentences, each
-        the mean of its tokens, with their given similarity.
+        the mean of its tokens, with their given similarity; 0 for a sentence without tokens.
     """
     scores = {}
     if probes.tags is not None:
@@ -138,11 +138,17 @@ def measure_features(
         scores["senses"] = float(np.mean(accuracies))
     if probes.pairs:
         texts = [text for first, second, _ in probes.pairs for text in (first, second)]
-        means = [states[1:-1].mean(axis=0) for _, states in token_features(network, tokenizer, texts, max_length)]
-        vectors = np.stack(means)
+        rows = token_features(network, tokenizer, texts, max_length)
+        vectors = np.stack([_mean_of_tokens(encoding, states) for encoding, states in rows])
         first, second = vectors[::2], vectors[1::2]
         given = np.array([score for _, _, score in probes.pairs])
         scores["similarity"] = spearman(
             np.array([cosines(a[None], b[None])[0, 0] for a, b in zip(first, second, strict=True)]), given
         )
     return scores
+
+
+def _mean_of_tokens(encoding: Encoding, states: np.ndarray) -> np.ndarray:
+    """(F,) mean of (T, F) states without those of [CLS] and [SEP]; zeros without others."""
+    own = states[~encoding.special_tokens_mask[: len(states)]]
+    return own.mean(axis=0) if len(own) else np.zeros(states.shape[1], np.float32)

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
@@ -59,9 +60,12 @@ class EmbedOptions:
         poolings = () if self.pooling is None else poolings_of(self.pooling)
         if not LayerSelection.parse(self.layers).is_last and "pooler" in poolings:
             raise UsageError("pooling='pooler' uses only the last layer: omit layers")
-        for name in ("dimensions", "tokens_per_batch"):
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise UsageError(f"{name}={number}: expected at least 1")
+        for name in ("dimensions", "max_length", "tokens_per_batch"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, Integral) or number < 1):
+                raise UsageError(f"{name}={number!r}: expected an integer of at least 1")
+        if self.on_long not in get_args(OnLong):
+            raise UsageError(f"on_long={self.on_long!r}: expected {', '.join(map(repr, get_args(OnLong)))}")
         if self.prompt is not None and self.prompt_name is not None:
             raise UsageError("pass prompt or prompt_name, not both")
 

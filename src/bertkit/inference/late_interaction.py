@@ -24,6 +24,7 @@ from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer import BertEncoder
 
 _DOCUMENTS_PER_PART = 64
@@ -54,9 +55,10 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     TruncationWarning.
 
     Raises:
-        UsageError: padded queries, for architectures that do not support them.
+        UsageError: a str or a table instead of texts; padded queries, for architectures that do not support them.
     """
-    if not texts:
+    refuse_one_text(texts)
+    if not len(texts):
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
     encodings = _encoded(runner, late, texts, as_queries=as_queries)
     num_tokens_cut, remedy = int(encodings.num_tokens_cut.sum()), "shorten them to encode them in full"

@@ -25,6 +25,8 @@ def next_sentence_probability(
         return float(_probabilities(runner, [texts], [following], on_long)[0])
     if isinstance(texts, str) or isinstance(following, str):
         raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
+    if following is None:  # which a tokenizer takes as texts alone
+        raise UsageError("next_sentence_probability compares each text with a following one: following is None")
     return _probabilities(runner, texts, following, on_long)
 
 

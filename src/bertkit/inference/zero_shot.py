@@ -89,6 +89,8 @@ def classify(
             ``multi_label``; ``on_long="window"``; a str or a table instead of texts.
     """
     refuse_one_text(texts)
+    if isinstance(labels, Iterable) and not isinstance(labels, str):
+        labels = list(labels)  # of an array, too
     if layout.on_long == "window":
         raise UsageError("on_long='window' would split the text of a pair: choose 'truncate' or 'error'")
     columns = InferenceLabels.of(task.label_names or ())

@@ -23,11 +23,12 @@ from bertkit.sequence_training.examples import SequenceExample
 from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import SequenceSettings
-from bertkit.sequence_training.tasks import SEQUENCE_TASKS
+from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import Ranks, Run, checkpoint_folder, checkpoints, claim_run_folder, evaluate
 
 _OUTCOME = "outcome.json"
+_OF_NEW_MODELS = ("dropout", "vocab_size", "max_length")  # settings
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
@@ -56,12 +57,18 @@ class SequenceTraining:
             How the run ended ("finished" or "stopped"), and the metrics on ``dev``.
 
         Raises:
-            UsageError: invalid settings, or a folder of another run.
+            UsageError: invalid settings, those of a new model with an existing one, or a folder of another run.
             DependencyError: dev pairs without sacrebleu installed.
-            DataError: an example that is longer than the model's positions.
+            DataError: no examples, or one that is longer than the model's positions.
         """
         if self.task not in SEQUENCE_TASKS:
             raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
+        if not train:
+            raise DataError("no examples to train on: expected at least one")
+        if self.model not in NEW_MODELS:
+            for name in _OF_NEW_MODELS:
+                if (value := getattr(self.settings, name)) != getattr(SequenceSettings, name):
+                    raise UsageError(f"{name}={value!r} is for a new model, and has no effect on {self.model}: omit it")
         run_folder = self.out / "run"
         if checkpoints(run_folder):
             generator = load_generator(checkpoints(run_folder)[-1] / "model")

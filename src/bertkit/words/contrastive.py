@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError
-from bertkit.tasks import TextSet
+from bertkit.tasks import Similarity, TextSet
 from bertkit.tasks.similarity.losses import LossOptions, loss_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tokenizer import Tokenizer
@@ -40,22 +40,27 @@ def train_static(
     """Train token vectors from random initial values. The same rows and seed give the same encoder.
 
     Args:
-        rows: queries with positives, and negatives if there are any.
-        tokenizer: tokenizer of the encoder; every entry gets a vector.
+        rows: queries with positives, and negatives if there are any. The last batch of an epoch may be smaller, or
+            have one more row.
+        tokenizer: tokenizer of the encoder; every entry but special ones gets a vector.
         progress: show a bar; None: on a terminal.
 
     Raises:
-        DataError: fewer than two rows.
+        DataError: fewer than two rows, a row with a score, rows that contradict each other, or no different texts.
         UsageError: a learning rate at which training diverges.
     """
     if len(rows) < 2:
         raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
+    Similarity.of_examples(rows, {"objective": "in-batch"})
+    is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
+    is_known[list(tokenizer.vocabulary.special_ids())] = False
     generator = torch.Generator().manual_seed(settings.seed)
     table = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
     with torch.no_grad():
         table.weight.copy_(torch.randn(table.weight.shape, generator=generator))
     optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=settings.learning_rate)
-    per_epoch = max(1, len(rows) // settings.batch_size)
+    full, rest = divmod(len(rows), settings.batch_size)
+    per_epoch = full + (rest > 1) or 1
     num_steps, losses = settings.epochs * per_epoch, []
     order: list[int] = []
     nested = tuple(width for width in settings.nested if width < settings.dimensions)
@@ -65,11 +70,12 @@ def train_static(
         for step in range(num_steps):
             if step % per_epoch == 0:
                 order = torch.randperm(len(rows), generator=generator).tolist()
-            start = step % per_epoch * settings.batch_size
-            chosen = [rows[index] for index in order[start : start + settings.batch_size]]
+            number = step % per_epoch
+            end = (number + 1) * settings.batch_size if number < per_epoch - 1 else len(rows)
+            chosen = [rows[index] for index in order[number * settings.batch_size : end]]
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * _share(step, num_steps)
-            vectors, roles = _batch(table, chosen, tokenizer, settings.max_length)
+            vectors, roles = _batch(table, chosen, tokenizer, is_known, settings.max_length)
             loss = loss_of("in-batch", vectors, roles, options, (settings.dimensions, *nested)).value
             optimizer.zero_grad()
             loss.backward()
@@ -80,7 +86,7 @@ def train_static(
     report = PairReport(len(rows), num_steps, float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
     trained = table.weight.detach().numpy()
     check_trained(trained, settings.learning_rate)
-    return _encoder(trained, tokenizer), report
+    return _encoder(trained, tokenizer, is_known), report
 
 
 def _share(step: int, num_steps: int) -> float:
@@ -90,22 +96,20 @@ def _share(step: int, num_steps: int) -> float:
 
 
 def _batch(
-    table: nn.EmbeddingBag, rows: Sequence[TextSet], tokenizer: Tokenizer, max_length: int
+    table: nn.EmbeddingBag, rows: Sequence[TextSet], tokenizer: Tokenizer, is_known: np.ndarray, max_length: int
 ) -> tuple[torch.Tensor, Roles]:
+    """The vectors of all texts, means over their known tokens as in the encoder, and their roles."""
     texts = [text for row in rows for text in row.texts]
     row_of = np.repeat(np.arange(len(rows)), [len(row.texts) for row in rows])
     encodings = tokenizer.encode_batch(texts, max_length=max_length + 2, on_long="truncate", with_offsets=False)
-    inside = np.ones(len(encodings.input_ids), np.bool_)
-    inside[encodings.cu_seqlens[:-1]] = inside[encodings.cu_seqlens[1:] - 1] = False
-    ids = torch.from_numpy(encodings.input_ids[inside].astype(np.int64))
-    offsets = torch.from_numpy(encodings.cu_seqlens[:-1].astype(np.int64) - 2 * np.arange(len(texts)))
+    kept = is_known[encodings.input_ids]
+    ids = torch.from_numpy(encodings.input_ids[kept].astype(np.int64))
+    offsets = torch.from_numpy((np.cumsum(kept) - kept)[encodings.cu_seqlens[:-1]].astype(np.int64))
     labels = labeled_rows(rows, replace(encodings, text_index=row_of)).labels
     return table(ids, offsets), Roles.of(torch.as_tensor(labels))
 
 
-def _encoder(vectors: np.ndarray, tokenizer: Tokenizer) -> StaticEncoder:
-    tokens = tokens_of(tokenizer.engine)
-    rows = np.arange(len(vectors), dtype=np.int32)
-    rows[list(tokenizer.vocabulary.special_ids())] = -1
+def _encoder(vectors: np.ndarray, tokenizer: Tokenizer, is_known: np.ndarray) -> StaticEncoder:
+    rows = np.where(is_known, np.arange(len(vectors)), -1).astype(np.int32)
     weights = np.ones(len(vectors), np.float32)
-    return StaticEncoder(tokens, vectors, rows, weights, SentenceSettings(normalize=True))
+    return StaticEncoder(tokens_of(tokenizer.engine), vectors, rows, weights, SentenceSettings(normalize=True))

@@ -18,6 +18,7 @@ from bertkit.inference import EmbedOptions, EmbedReport
 from bertkit.inference.embed import kept_components, num_characters, prompt_of
 from bertkit.inference.runner import chunks
 from bertkit.inference.truncation import warn_of_truncation
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.words.averages import average
 from bertkit.words.finite import row_not_finite
 from bertkit.words.ngrams import ngram_rows
@@ -226,7 +227,8 @@ class StaticEncoder:
             smoothing: the constant of "sif", above 0.
 
         Raises:
-            UsageError: "idf" without texts, another name, or a smoothing that is not above 0 and finite.
+            UsageError: "idf" without texts, another name, a str or a table instead of texts, or a smoothing that is not
+                above 0 and finite.
         """
         num_tokens = len(self.rows)
         if by == "plain":
@@ -241,6 +243,7 @@ class StaticEncoder:
         if texts is None:
             share = 1 / np.arange(2.0, num_tokens + 2)
         else:
+            refuse_one_text(texts)
             for chunk in chunks(texts, num_characters):
                 ids, number = self.tokens.ids(chunk, num_texts).inside()
                 counts += np.bincount(ids, minlength=num_tokens)

@@ -57,8 +57,7 @@ def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
     Raises:
         UsageError: the word has no vector, or ``k`` is below 1.
     """
-    row = encoder.row_of(word)
-    return nearest_to(encoder, encoder.vectors[row], k, without=[row])
+    return nearest_to(encoder, encoder.vector(word), k, without=_rows_of(encoder, [word]))
 
 
 def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list[NearWord]:
@@ -69,9 +68,13 @@ def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list
     Raises:
         UsageError: a word has no vector, or ``k`` is below 1.
     """
-    rows = [encoder.row_of(word) for word in (a, b, c)]
-    first, second, third = unit(encoder.vectors[rows])
-    return nearest_to(encoder, first - second + third, k, without=rows)
+    first, second, third = unit(np.stack([encoder.vector(word) for word in (a, b, c)]))
+    return nearest_to(encoder, first - second + third, k, without=_rows_of(encoder, (a, b, c)))
+
+
+def _rows_of(encoder: StaticEncoder, words: Sequence[str]) -> list[int]:
+    """The rows of words, except those that have only vectors of n-grams."""
+    return [encoder.row_of(word) for word in words if word in encoder or word.lower() in encoder]
 
 
 def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
@@ -134,7 +137,8 @@ def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: S
         words: words to score on the axis.
 
     Raises:
-        UsageError: fewer than two pairs, a pair of one vector, or a word without a vector.
+        UsageError: fewer than two pairs, a pair of one vector, pairs whose differences cancel, or a word without a
+            vector.
     """
     if len(pairs) < 2:
         raise UsageError(f"{len(pairs)} pairs: expected at least two, so that their agreement can be measured")
@@ -144,6 +148,8 @@ def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: S
         raise UsageError(f"the words of the pair {':'.join(pairs[same[0]])} have one vector: give different words")
     differences = unit(differences)
     axis = unit(differences.mean(axis=0))
+    if not axis.any():
+        raise UsageError("the differences of the pairs cancel: order the words of each pair in the same way")
     others = unit((differences.sum(axis=0) - differences) / (len(pairs) - 1))
     scores = unit(np.stack([encoder.vector(word) for word in words])) @ axis if words else np.empty(0, np.float32)
     below, known = np.zeros(len(words)), encoder.rows[encoder.rows >= 0]  # the row of each word

@@ -90,7 +90,11 @@ class PairTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_counts(self, "dimensions", "batch_size", "epochs", "max_length")
+        _check_counts(self, "dimensions", "epochs", "max_length")
+        if self.batch_size < 2:
+            raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the other rows are negatives")
+        if any(width < 1 for width in self.nested) or len(set(self.nested)) < len(self.nested):
+            raise UsageError(f"nested={list(self.nested)}: expected different widths of at least 1")
         check_above_zero(self, "learning_rate", "temperature")
         _check_seed(self.seed)
 

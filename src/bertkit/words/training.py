@@ -78,8 +78,10 @@ def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
             rows = spans.spans[spans.cu_seqlens[number] + 1 : spans.cu_seqlens[number + 1] - 1].tolist()
             counts.update(text[start:end] for start, end, _ in rows)
         parts.append(normal)
+    longest = splitter.max_characters_per_word  # a longer word is [UNK] in every text
     ordered = sorted(
-        (word for word, count in counts.items() if count >= min_count), key=lambda one: (-counts[one], one)
+        (word for word, count in counts.items() if count >= min_count and len(word) <= longest),
+        key=lambda one: (-counts[one], one),
     )
     if not ordered:
         raise DataError(f"no word occurs {min_count} times in the texts: give more text, or a smaller min_count")
@@ -140,7 +142,7 @@ def train_words(
         share = (epoch * int(corpus.starts[-1]) + int(corpus.starts[edges[part]])) / total
         rate = settings.learning_rate * (1 - share * (1 - _LAST_RATE))
         is_cbow = settings.method == "cbow"
-        num_rows = 1 if is_cbow else 2 * settings.window
+        num_rows = 1 if is_cbow else min(2 * settings.window, longest)
         train_sentences(
             corpus.ids, corpus.starts, edges[part], edges[part + 1], epoch, settings.seed, keep, shares, aliases,
             settings.window, settings.negatives, is_cbow, rate, *units, inputs, outputs,

@@ -18,11 +18,13 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.executor import map_on_cores
+from bertkit.files.lines import other_encoding
 from bertkit.words.number_lines import NOT_A_NUMBER, NOT_FINITE, count_lines, powers_of_ten, read_binary, read_lines
 from bertkit.words.room import release, room_for
 
 _BYTES_AT_A_TIME = 1 << 24
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)\s*")
+_NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf))")
 _FASTTEXT_MODEL = b"\xba\x16\x4f\x2f"
 
 
@@ -47,8 +49,12 @@ def read_word_file(path: Path) -> WordVectors:
         begin = file.read(1 << 16)
         start = len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0
         begin = begin[start:]
-        if begin[:2] == b"\x1f\x8b":
-            raise DataError(f"{path} is compressed: expected word vectors as text or binary; decompress it (gunzip)")
+        if begin.startswith((b"\x1f\x8b", b"PK\x03\x04")):
+            raise DataError(
+                f"{path} is compressed: expected word vectors as text or binary; decompress it (gunzip, unzip)"
+            )
+        if advice := other_encoding(begin[:4]):
+            raise DataError(f"{path}: {advice}")
         if begin[:4] == _FASTTEXT_MODEL:
             raise DataError(f"{path} is a whole fastText model: expected word vectors; give its .vec file")
         first, _, rest = begin.partition(b"\n")
@@ -64,13 +70,20 @@ def read_word_file(path: Path) -> WordVectors:
         return _read_text(path, file, start, dim, num_words)
 
 
+def _fields(line: bytes) -> list[bytes]:
+    """The fields of a line. Only spaces and tabs separate them; other white space may be in a word."""
+    return re.findall(rb"[^ \t]+", line.rstrip(b"\r\n"))
+
+
 def _num_columns(path: Path, line: bytes) -> int:
-    dim = len(line.split()) - 1
-    if not line.strip():
+    """Numbers in the first line, whose word may contain spaces."""
+    fields = _fields(line)
+    if not fields:
         raise DataError(f"{path} holds no word vectors in line 1: expected a word and its numbers")
-    if dim < 1:
+    first = next((at for at, field in enumerate(fields) if at and _NUMBER.fullmatch(field)), len(fields))
+    if first == len(fields):
         raise DataError(f"{path}, line 1: {line[:60]!r} has no numbers: expected a word and its numbers")
-    return dim
+    return len(fields) - first
 
 
 def _is_binary(rest: bytes, dim: int) -> bool:
@@ -81,8 +94,8 @@ def _is_binary(rest: bytes, dim: int) -> bool:
     line = rest.partition(b"\n")[0]
     if not line:
         return False
-    fields = line.split()
-    are_numbers = all(re.fullmatch(rb"[-+.\deE]+|nan|-?inf", one) for one in fields[1:])
+    fields = _fields(line)
+    are_numbers = all(map(_NUMBER.fullmatch, fields[max(1, len(fields) - dim) :]))  # words may contain spaces
     if not fields or not are_numbers or b"\0" in line:
         return True
     if len(fields) > dim:
@@ -126,12 +139,13 @@ def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | No
 
 
 def _why(line: bytes, dim: int, problem: int) -> str:
-    word = line.split()[0].decode("utf-8", "replace") if line.split() else ""
+    fields = _fields(line)
+    word = fields[0].decode("utf-8", "replace") if fields else ""
     if problem == NOT_FINITE:
         return f"a number of {word!r} is NaN or infinite; remove the word"
-    if problem == NOT_A_NUMBER and len(line.split()) == dim + 1:
+    if problem == NOT_A_NUMBER and len(fields) == dim + 1:
         return f"a column of {word!r} is not a number"
-    return f"{max(len(line.split()) - 1, 0)} numbers after {word!r:.40}, expected {dim} as in the first line"
+    return f"{max(len(fields) - 1, 0)} numbers after {word!r:.40}, expected {dim} as in the first line"
 
 
 def _line_starts(file: BinaryIO, start: int) -> Iterator[int]:
@@ -212,13 +226,3 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
         stacklevel=4,
     )
     return WordVectors(list(rows), vectors, np.fromiter(rows.values(), np.int32, len(rows)))
-
-
-def write_word2vec(path: Path, words: list[str], vectors: np.ndarray) -> None:
-    """Write word2vec's text format, atomically; numbers have nine significant digits, to be exact for float32."""
-    from bertkit.files.whole_files import whole_file
-
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{len(words)} {vectors.shape[1]}\n")
-        for word, vector in zip(words, vectors, strict=True):
-            file.write(word + " " + " ".join(f"{number:.9g}" for number in vector.tolist()) + "\n")

@@ -1,8 +1,9 @@
 """Rows of texts for a sentence encoder, and batches of whole rows.
 
 The labels of each sequence of a batch are its row, its role (query, positive or negative), the id of its text, the
-score of its row, and the known positives of its query. Texts with equal token ids have the same id, so duplicates and
-known positives need no comparison of vectors. Shape letters: S sequences, K maximum number of positives of a query.
+score of its row, and those known positives of its query that also are in rows of other queries or among negatives.
+Texts with equal token ids have the same id, so duplicates and known positives need no comparison of vectors. Shape
+letters: S sequences, K maximum number of known positives of a query.
 """
 
 import math
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,7 +30,11 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     row_of = encodings.text_index
     text_ids = _text_ids(encodings)
     queries = np.flatnonzero(roles == QUERY)
-    pairs = np.unique(np.stack([text_ids[queries][row_of], text_ids], axis=1)[roles == POSITIVE], axis=0)
+    pairs, in_own_rows = np.unique(
+        np.stack([text_ids[queries][row_of], text_ids], axis=1)[roles == POSITIVE], axis=0, return_counts=True
+    )
+    in_rows = np.bincount(text_ids[roles != QUERY], minlength=text_ids.max() + 1)
+    pairs = pairs[in_rows[pairs[:, 1]] > in_own_rows]  # a query with thousands of positives would have them all
     counts = np.bincount(pairs[:, 0], minlength=text_ids.max() + 1)
     known = np.full((len(counts), counts.max()), _NONE, np.float64)
     starts = np.cumsum(counts) - counts
@@ -72,7 +78,7 @@ class Roles:
     rows: Tensor  # (S,) int64
     roles: Tensor  # (S,) int64
     texts: Tensor  # (S,) int64
-    known: Tensor  # (S, K) int64 known positives of the sequence's query, padded with -1
+    known: Tensor  # (S, K) int64 known positives of the sequence's query that are in other rows, padded with -1
     scores: Tensor  # (B,) float32 of the instances
     queries: Tensor  # (B,) indices of the instances' queries
     positives: Tensor  # (B,) and of their positives
@@ -121,9 +127,11 @@ class Masked:
         own = roles.positives[:, None] == roles.documents  # (B, D) the positive itself, which is not masked
         query_texts, document_texts = roles.texts[roles.queries], roles.texts[roles.documents]
         positive_texts, known = roles.texts[roles.positives], roles.known[roles.queries]
-        belongs = _among(document_texts, known)  # (B, D) a known positive of the instance's query
+        same_rows = query_texts[:, None] == roles.texts[roles.document_queries]  # (B, D)
+        in_own_rows = same_rows & (roles.roles[roles.documents] == POSITIVE)
+        belongs = in_own_rows | _among(document_texts, known)  # (B, D) a known positive of the instance's query
         documents = (belongs | (query_texts[:, None] == document_texts)) & ~own
-        asks = _among(positive_texts, known)  # (B, B) [i, j]: the positive of j belongs to the query of i
+        asks = _among(positive_texts, known)  # (B, B) [i, j]: the positive of j belongs to the other query of i
         same_query = query_texts[:, None] == query_texts
         is_self = roles.queries[:, None] == roles.queries
         return cls(
@@ -153,8 +161,8 @@ class Masked:
 
 def _among(texts: Tensor, known: Tensor) -> Tensor:
     """(B, D) bool, True for (D,) texts that are among the (B, K) known ones."""
-    results = known[:, :1] == texts
-    for column in known.unbind(dim=1)[1:]:
+    results = torch.zeros(len(known), len(texts), dtype=torch.bool, device=texts.device)
+    for column in known.unbind(dim=1):
         results |= column[:, None] == texts
     return results
 
