@@ -163,7 +163,7 @@ async def request_that_the_server_cancels() -> tuple[list[dict], Metrics]:
         sent.append(message)
 
     sent: list[dict] = []
-    service = SimpleNamespace(is_full=False, metrics=Metrics(), settings=ServerSettings())
+    service = SimpleNamespace(is_full=False, is_draining=True, metrics=Metrics(), settings=ServerSettings())
     guard = Guard(application, service, local_only=False)  # type: ignore[arg-type]
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": [], "client": None}
     task = asyncio.ensure_future(guard(scope, lambda: None, send))

@@ -85,9 +85,9 @@ class Guard:
                 await self._app(scope, receive, send_and_note)
             else:
                 await _send(send_and_note, refusal)
-        except asyncio.CancelledError:  # by the server, which stops
-            if status != 499:
-                raise  # its response has begun
+        except asyncio.CancelledError:
+            if status != 499 or not self._service.is_draining:
+                raise  # the response has begun, or it is not the server that cancels what takes too long to end
             await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
         finally:
             self._count(scope, ticket, status, time.perf_counter() - started)
