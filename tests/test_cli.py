@@ -389,6 +389,16 @@ def test_unknown_model_offline(complaint, monkeypatch):
     assert "no such folder or file, installed model package or cached download" in line
 
 
+def test_ctrl_c_while_modules_are_imported_is_one_line(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.__import__", interrupted)
+        code = run(["tokenize", "a"])
+    assert (code, capsys.readouterr().err) == (130, "bertkit: stopped\n")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
     command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]

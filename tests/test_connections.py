@@ -77,6 +77,23 @@ def test_too_many_header_bytes_close_the_connection(connect: Connect, monkeypatc
             client.sendall(b"y" * 10_000)
 
 
+@pytest.mark.parametrize("head", [b"GET", b"POST"])
+@pytest.mark.parametrize("flood", [b"0\r\nx: ", b"0\r\n" + b"x: y\r\n" * 11_000, b"5;", b"0;"])
+def test_bytes_around_the_chunks_of_a_body_are_limited(connect: Connect, head: bytes, flood: bytes) -> None:
+    with connect() as client, pytest.raises(ConnectionError):
+        client.sendall(head + b" / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n" + flood)
+        for _ in range(2_000):
+            client.sendall(b"y" * 10_000)
+
+
+def test_bodies_of_small_chunks_and_with_trailers_are_read(connect: Connect) -> None:
+    sent = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nz\r\n" * 50_000
+    with connect() as client:
+        for _ in range(2):
+            client.sendall(sent + b"0\r\nx: " + b"y" * 40_000 + b"\r\n\r\n")
+            assert statuses(client, 1) == [200]
+
+
 def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(connect: Connect) -> None:
     with connect() as client:
         for _ in range(2):
@@ -136,6 +153,30 @@ async def refuses_by_the_same_rules() -> None:
     assert 'te_request_failure{err="overloaded"} 1' in service.metrics.text()
     service.is_full = False
     assert refused() is None
+
+
+async def request_that_the_server_cancels() -> tuple[list[dict], Metrics]:
+    async def application(scope, receive, send) -> None:
+        await asyncio.sleep(600)
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    sent: list[dict] = []
+    service = SimpleNamespace(is_full=False, is_draining=True, metrics=Metrics(), settings=ServerSettings())
+    guard = Guard(application, service, local_only=False)  # type: ignore[arg-type]
+    scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": [], "client": None}
+    task = asyncio.ensure_future(guard(scope, lambda: None, send))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    return sent, service.metrics
+
+
+def test_requests_that_a_stopping_server_cancels_are_answered() -> None:
+    (start, body), metrics = asyncio.run(request_that_the_server_cancels())
+    assert start["status"] == 503 and b"the server is stopping" in body["body"]
+    assert 'te_request_failure{err="unhealthy"} 1' in metrics.text()
 
 
 def test_a_full_service_refuses_by_the_same_rules() -> None:

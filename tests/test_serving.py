@@ -3,8 +3,11 @@
 import base64
 import http.client
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -252,7 +255,7 @@ def _address(server: Server) -> tuple[str, int]:
 
 
 def test_head_is_answered_as_get_without_a_body(server):
-    for path in ("/", "/health", "/ready", "/metrics", "/info"):
+    for path in ("/", "/health", "/ready", "/metrics", "/info", "/v1/models/model"):
         status, body, headers = server.request(path, method="HEAD")
         assert (status, body, headers.keys()) == (200, "", server.request(path)[2].keys())
 
@@ -328,6 +331,35 @@ def test_a_failed_warm_up_is_an_error(encoder, monkeypatch, capsys):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
 
 
+_SLOW = """
+import sys, time
+import bertkit.serving.server as server
+from bertkit.cli import main
+
+def slow(*_):
+    print("began", flush=True)
+    time.sleep(600)
+
+setattr(server, sys.argv[1], slow)
+sys.argv[1:] = ["serve", "--port", "0", "--unix-socket", sys.argv[3], "--model", sys.argv[2]]
+main()
+"""
+
+
+@pytest.mark.parametrize(("slow", "number"), [("_open", signal.SIGTERM), ("_warm_up", signal.SIGINT)])
+def test_a_signal_ends_a_server_that_is_not_ready_at_once(slow, number, encoder, tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _SLOW, slow, str(encoder), str(tmp_path / "socket")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"began\n"
+        process.send_signal(signal.SIGHUP)  # noted for later
+        time.sleep(0.1)
+        process.send_signal(number)
+        assert process.wait(10) == 0 and process.stderr.read() == b""
+    assert not (tmp_path / "socket").exists()
+
+
 def test_keys_protect_every_route_but_health(encoder, tmp_path):
     (tmp_path / "keys").write_text("\ufefffirst key\n\nsecond\n", encoding="utf-8")
     with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:
@@ -343,6 +375,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         assert len(client.embeddings.create(model="model", input="a").data[0].embedding) == 20
         # SIGHUP opens the models again; SIGTERM answers what is in progress and ends with 0
         server.process.send_signal(signal.SIGHUP)
+        assert _logged(server, "reloaded model")
         headers = {"authorization": "bearer first key"}
         statuses: list[int] = []
         body = {"inputs": ["one two three " * 4 + str(number) for number in range(300)]}
@@ -358,7 +391,6 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
             thread.join()
         assert statuses == [200] * 8
         assert server.process.wait(20) == 0
-        assert _logged(server, "reloaded model")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from served import Server, serving
 
 import bertkit
+import bertkit.serving.server as server_module
 from bertkit.search import Equal
 
 WORDS = "the of and sat un run walk talk blue red green one two three four cat dog mat".split()
@@ -93,3 +95,12 @@ def test_search_without_store_raises(encoder: Path) -> None:
     with serving("--model", encoder) as server:
         assert server.request("/search", {"query": "a"})[:1] == (424,)
         assert "--store" in server.request("/search", {"query": "a"})[1]["error"]
+
+
+def test_a_search_is_part_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries: list[str] = []
+    for name in ("exempt_from_collection", "page_out_stored_weights", "return_free_memory"):
+        monkeypatch.setattr(server_module, name, lambda: None)
+    models = SimpleNamespace(all={}, index=SimpleNamespace(search=lambda query, k: queries.append(query)))
+    server_module._warm_up(models, None)  # type: ignore[arg-type]
+    assert len(queries) == 1

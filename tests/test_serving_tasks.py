@@ -12,6 +12,11 @@ from served import Server, serving
 
 import bertkit
 from bertkit.checkpoint import SentenceSettings
+from bertkit.serving import health_api
+from bertkit.serving.served_models import ServedModel
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
 QUERY, TEXTS = "one two", ["a cat sat", "the dog ran and ran", "blue", "red mat"]
@@ -45,6 +50,13 @@ def server(models, tmp_path_factory):
 
 def client(server: Server, name: str) -> InferenceClient:
     return InferenceClient(model=f"{server.url}/models/{name}", token="none")
+
+
+def test_described_dimensions_are_those_of_the_vectors():
+    model = our_model("encoder", 5, max_position_embeddings=29)
+    model.checkpoint.sentence = SentenceSettings(truncate_dim=7)
+    served = ServedModel("short", "float32", SharedModel(model, SharedBatches(ServerSettings())))
+    assert health_api._described(served)["dimensions"] == model.embed("a", normalize=True).shape[-1] == 7
 
 
 def test_info_describes_every_model(server, models):
@@ -220,7 +232,14 @@ def test_sparse_vectors_are_those_of_the_library(server, models):
         ("/embed_sparse", {"inputs": ""}, 400, "Empty"),
         ("/rerank", {"query": "a", "texts": ["b"], "model": "encoder"}, 424, "Backend"),
         ("/predict", {"inputs": "a", "model": "answers"}, 424, "Backend"),
-        ("/predict", {"inputs": ["a", "b", "c"]}, 400, "Empty"),
+        ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation"),
+        ("/predict", {"inputs": []}, 400, "Empty"),
+        (
+            "/classify",
+            {"inputs": "a", "candidate_labels": ["a" * 20_000], "hypothesis_template": "{} " * 60},
+            422,
+            "Validation",
+        ),
         ("/entities", {"inputs": 3}, 422, "Validation"),
         ("/fill", {"inputs": "no mask"}, 422, "Validation"),
         ("/answer", {"question": "a"}, 422, "Validation"),
@@ -256,12 +275,55 @@ def test_refusals_have_the_status_and_the_form_of_text_embeddings_inference(serv
         ("/tokenize", {"inputs": {}}, "inputs: expected a text or a list of texts"),
         ("/predict", {"inputs": 3}, "inputs: expected a text, a pair of texts, or a list of lists of one text or two"),
         ("/decode", {"ids": "1"}, "ids: expected a list of token ids, or a list of such lists"),
+        ("/embed", [], "the body: expected a JSON object"),
+        ("/embed", b"", "the body: expected a JSON object"),
+        (
+            "/models/inference",
+            {"inputs": ["a"], "parameters": {"candidate_labels": ["b"]}},
+            "inputs: Input should be a v",
+        ),
     ],
     ids=str,
 )
 def test_errors_of_several_types_say_what_is_accepted(server, path, body, says):
     status, answer, _ = server.request(path, body)
     assert status == 422 and answer["error"].startswith(says), answer
+
+
+def test_rerank_says_which_text_is_empty(server):
+    assert server.request("/rerank", {"query": "", "texts": ["a"]})[1]["error"] == "`query` cannot be empty"
+    body = {"query": "a", "documents": []}
+    assert server.request("/v1/rerank", body)[1]["error"]["message"] == "`documents` cannot be empty"
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("encoder", LONG),
+        ("encoder", {"source_sentence": "a", "sentences": [LONG]}),
+        ("sentiment", LONG),
+        ("ranker", {"query": "a", "texts": [LONG]}),
+    ],
+)
+def test_options_of_inference_client_are_applied_or_refused(server, name, inputs):
+    path = f"/models/{name}"
+    assert server.request(path, {"inputs": inputs})[0] == 200
+    for body in ({"truncate": False}, {"parameters": {"truncate": False}}):
+        status, answer, _ = server.request(path, {"inputs": inputs} | body)
+        assert status == 422 and "more than max_length" in answer["error"], answer
+    for option, value in (("truncate", "false"), ("raw_scores", True), ("on_long", "window")):
+        status, answer, _ = server.request(path, {"inputs": inputs, "parameters": {option: value}})
+        assert status == 422 and answer["error"].startswith(f"{option} is {value!r}: "), answer
+
+
+@pytest.mark.cpu_only
+def test_similarities_of_inference_client_are_of_the_dimensions_that_it_asks_for(server, models):
+    inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+    vectors = models["encoder"].embed(TEXTS, normalize=True, dimensions=3)
+    answer = server.post("/models/encoder", {"inputs": inputs, "parameters": {"dimensions": 3, "normalize": False}})
+    assert (np.array(answer, np.float32) == vectors[1:] @ vectors[0]).all()
+    status, answer, _ = server.request("/models/encoder", {"inputs": "a", "parameters": {"normalize": "false"}})
+    assert (status, answer["error"]) == (422, "normalize is 'false': expected true or false")
 
 
 def test_fields_to_rank_by_are_refused_unless_they_are_the_text(server):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -110,6 +111,32 @@ def test_folder_in_place_of_a_file_or_below_one_is_refused(name: str, tmp_path: 
     with pytest.raises(UsageError, match=f"cannot write the folder {tmp_path / name}: {tmp_path}/file is not a folder"):
         write_folder(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of files")
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_killed_processes_left_is_removed_but_not_what_others_write(is_folder: bool, tmp_path: Path) -> None:
+    def left(number: int, seconds: float) -> Path:
+        path = tmp_path / f".{name}.{number:016x}.partial"
+        if is_folder:
+            write_folder(path)
+        else:
+            path.write_text("a")
+        os.utime(path, (time.time() - seconds,) * 2)
+        return path
+
+    name, write = ("folder", whole_folder) if is_folder else ("file", whole_file)
+    killed, new, other = left(1, 100), left(2, 10), tmp_path / f".{name}.notes.partial"
+    other.touch()
+    os.utime(other, (0, 0))
+    with write(tmp_path / name) as slow:
+        os.utime(slow, (0, 0))
+        with write(tmp_path / name) as file:
+            assert {path for path in tmp_path.iterdir() if path != killed} == {new, other, slow, file}
+            assert not killed.exists()
+            if not is_folder:
+                file.touch()
+    assert (tmp_path / name).exists() and not slow.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges the names of two folders")

@@ -113,6 +113,14 @@ def _as_command(warning: str) -> str:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("bertkit: stopped", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from bertkit.errors import BertkitError
@@ -135,9 +143,6 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-    except KeyboardInterrupt:
-        print("bertkit: stopped", file=sys.stderr)
-        return 130
     return 0
 
 

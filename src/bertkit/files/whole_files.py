@@ -2,22 +2,33 @@
 
 import ctypes
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bertkit.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_ABANDONED_SECONDS = 60
+"""Age from which a temporary file that no process has locked is abandoned: new ones are not locked yet."""
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; on success flush it to disk and rename it to ``path``.
 
-    On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged. A link is
+    On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged. What a
+    killed process left is removed when ``path`` is written again, where the system has locks of files. A link is
     followed: the file that it names is replaced, and its permissions are kept. A device or pipe cannot be replaced:
     ``path`` itself is yielded.
 
@@ -34,10 +45,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         temporary.touch(exist_ok=False)
         mode = _made_private(temporary)
-        yield temporary
-        temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else mode)
-        _flush_to_disk(temporary)
-        os.replace(temporary, path)
+        with _held(temporary, path):
+            yield temporary
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else mode)
+            _flush_to_disk(temporary)
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -121,13 +133,14 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     try:
         temporary.mkdir()
         mode = _made_private(temporary)
-        yield temporary
-        temporary.chmod(mode)
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                file.chmod(mode & 0o666)
-                _flush_to_disk(file)
-        _swap_in(temporary, path)
+        with _held(temporary, path):
+            yield temporary
+            temporary.chmod(mode)
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    file.chmod(mode & 0o666)
+                    _flush_to_disk(file)
+            _swap_in(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -161,6 +174,48 @@ def _unused_name(path: Path, suffix: str) -> Path:
     """A hidden name next to ``path``. It is chosen before a file or folder is created, so that the caller can remove it
     even if a signal interrupts the creation."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{suffix}")
+
+
+@contextmanager
+def _held(temporary: Path, path: Path) -> Iterator[None]:
+    """Lock a temporary file or folder while the block runs; before it, remove those that killed processes left."""
+    lock = _locked(temporary)
+    try:
+        _remove_abandoned(path)
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_abandoned(path: Path) -> None:
+    name, names = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{16}\.partial"), []
+    with suppress(PermissionError):
+        names = os.listdir(path.parent)
+    for left in [path.with_name(each) for each in names if name.fullmatch(each)]:
+        with suppress(OSError):
+            is_old = time.time() - left.lstat().st_mtime > _ABANDONED_SECONDS
+            if is_old and (lock := _locked(left)) is not None:
+                try:
+                    shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+                finally:
+                    os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """The descriptor of a file or folder that is locked until it is closed, or the process ends; None if another one
+    has it, or the system has no such locks."""
+    if fcntl is None:
+        return None
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+    return None
 
 
 def _linked(path: Path) -> Path:

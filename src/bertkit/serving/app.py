@@ -61,6 +61,8 @@ class Application:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         handle = self._handlers.get((scope.get("method"), scope.get("path")))
         if handle is None:
+            if scope.get("method") == "HEAD":
+                scope = scope | {"method": "GET"}
             await self.fastapi(scope, receive, send)
             return
         request = Request(scope, receive)
@@ -117,5 +119,7 @@ def _invalid_body(errors: Any) -> Refusal:
     first = errors[0]
     if first["type"] == "json_invalid":
         return MalformedRequest(f"the body is not JSON: {first['ctx']['error']}")
-    where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    where = ".".join(str(part) for part in first["loc"][1:])
+    if not where:
+        return InvalidRequest("the body: expected a JSON object; /openapi.json describes its fields")
     return InvalidRequest(f"{where}: {first['msg']}")

@@ -1,4 +1,5 @@
-"""HTTP connections with limits on the headers of a request and cheap refusals: uvicorn's protocol over httptools."""
+"""HTTP connections with limits on what surrounds the bodies of requests and cheap refusals: uvicorn's protocol over
+httptools."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from bertkit.serving.guard import Reply
 from bertkit.serving.ticket import ON_DISCONNECT
 
 _MOST_HEADER_BYTES = 65_536
+"""Most bytes of headers, and of anything else in a row that is not a body: trailers and extensions of its chunks."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -26,7 +28,7 @@ class LimitedProtocol(HttpToolsProtocol):
     refuse: Callable[[Any], Reply | None] = staticmethod(lambda scope: None)
     _header_timer: asyncio.TimerHandle | None = None
     _awaits_headers = False
-    _num_header_bytes = 0
+    _num_other_bytes = 0  # since the last part of a body, or the last end of headers
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first request."""
@@ -37,7 +39,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Note the first byte of a request."""
         super().on_message_begin()
-        self._awaits_headers = True
+        self._awaits_headers, self._num_other_bytes = True, 0
 
     def on_headers_complete(self) -> None:
         """Stop the timer.
@@ -45,21 +47,25 @@ class LimitedProtocol(HttpToolsProtocol):
         Raises:
             ValueError: too many bytes, which arrived together; the parser then answers with status 400.
         """
-        self._awaits_headers = False
+        self._awaits_headers, self._num_other_bytes = False, 0
         self._stop()
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > _MOST_HEADER_BYTES:
             raise ValueError(f"more than {_MOST_HEADER_BYTES:,} bytes of headers")
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Note a part of a body."""
+        self._num_other_bytes = 0
+        super().on_body(body)
+
     def data_received(self, data: bytes) -> None:
-        """Parse the bytes; if headers are unfinished after them, count these and start the timer."""
+        """Parse and count the bytes; if headers are unfinished after them, start the timer."""
+        self._num_other_bytes += len(data)
         super().data_received(data)
-        if self._awaits_headers:
-            if self._header_timer is None:
-                self._start()
-            self._num_header_bytes += len(data)
-            if self._num_header_bytes > _MOST_HEADER_BYTES:
-                self._give_up()
+        if self._awaits_headers and self._header_timer is None:
+            self._start()
+        if self._num_other_bytes > _MOST_HEADER_BYTES:
+            self._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, and tell the request in progress."""
@@ -85,7 +91,6 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle.on_response = lambda: None  # the reference cycle of connection and request
 
     def _start(self) -> None:
-        self._num_header_bytes = 0
         self._header_timer = self.loop.call_later(self.header_timeout_seconds, self._give_up)
 
     def _stop(self) -> None:

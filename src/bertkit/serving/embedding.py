@@ -207,8 +207,6 @@ def sparse_vectors(
 
 def refuse_endless(served: Served, texts: Sequence[str]) -> None:
     """Reject texts that are too long by their number of characters, before tokenization."""
-    most = served.max_length * 250
+    most = served.most_characters
     if longest := next((len(text) for text in texts if len(text) > most), None):
-        raise InvalidRequest(
-            f"Input validation error: `inputs` must have less than {most} characters. Given: {longest}"
-        )
+        raise InvalidRequest(f"Input validation error: `inputs` must have at most {most} characters. Given: {longest}")

@@ -30,7 +30,7 @@ def generate(
         TimedOut, Canceled: the request ended before the text; the steps that remain are not computed.
     """
     generator = served.generator
-    if len(text) > (most := served.max_length * batches.settings.max_characters_per_token):
+    if len(text) > (most := served.most_characters):
         raise InvalidRequest(f"`inputs` must have less than {most} characters. Given: {len(text)}")
     inputs = generator.encode([text])
     _, limits = generator.prompts_and_limits(inputs, settings)

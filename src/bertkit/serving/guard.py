@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bertkit.serving.refusals import Overloaded, Refusal
+from bertkit.serving.refusals import NotReady, Overloaded, Refusal
 from bertkit.serving.service import TICKET, Service
 from bertkit.serving.ticket import Ticket
 
@@ -85,6 +85,10 @@ class Guard:
                 await self._app(scope, receive, send_and_note)
             else:
                 await _send(send_and_note, refusal)
+        except asyncio.CancelledError:
+            if status != 499 or not self._service.is_draining:
+                raise  # the response has begun, or it is not the server that cancels what takes too long to end
+            await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
         finally:
             self._count(scope, ticket, status, time.perf_counter() - started)
 
@@ -127,9 +131,7 @@ class Guard:
             return self._too_large(path)
         if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
             overloaded = Overloaded("Model is overloaded", self._service.batches.seconds_waiting)
-            scope[FAILURE] = overloaded.metric
-            status, body = refusal_body(path, overloaded)
-            return Reply(status, body, {"content-type": "application/json"} | overloaded.headers)
+            return _answered(scope, overloaded)
         return None
 
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
@@ -232,6 +234,13 @@ def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
         status = 400 if refusal.status == 422 else refusal.status
         return status, _openai_error(str(refusal), status, refusal.code)
     return refusal.status, orjson.dumps({"error": str(refusal), "error_type": refusal.kind})
+
+
+def _answered(scope: Scope, refusal: Refusal) -> Reply:
+    """The response of a refusal that counts in the metrics."""
+    scope[FAILURE] = refusal.metric
+    status, body = refusal_body(scope["path"], refusal)
+    return Reply(status, body, {"content-type": "application/json"} | refusal.headers)
 
 
 def _refused(path: str, status: int, message: str, code: str) -> Reply:

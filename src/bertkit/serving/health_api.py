@@ -5,8 +5,9 @@ from typing import Any, TypeGuard
 
 from fastapi import APIRouter, Response
 
+from bertkit.inference.embed import EmbedOptions, embedding_dim
 from bertkit.serving.json_route import JsonRoute
-from bertkit.serving.refusals import Refusal
+from bertkit.serving.refusals import NotReady
 from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, Served, ServedModel
 from bertkit.serving.service import Service
 from bertkit.version import __version__
@@ -16,11 +17,6 @@ _PAGE_HEADERS = {
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
-
-
-class _NotReady(Refusal):
-    status = 503
-    kind, metric = "Unhealthy", "unhealthy"
 
 
 def health_routes(service: Service) -> APIRouter:
@@ -44,9 +40,9 @@ def health_routes(service: Service) -> APIRouter:
     async def ready() -> Response:
         """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
         if service.is_draining:
-            raise _NotReady("the server is stopping")
+            raise NotReady("the server is stopping")
         if not service.is_ready:
-            raise _NotReady("the server is warming up")
+            raise NotReady("the server is warming up")
         return Response()
 
     @router.get("/metrics")
@@ -85,9 +81,14 @@ def _described(served: Served) -> dict[str, Any]:
         "model_type": _model_type(served),
         "max_input_length": served.max_length,
         "kinds": sorted(served.kinds),
-        "dimensions": served.model.config.hidden_size if _has_vectors(served) else None,
+        "dimensions": _dimensions(served) if _has_vectors(served) else None,
         "prompts": list(served.prompts),
     }
+
+
+def _dimensions(served: ServedModel) -> int:
+    model = served.model
+    return embedding_dim(model._runner, model.sentence_settings, EmbedOptions(normalize=True))
 
 
 def _has_vectors(served: Served) -> TypeGuard[ServedModel]:

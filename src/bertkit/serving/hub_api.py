@@ -4,12 +4,12 @@ For other kinds, the response holds the predictions of the task.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from bertkit.inference.zero_shot import InferenceLabels
 from bertkit.serving.embedding import (
@@ -41,6 +41,7 @@ from bertkit.serving.served_models import (
 from bertkit.serving.service import Service
 from bertkit.serving.task_api import ClassifyBody, zero_shot
 from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer.layout import OnLong
 
 
 class Envelope(Body):
@@ -59,8 +60,9 @@ class Envelope(Body):
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "truncation_direction": (None, "right", "Right"), "targets": (None,), "aggregation_strategy": (None, "simple"),
     "ignore_labels": (None,), "stride": (None,), "max_answer_len": (None,), "align_to_words": (None, True),
+    "on_long": (None,), "raw_scores": (None, False), "return_text": (None, False),
 }  # fmt: skip
-"""Options of InferenceClient that are not supported, with their values that have no effect."""
+"""Options of InferenceClient and of other routes that are not supported here, with their values that have no effect."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,22 @@ class _Call:
             raise InvalidRequest(f"{name} is {value!r:.40}: expected an integer from 1 to {most:,}")
         return value
 
+    def flag(self, name: str, default: bool) -> bool:
+        """An option that is true or false.
+
+        Raises:
+            InvalidRequest: another value.
+        """
+        value = self.options.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise InvalidRequest(f"{name} is {value!r:.40}: expected true or false")
+        return default if value is None else value
+
+    @property
+    def on_long(self) -> OnLong:
+        """The policy for texts that are too long."""
+        return "truncate" if self.flag("truncate", True) else "error"
+
     def field(self, name: str, kind: type = str) -> Any:
         """A member of an inputs object.
 
@@ -127,13 +145,16 @@ def _features(call: _Call) -> Answer:
     prompt_name = served.prompt_of(
         role_of(_string(options, "input_type")) or call.role, _string(options, "prompt_name")
     )
+    dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1, most=1_000_000)
+    embedding = Embedding(served, call.flag("normalize", True), dimensions, prompt_name, call.on_long)
     if isinstance(call.inputs, dict):
+        of_length_1 = replace(embedding, normalize=True)
         texts = [call.field("source_sentence"), *call.field("sentences", list)]
         if not all(isinstance(text, str) and text for text in texts):
             raise InvalidRequest("inputs.sentences: expected a list of texts, none of them empty")
 
         def similarity(ticket: Ticket) -> np.ndarray:
-            return cosines(finite(Embedding(served, prompt_name=prompt_name).compute(texts, ticket)), ticket)
+            return cosines(finite(of_length_1.compute(texts, ticket)), ticket)
 
         return texts, similarity
     try:
@@ -142,15 +163,6 @@ def _features(call: _Call) -> Answer:
         if isinstance(error, InvalidRequest | EmptyInput):
             raise
         raise InvalidRequest("inputs: expected a text or a list of texts") from None
-    dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1, most=1_000_000)
-    normalize, truncate = options.get("normalize"), options.get("truncate")
-    embedding = Embedding(
-        served,
-        True if normalize is None else bool(normalize),
-        dimensions,
-        prompt_name,
-        "error" if truncate is False else "truncate",
-    )
 
     def vectors(ticket: Ticket) -> Vectors:
         texts = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
@@ -168,10 +180,10 @@ def _classes(call: _Call) -> Answer:
     if function not in (None, "none", own):
         raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
     texts, raw = call.texts, function == "none"
-    top_k = call.integer("top_k", 1_000)
+    top_k, on_long = call.integer("top_k", 1_000), call.on_long
 
     def work(ticket: Ticket) -> Any:
-        return [row[:top_k] for row in label_scores(call.served, texts, ticket, raw=raw, on_long="truncate")]
+        return [row[:top_k] for row in label_scores(call.served, texts, ticket, raw=raw, on_long=on_long)]
 
     return texts, work
 
@@ -181,10 +193,11 @@ def _zero_shot(call: _Call) -> Answer:
     if columns is None:
         raise InvalidRequest(f"candidate_labels: {call.served.name} has no label named entailment")
     try:
-        body = ClassifyBody.model_validate({"inputs": call.inputs} | call.options)
-    except ValueError as error:
+        body = ClassifyBody.model_validate(call.options | {"inputs": call.inputs})
+    except ValidationError as error:
         raise _as_refusal(error) from None
-    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket)
+    on_long = call.on_long
+    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket, on_long)
 
 
 def _entities(call: _Call) -> Answer:
@@ -209,6 +222,7 @@ def _as_hub(entity: dict[str, Any]) -> dict[str, Any]:
 
 def _answers(call: _Call) -> Answer:
     question, context, top_k = call.field("question"), call.field("context"), call.integer("top_k", 1)
+    may_be_none = call.flag("handle_impossible_answer", False)
 
     def work(ticket: Ticket) -> Any:
         prediction = as_json(predict(call.served, [(question, context)], ticket)[0])
@@ -216,7 +230,7 @@ def _answers(call: _Call) -> Answer:
             {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
             for each in prediction["candidates"]
         ]
-        if call.options.get("handle_impossible_answer") or not rows:
+        if may_be_none or not rows:
             rows.append({"answer": "", "score": prediction["no_answer_probability"], "start": 0, "end": 0})
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if top_k == 1 else rows[:top_k]
@@ -252,9 +266,10 @@ def _ranking(call: _Call) -> Answer:
     query, texts = call.field("query"), call.field("texts", list)
     if not all(isinstance(text, str) for text in texts):
         raise InvalidRequest("inputs.texts: expected a list of texts")
+    on_long = call.on_long
 
     def work(ticket: Ticket) -> Any:
-        scores = sigmoid(logits_of(call.served, [(query, text) for text in texts], ticket, "truncate")[:, 0])
+        scores = sigmoid(logits_of(call.served, [(query, text) for text in texts], ticket, on_long)[:, 0])
         order = np.argsort(-scores, kind="stable").tolist()
         return [{"index": index, "score": scores[index]} for index in order]
 
@@ -317,12 +332,13 @@ def _generate_body(body: Envelope) -> GenerateBody:
         return GenerateBody.model_validate(
             {"inputs": body.inputs, "parameters": body.parameters, "stream": body.stream or False}
         )
-    except ValueError as error:
+    except ValidationError as error:
         raise _as_refusal(error) from None
 
 
-def _as_refusal(error: ValueError) -> InvalidRequest:
-    return InvalidRequest(f"parameters: {' '.join(str(error).split())[:200]}")
+def _as_refusal(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 def _string(options: dict[str, Any], name: str) -> str | None:

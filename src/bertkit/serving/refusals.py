@@ -101,6 +101,13 @@ class TimedOut(Refusal):
         self.retry_after_seconds = retry_after_seconds
 
 
+class NotReady(Refusal):
+    """The server is warming up, or stopping."""
+
+    status = 503
+    kind, metric = "Unhealthy", "unhealthy"
+
+
 class Canceled(Refusal):
     """The client closed the connection."""
 

@@ -57,8 +57,10 @@ def rerank_routes(service: Service) -> APIRouter:
                 f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only"
             )
         texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
-        if not texts or not body.query:
-            raise EmptyInput("`texts` cannot be empty")
+        if not texts:
+            raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
+        if not body.query:
+            raise EmptyInput("`query` cannot be empty")
         on_long = body.policy
 
         def work(ticket: Ticket) -> Any:

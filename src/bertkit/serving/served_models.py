@@ -25,6 +25,8 @@ _INPUT_TYPES = {
 
 _SUFFIXES = {"-query": QUERY, "-document": DOCUMENT, "-passage": DOCUMENT}
 
+_CHARACTERS_PER_TOKEN = 250  # as in text-embeddings-inference
+
 FEATURES, RERANKING, FILL_MASK = "feature-extraction", "text-ranking", "fill-mask"
 CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classification", "question-answering"
 CONTINUING, REWRITING = "text-generation", "text2text-generation"
@@ -56,6 +58,11 @@ class Served(ABC):
     @abstractmethod
     def max_length(self) -> int:
         """Maximum sequence length in tokens."""
+
+    @property
+    def most_characters(self) -> int:
+        """Maximum number of characters of a text that may not be truncated."""
+        return _CHARACTERS_PER_TOKEN * self.max_length
 
     @property
     @abstractmethod

@@ -1,23 +1,24 @@
 """A server: warmed up, listening, reloaded on SIGHUP, drained on SIGTERM and Ctrl-C."""
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import uvicorn
 import uvloop
 
-from bertkit.errors import BertkitError, UsageError
+from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.search.index import Index
@@ -45,6 +46,11 @@ _KEEP_ALIVE_SECONDS = 75
 
 _SWITCH_SECONDS = 0.0002
 """Seconds between thread switches of Python, short for a responsive event loop."""
+
+_STOPPING = signal.SIGTERM, signal.SIGINT
+_THREAD_NAME = "bertkit models"
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,9 @@ def serve(
 ) -> None:
     """Serve models until SIGTERM or Ctrl-C; requests in progress are finished first. Call it from the main thread.
 
+    While the models are loaded and warmed up, and at the second signal, nothing is waited for: threads that still
+    compute cannot be interrupted, so the process is ended, with exit code 0.
+
     Args:
         load: loads the models and the index; called again on SIGHUP.
         on_ready: called with the URL when everything is warm.
@@ -87,13 +96,16 @@ def serve(
         UsageError: the address is in use, or not one of this machine.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in (*_STOPPING, signal.SIGHUP)}
     try:
         with _listening(address) as listener:
-            uvloop.run(_serve(load, settings, address, listener, on_ready))
+            is_idle = uvloop.run(_serve(load, settings, address, listener, on_ready))
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+    if not is_idle:
+        atexit._run_exitfuncs()  # temporary folders are removed
+        os._exit(0)
 
 
 class _Server(uvicorn.Server):
@@ -110,12 +122,21 @@ async def _serve(
     address: Address,
     listener: socket.socket,
     on_ready: Callable[[str], object],
-) -> None:
+) -> bool:
+    """Serve until a signal; returns whether no thread computes any more."""
     loop = asyncio.get_running_loop()
     metrics = Metrics()
     batches = SharedBatches(settings, metrics.count_batch)
     metrics.gauges["te_queue_size"] = lambda: batches.num_waiting
-    service = Service(_opened(load, batches), batches, metrics)
+    reload_wanted = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
+    loading = _in_thread(lambda: _open(load, batches))
+    for number in _STOPPING:
+        loop.add_signal_handler(number, loading.cancel)
+    try:
+        service = Service(await loading, batches, metrics)
+    except asyncio.CancelledError:
+        return False
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
@@ -131,26 +152,14 @@ async def _serve(
         server.force_exit = service.is_draining  # the second signal forces the exit
         service.is_draining = server.should_exit = True
 
-    async def reload() -> None:
-        try:
-            models = await loop.run_in_executor(None, _opened, load, batches)
-            await loop.run_in_executor(None, _warm_up, models, batches)
-        except (BertkitError, OSError) as error:
-            _LOG.error("the models were not reloaded: %s", error)
-        else:
-            service.models = models  # requests in progress keep the old models
-            _LOG.warning("reloaded %s", ", ".join(models.all))
-
-    tasks: set[asyncio.Task[None]] = set()
-
-    def start(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.ensure_future(work())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    def opened_and_warm() -> ServedModels:
+        models = _open(load, batches)
+        _warm_up(models, batches)
+        return models
 
     async def become_ready() -> None:
         try:
-            await loop.run_in_executor(None, _warm_up, service.models, batches)
+            await _in_thread(lambda: _warm_up(service.models, batches))
         except BaseException:
             server.should_exit = True
             raise
@@ -158,24 +167,55 @@ async def _serve(
             service.is_ready = True
             on_ready(_url(address, listener))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    async def reload_on_demand() -> None:
+        await asyncio.wait({warming})
+        while True:
+            await reload_wanted.wait()
+            reload_wanted.clear()
+            try:
+                service.models = await _in_thread(opened_and_warm)  # requests in progress keep the old models
+            except Exception as error:  # of any kind: the old models are served on
+                _LOG.error("the models were not reloaded: %s: %s", type(error).__name__, error)
+            else:
+                _LOG.warning("reloaded %s", ", ".join(service.models.all))
+
+    for number in _STOPPING:
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, partial(start, reload))
     warming = asyncio.ensure_future(become_ready())
-    returning = asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches))
+    others = [
+        asyncio.ensure_future(reload_on_demand()),
+        asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches)),
+    ]
     await server.serve(sockets=[listener])
     guarded.write_log()
-    returning.cancel()
-    await asyncio.gather(warming, *tasks)
+    for task in others:
+        task.cancel()
+    if warming.done():
+        await warming  # raises its error
+    return not (service.is_busy or batches.is_busy or _has_threads())
 
 
-def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
-    """What is served, opened by a thread that ends, and with it those that OpenMP started for it.
+def _in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+    """Call ``work()`` in a thread that ends, and with it those that OpenMP started for it, and that no exit waits for.
 
     If OpenMP keeps more threads than there are cores, it puts those of a lone text to sleep after each product.
     """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_open, load, batches).result()
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=_THREAD_NAME, daemon=True).start()
+    return asyncio.wrap_future(future)
+
+
+def _has_threads() -> bool:
+    """Whether a thread of `_in_thread` is not done."""
+    return any(thread.name == _THREAD_NAME for thread in threading.enumerate())
 
 
 def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
@@ -198,6 +238,8 @@ def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
             batches.warm_up(served.model)
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, batches)
+    if models.index is not None:
+        models.index.search("a", 1)  # compiles what passes over vectors and words need
     exempt_from_collection()
     page_out_stored_weights()
     return_free_memory()

@@ -50,6 +50,11 @@ class Service:
         """Whether as many requests are in progress as the settings allow."""
         return self._num_requests >= self.settings.max_concurrent_requests
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is in progress, or a thread still works for one that has ended."""
+        return self._num_requests > 0
+
     async def answer(
         self,
         request: Request,

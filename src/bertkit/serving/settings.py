@@ -11,7 +11,6 @@ class ServerSettings:
     accept_token_ids: bool = False  # on /v1/embeddings, accept ids of the model's own tokenizer
     max_body_bytes: int = 8_000_000
     max_inputs: int = 2_048  # per request, as for OpenAI
-    max_characters_per_token: int = 250  # per text, times the model's maximum length; as in text-embeddings-inference
     max_concurrent_requests: int = 512  # more are rejected with 429
     max_queue_inputs: int = 16_384  # of all requests in progress
     max_queue_tokens: int = 1_000_000  # waiting for the encoder

@@ -77,6 +77,11 @@ class SharedBatches:
         return len(self._queue)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a core computes a batch, or a step of a text."""
+        return bool(self._num_running or self._num_turns or self._is_extra_running)
+
+    @property
     def seconds_waiting(self) -> float:
         """Expected seconds to compute the waiting sequences."""
         return (self._queue.num_tokens + self._num_reserved) * self._seconds_per_token

@@ -11,11 +11,14 @@ from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute, accepts
 from bertkit.serving.prediction import as_json, label_scores, logits_of, predict
-from bertkit.serving.refusals import EmptyInput, WrongModelKind
+from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer.layout import OnLong
+
+_MOST_CHARACTERS = 1_000_000
+"""Of a template filled with each label: a small body could ask for gigabytes."""
 
 Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -133,11 +136,22 @@ def task_routes(service: Service) -> APIRouter:
 
 
 def zero_shot(
-    served: ServedModel, columns: InferenceLabels, body: ClassifyBody, ticket: Ticket
+    served: ServedModel, columns: InferenceLabels, body: ClassifyBody, ticket: Ticket, on_long: OnLong = "truncate"
 ) -> list[dict[str, Any]]:
-    """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself."""
-    pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(body.candidate_labels, body.hypothesis_template)]
-    logits = logits_of(served, pairs, ticket, "truncate")  # (labels, C)
+    """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
+
+    Raises:
+        InvalidRequest: the template with all labels has too many characters.
+    """
+    labels, template = body.candidate_labels, body.hypothesis_template
+    num_characters = sum(len(template) + template.count("{}") * len(label) for label in labels)
+    if num_characters > _MOST_CHARACTERS:
+        raise InvalidRequest(
+            f"hypothesis_template: filled with each of the {len(labels)} labels it has {num_characters:,} characters, "
+            f"expected at most {_MOST_CHARACTERS:,} together: shorten it, or the labels"
+        )
+    pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(labels, template)]
+    logits = logits_of(served, pairs, ticket, on_long)  # (labels, C)
     scores = columns.probabilities(logits, multi_label=body.multi_label or len(pairs) == 1)
     order = np.argsort(-scores, kind="stable").tolist()
     return [{"label": body.candidate_labels[index], "score": scores[index]} for index in order]
@@ -159,8 +173,8 @@ def _items(inputs: str | list[str] | list[list[str]]) -> tuple[list[Any], bool]:
     if isinstance(inputs, str):
         items: list[Any] = [inputs]
     elif all(isinstance(each, str) for each in inputs):
-        if len(inputs) not in (1, 2):
-            raise EmptyInput("`inputs`: a list of strings is one text or one pair; several are lists of lists")
+        if len(inputs) > 2:
+            raise InvalidRequest("`inputs`: a list of strings is one text or one pair; several are lists of lists")
         items = [inputs[0] if len(inputs) == 1 else tuple(inputs)]
     else:
         items = [each[0] if len(each) == 1 else tuple(each) for each in inputs]
