@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.batch import LabeledEncodings
-from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, DataError, MissingHeadError, NonFiniteError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.advice import dev_in_training
@@ -479,6 +479,20 @@ def test_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> N
 
 
 # ---- refused
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
+def test_model_broken_by_the_last_update_is_not_saved(tmp_path: Path, encoder: Path, task: str) -> None:
+    out, settings = tmp_path / "out", replace(SETTINGS, num_epochs=1, batch_size=160, learning_rate=1e20, warmup=0.0)
+    with pytest.raises(NonFiniteError, match="after its update, the loss of its batch is not a finite number"):
+        run_of(out, encoder, settings, task=task).start(examples())
+    assert not (out / "config.json").exists()
+
+
+def test_model_that_got_worse_is_named(tmp_path: Path, encoder: Path) -> None:
+    settings, lines_logged = replace(SETTINGS, num_epochs=1, learning_rate=1.0), []
+    run_of(tmp_path / "out", encoder, settings, log_line=lines_logged.append).start(examples())
+    assert any("the training loss rose from 0.8" in line for line in lines_logged)
 
 
 def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> None:

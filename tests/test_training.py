@@ -463,6 +463,24 @@ def test_non_finite_loss_stops_with_its_position(tmp_path: Path) -> None:
     assert all(torch.equal(p.nan_to_num(), before[name].nan_to_num()) for name, p in model.network.named_parameters())
 
 
+def test_weights_broken_by_the_last_update_are_not_saved(tmp_path: Path, monkeypatch) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    trainer = trainer_of(model, run, replace(SETTINGS, num_steps=2, save_every=1))
+    step = trainer.optimizer.step
+
+    def step_that_breaks() -> None:
+        step()
+        if trainer.state.step == 1:
+            model.network.encoder.embeddings.word.weight.data[:] = math.nan
+
+    monkeypatch.setattr(trainer.optimizer, "step", step_that_breaks)
+    with pytest.raises(TrainingError, match=r"step 1: after its update, the loss .*, from .*step-00000001/model$"):
+        trainer.train()
+    assert [folder.name for folder in checkpoints(run)] == ["step-00000001"]
+    (saved,) = events(run, "checkpoint")
+    assert math.isfinite(saved["loss"])
+
+
 # ---- what is written
 
 

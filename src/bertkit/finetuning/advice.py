@@ -22,6 +22,7 @@ FEWEST_WITH_GAIN = 100
 
 _MOST_NAMED = 8
 _STILL_FALLING = 0.05  # relative decrease of the loss
+_MUCH_WORSE = 2.0  # increase of the loss of a batch
 _FEWEST_LOSSES = 6  # minimum number of logged losses to judge the trend by
 
 
@@ -122,13 +123,31 @@ def still_falling(losses: Sequence[float]) -> str | None:
     )
 
 
+def got_worse(first: float, last: float) -> str | None:
+    """Advice if the last weights, which nothing was compared with, have a far higher training loss than the first.
+
+    >>> got_worse(0.693, 25.8)
+    'the training loss rose from 0.693 to 25.8: the model got worse, so train again with a lower learning rate'
+    """
+    if last <= _MUCH_WORSE * first:
+        return None
+    return (
+        f"the training loss rose from {first:.4g} to {last:.4g}: the model got worse, so train again with a lower "
+        "learning rate"
+    )
+
+
 def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
     """Advice on a finished run, whose events are in ``log``."""
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
     events = [event for _, event in logged_lines(log, [])]
-    sentence = still_falling([event["loss"] for event in events if event["event"] == "step"])
-    if sentence is not None and outcome.reason == "finished":
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    saved = [event["loss"] for event in events if event["event"] == "checkpoint" and "loss" in event]
+    sentence = got_worse(losses[0], saved[-1]) if outcome.best_step is None and losses and saved else None
+    if sentence is None and outcome.reason == "finished":
+        sentence = still_falling(losses)
+    if sentence is not None:
         yield sentence
 
 
