@@ -511,6 +511,8 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         ({"precision": "int8"}, "precision"), ({"learning_rate": -1.0}, "learning_rate"), ({"patience": 0}, "patience"),
         ({"frozen_layers": 1.5}, "frozen_layers=1.5: expected an integer"), ({"layer_decay": "1"}, "layer_decay='1'"),
         ({"warmup": "0.1"}, "warmup='0.1'"), ({"minutes": "3"}, "minutes='3'"), ({"lora_alpha": "1"}, "lora_alpha='1'"),
+        ({"frozen_layers": np.int64(1)}, "frozen_layers="), ({"max_length": "8"}, "max_length='8'"),
+        ({"learning_rate": True}, "learning_rate=True: expected a finite number"), ({"best_by": ["f1"]}, "best_by="),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             replace(SETTINGS, **change)
