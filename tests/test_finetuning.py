@@ -26,7 +26,7 @@ from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapte
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
-from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
+from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import checkpoints, make_optimizer
@@ -525,3 +525,10 @@ def test_dev_texts_in_training_rows_are_counted() -> None:
     dev = [TextExample("the CAT  sat", label="y"), TextExample("A dog", label="x"), TextExample("A dog", "ran!", "x")]
     assert "2 of 3 dev examples have the text of a training row" in str(dev_in_training(train, dev))
     assert dev_in_training(train, dev[1:2]) is None and dev_in_training(train, []) is None
+    rows = [
+        TaggedText("A cat.", ((0, 1), (2, 5), (5, 6)), ("O", "O", "O")), Question("Who?", "A cat.", ((0, 5),)),
+        ChoiceQuestion("A cat", ("ran", "sat"), 0), TextSet("a cat", ("the cat",)), TaughtText("a cat"),
+    ]  # fmt: skip
+    for row in rows:
+        assert str(dev_in_training([row, row], [row])).startswith("1 of 1 dev examples have the text")
+    assert dev_in_training([Question("Who?", "A cat.")], [Question("Who?", "A dog.")]) is None

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError
-from bertkit.evidence.leakage import normalized_sides
+from bertkit.evidence.leakage import normalized_sides, normalized_words
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
-from bertkit.tasks import JudgedTask, TextExample, TextTask
+from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts, spelled_alike
 
 FEWEST_OF_A_LABEL = 5
@@ -79,10 +79,11 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
 
 def dev_in_training(train: Sequence[Any], dev: Sequence[Any]) -> str | None:
     """A sentence on dev texts that are in training rows, up to case, white space and punctuation, if there are any."""
-    if not all(isinstance(example, TextExample) for example in (*train, *dev)):
-        return None
-    known = set(map(normalized_sides, train))
-    if not (number := sum(normalized_sides(example) in known for example in dev)):
+    counts = Counter(map(normalized_sides, dev))
+    firsts = {sides[0] for sides in counts}  # other texts of a row are long where they are compared in vain
+    candidates = (example for example in train if tuple(normalized_words(example.texts[0])) in firsts)
+    known = {sides for sides in map(normalized_sides, candidates) if sides in counts}
+    if not (number := sum(counts[sides] for sides in known)):
         return None
     return (
         f"{number:,} of {len(dev):,} dev examples have the text of a training row, so scores on dev are too high: use "
