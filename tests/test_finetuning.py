@@ -327,7 +327,7 @@ def test_learning_rate_decreases_with_depth(encoder: Path) -> None:
     model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
     optimizer = make_optimizer(
         "adamw", model.network, learning_rate=1.0, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-6,
-        rate_factor=rate_factor(model.network.encoder, 0.5),
+        rate_factor=rate_factor(model.network, 0.5),
     )  # fmt: skip
     rates = {p: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in model.network.named_parameters():
@@ -341,7 +341,7 @@ def network_of(config: BertConfig) -> Model:
 
 def test_layers_that_share_weights_learn_and_freeze_together() -> None:
     model = network_of(AlbertConfig(**SHAPE | {"num_hidden_layers": 4}, embedding_size=8, num_hidden_groups=2))
-    factor = rate_factor(model.network.encoder, 0.5)
+    factor = rate_factor(model.network, 0.5)
     rates = {name.split(".")[2]: factor(name) for name, _ in model.network.named_parameters() if ".layers." in name}
     assert rates == {"0": 0.125, "1": 0.5}  # of layers 2 and 4
     with pytest.raises(UsageError, match="frozen_layers=1: this model's layers share weights; expected 0, 2, 4"):
@@ -359,8 +359,9 @@ def test_layers_that_share_weights_learn_and_freeze_together() -> None:
 )
 def test_tables_of_relative_positions_are_embeddings(config: BertConfig) -> None:
     model = network_of(config)
-    tables = [name for name, _ in model.network.named_parameters() if ".relative_" in name]
-    factor = rate_factor(model.network.encoder, 0.5)
+    beside = ("encoder.embeddings.", "encoder.layers.", "encoder.pooler.", "heads.")
+    tables = [name for name, _ in model.network.named_parameters() if not name.startswith(beside)]
+    factor = rate_factor(model.network, 0.5)
     assert tables and all(factor(name) == 0.125 for name in tables)
     freeze(model, 0)
     assert not any(model.network.get_parameter(name).requires_grad for name in tables)
@@ -518,6 +519,14 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
             replace(SETTINGS, **change)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):
         load(encoder / "still").predict(["a"])
+
+
+def test_settings_that_differ_from_those_of_a_run_are_named_with_both_values(tmp_path: Path, encoder: Path) -> None:
+    run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=1)).start(examples())
+    other = run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=2, best_by="f1"))
+    message = r"\(content of the training data; num_examples.training=37, now 30; settings.best_by=None, now 'f1'; s"
+    with pytest.raises(UsageError, match=message + r"ettings.num_epochs=1, now 2\): resume with those"):
+        other.start(examples(30), resume=True)
 
 
 def test_dev_texts_in_training_rows_are_counted() -> None:
