@@ -517,8 +517,19 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             replace(SETTINGS, **change)
+    with pytest.raises(DataError, match="no training example has words"):
+        run_of(tmp_path / "5", encoder, task="token-classification").start([TaggedText("", (), ())] * 3)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):
         load(encoder / "still").predict(["a"])
+
+
+def test_large_scores_have_all_baselines(tmp_path: Path, encoder: Path) -> None:
+    outcomes = []
+    for number, unit in enumerate((1.0, 1e30)):
+        rows = [replace(one, label=unit * (index % 7)) for index, one in enumerate(examples())]
+        settings = replace(SETTINGS, head="fitted", num_epochs=1)
+        outcomes.append(run_of(tmp_path / str(number), encoder, settings, task="regression").start(rows, rows))
+    assert outcomes[1].baselines["TF-IDF"] == pytest.approx(outcomes[0].baselines["TF-IDF"], abs=1e-4)
 
 
 def test_settings_that_differ_from_those_of_a_run_are_named_with_both_values(tmp_path: Path, encoder: Path) -> None:
