@@ -293,6 +293,9 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
     assert not (out / "run" / "runs").exists()
     assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
+    (out / "run" / "sweep.json").unlink()
+    with pytest.raises(CheckpointError, match=r"sweep\.json is missing"):
+        sweep(run_of(out, encoder), grid, train, dev, resume=True)
     with pytest.raises(UsageError, match="requires dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
