@@ -22,6 +22,7 @@ from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
 from bertkit.tasks.cross_encoder.losses import lambda_loss
+from bertkit.tasks.cross_encoder.scorer import ScoredTexts, TextScores
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.training import compute_gradients_of_vectors, outputs_of
 
@@ -148,6 +149,18 @@ def test_saved_cross_encoder_equals_sentence_transformers(
     assert code == 0 and again[metric] == pytest.approx(result[metric]) and result[metric] > 0.6
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and len(predictions[0]["scores"]) == len(rows(kind, 1, 2)[0].texts) - 1
+
+
+def test_ndcg_of_large_grades() -> None:
+    results = []
+    for top in (3.0, 2_000.0):
+        scorer = ScoredTexts("lists", lambda row, top=top: [top, top - 1, 0.0])
+        scorer.add([TextSet("a", ("b", "c", "d"))], [TextScores((0.1, 0.2, 0.3))])
+        results.append(scorer.results()["ndcg_at_10"])
+    gains, discounts = np.array([[0.0, 3.0, 7.0], [7.0, 3.0, 0.0]]), 1 / np.log2([2, 3, 4])
+    assert results[0] == pytest.approx(np.divide(*(gains @ discounts)))
+    gains = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0]])
+    assert results[1] == pytest.approx(np.divide(*(gains @ discounts)))
 
 
 @pytest.mark.parametrize("settings", [{"max_seq_length": 6}, {"processing_kwargs": {"text": {"max_length": 6}}}])

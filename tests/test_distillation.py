@@ -144,6 +144,18 @@ def test_untrained_student_is_judged_on_the_device_of_the_run(tmp_path: Path, mo
     assert devices == ["meta"]
 
 
+def test_students_with_other_labels_than_their_teacher_are_refused(tmp_path: Path) -> None:
+    teacher, student = classifier(), classifier()
+    teacher.save(tmp_path / "teacher")
+    student.checkpoint.label_names = LABELS[::-1]
+    student.checkpoint.trained = TrainedTask(SequenceClassification(LABELS[::-1]), Layout(24, "truncate"))
+    student.save(tmp_path / "student")
+    rows = [TextExample(text, label=label) for text in texts(6) for label in LABELS]
+    run = Distillation(tmp_path / "out", tmp_path / "student", "sequence-classification", teacher=tmp_path / "teacher")
+    with pytest.raises(UsageError, match="the same in the same order, as in a student made of this teacher"):
+        run.start(rows)
+
+
 def test_out_may_be_the_current_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -424,6 +424,12 @@ def test_texts_are_compared_in_every_script(text, other, least, most):
     assert least <= shared_words(normalized_words(text), normalized_words(other)) <= most
 
 
+def test_words_of_ascii_texts_are_those_of_other_texts() -> None:
+    for code in range(128):
+        text = f"A{chr(code)}b 1"
+        assert normalized_words(text) == normalized_words(f"{text} é")[:-1]
+
+
 def test_pairs_are_the_same_only_on_both_sides_and_copies_may_have_any_label():
     test = [TextExample("one two", "cat", "red"), TextExample("three", "four five six", "red")]
     train = [TextExample("one", "two cat", "red"), *(TextExample("Three!", "four five six", one) for one in NAMES)]

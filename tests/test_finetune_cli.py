@@ -109,7 +109,7 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
     strange = write(tmp_path / "strange.csv", [*rows(4), ("a cat", "cast")])
     (tmp_path / "empty.csv").write_text("")
     for arguments, message in (
-        (["finetune", "poetry", *base[2:]], "task 'poetry'"),
+        (["finetune", "poetry", *base[2:]], "task 'poetry': expected one of sequence-classification, "),
         ([*base, "--dev", str(strange)], "strange.csv, line 6 has the label 'cast'"),
         ([*base[:4], "--train", str(tmp_path / "empty.csv"), *base[6:]], "empty"),
         ([*base, "--columns", "text"], "role=name"),

@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.batch import LabeledEncodings
-from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, DataError, MissingHeadError, NonFiniteError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
-from bertkit.tasks import SequenceClassification, TextExample, TextSet, task_kind
+from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import checkpoints, make_optimizer
@@ -304,6 +304,9 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
     assert not (out / "run" / "runs").exists()
     assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
+    (out / "run" / "sweep.json").unlink()
+    with pytest.raises(CheckpointError, match=r"sweep\.json is missing"):
+        sweep(run_of(out, encoder), grid, train, dev, resume=True)
     with pytest.raises(UsageError, match="requires dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
@@ -338,7 +341,7 @@ def test_learning_rate_decreases_with_depth(encoder: Path) -> None:
     model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
     optimizer = make_optimizer(
         "adamw", model.network, learning_rate=1.0, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-6,
-        rate_factor=rate_factor(model.network.encoder, 0.5),
+        rate_factor=rate_factor(model.network, 0.5),
     )  # fmt: skip
     rates = {p: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in model.network.named_parameters():
@@ -352,7 +355,7 @@ def network_of(config: BertConfig) -> Model:
 
 def test_layers_that_share_weights_learn_and_freeze_together() -> None:
     model = network_of(AlbertConfig(**SHAPE | {"num_hidden_layers": 4}, embedding_size=8, num_hidden_groups=2))
-    factor = rate_factor(model.network.encoder, 0.5)
+    factor = rate_factor(model.network, 0.5)
     rates = {name.split(".")[2]: factor(name) for name, _ in model.network.named_parameters() if ".layers." in name}
     assert rates == {"0": 0.125, "1": 0.5}  # of layers 2 and 4
     with pytest.raises(UsageError, match="frozen_layers=1: this model's layers share weights; expected 0, 2, 4"):
@@ -370,8 +373,9 @@ def test_layers_that_share_weights_learn_and_freeze_together() -> None:
 )
 def test_tables_of_relative_positions_are_embeddings(config: BertConfig) -> None:
     model = network_of(config)
-    tables = [name for name, _ in model.network.named_parameters() if ".relative_" in name]
-    factor = rate_factor(model.network.encoder, 0.5)
+    beside = ("encoder.embeddings.", "encoder.layers.", "encoder.pooler.", "heads.")
+    tables = [name for name, _ in model.network.named_parameters() if not name.startswith(beside)]
+    factor = rate_factor(model.network, 0.5)
     assert tables and all(factor(name) == 0.125 for name in tables)
     freeze(model, 0)
     assert not any(model.network.get_parameter(name).requires_grad for name in tables)
@@ -492,6 +496,20 @@ def test_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> N
 # ---- refused
 
 
+@pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
+def test_model_broken_by_the_last_update_is_not_saved(tmp_path: Path, encoder: Path, task: str) -> None:
+    out, settings = tmp_path / "out", replace(SETTINGS, num_epochs=1, batch_size=160, learning_rate=1e20, warmup=0.0)
+    with pytest.raises(NonFiniteError, match="after its update, the loss of its batch is not a finite number"):
+        run_of(out, encoder, settings, task=task).start(examples())
+    assert not (out / "config.json").exists()
+
+
+def test_model_that_got_worse_is_named(tmp_path: Path, encoder: Path) -> None:
+    settings, lines_logged = replace(SETTINGS, num_epochs=1, learning_rate=1.0), []
+    run_of(tmp_path / "out", encoder, settings, log_line=lines_logged.append).start(examples())
+    assert any("the training loss rose from 0.8" in line for line in lines_logged)
+
+
 def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> None:
     strange = [*examples(5), TextExample("a cat", label="Animal", location="dev.csv, line 7")]
     with pytest.raises(DataError, match=r"dev.csv, line 7: the label 'Animal' is not one of"):
@@ -508,11 +526,32 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         ({"precision": "int8"}, "precision"), ({"learning_rate": -1.0}, "learning_rate"), ({"patience": 0}, "patience"),
         ({"frozen_layers": 1.5}, "frozen_layers=1.5: expected an integer"), ({"layer_decay": "1"}, "layer_decay='1'"),
         ({"warmup": "0.1"}, "warmup='0.1'"), ({"minutes": "3"}, "minutes='3'"), ({"lora_alpha": "1"}, "lora_alpha='1'"),
+        ({"frozen_layers": np.int64(1)}, "frozen_layers="), ({"max_length": "8"}, "max_length='8'"),
+        ({"learning_rate": True}, "learning_rate=True: expected a finite number"), ({"best_by": ["f1"]}, "best_by="),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             replace(SETTINGS, **change)
+    with pytest.raises(DataError, match="no training example has words"):
+        run_of(tmp_path / "5", encoder, task="token-classification").start([TaggedText("", (), ())] * 3)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):
         load(encoder / "still").predict(["a"])
+
+
+def test_large_scores_have_all_baselines(tmp_path: Path, encoder: Path) -> None:
+    outcomes = []
+    for number, unit in enumerate((1.0, 1e30)):
+        rows = [replace(one, label=unit * (index % 7)) for index, one in enumerate(examples())]
+        settings = replace(SETTINGS, head="fitted", num_epochs=1)
+        outcomes.append(run_of(tmp_path / str(number), encoder, settings, task="regression").start(rows, rows))
+    assert outcomes[1].baselines["TF-IDF"] == pytest.approx(outcomes[0].baselines["TF-IDF"], abs=1e-4)
+
+
+def test_settings_that_differ_from_those_of_a_run_are_named_with_both_values(tmp_path: Path, encoder: Path) -> None:
+    run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=1)).start(examples())
+    other = run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=2, best_by="f1"))
+    message = r"\(content of the training data; num_examples.training=37, now 30; settings.best_by=None, now 'f1'; s"
+    with pytest.raises(UsageError, match=message + r"ettings.num_epochs=1, now 2\): resume with those"):
+        other.start(examples(30), resume=True)
 
 
 def test_dev_texts_in_training_rows_are_counted() -> None:
@@ -520,3 +559,10 @@ def test_dev_texts_in_training_rows_are_counted() -> None:
     dev = [TextExample("the CAT  sat", label="y"), TextExample("A dog", label="x"), TextExample("A dog", "ran!", "x")]
     assert "2 of 3 dev examples have the text of a training row" in str(dev_in_training(train, dev))
     assert dev_in_training(train, dev[1:2]) is None and dev_in_training(train, []) is None
+    rows = [
+        TaggedText("A cat.", ((0, 1), (2, 5), (5, 6)), ("O", "O", "O")), Question("Who?", "A cat.", ((0, 5),)),
+        ChoiceQuestion("A cat", ("ran", "sat"), 0), TextSet("a cat", ("the cat",)), TaughtText("a cat"),
+    ]  # fmt: skip
+    for row in rows:
+        assert str(dev_in_training([row, row], [row])).startswith("1 of 1 dev examples have the text")
+    assert dev_in_training([Question("Who?", "A cat.")], [Question("Who?", "A dog.")]) is None

@@ -637,8 +637,8 @@ def test_verify_resume_of_a_run_that_continues_from_a_checkpoint(monkeypatch, ca
         return ResumeCheck("a", "a", (3,), (2,))
 
     monkeypatch.setattr("bertkit.cli.killed_runs.verify_resume", verify)
-    assert run_command(["verify-resume", "--recipe", "domain-adapt", "--model", "minilm"]) == 0
-    assert given[-2:] == ["--model", "minilm"] and '"exact"' in capsys.readouterr().out
+    assert run_command(["verify-resume", "--recipe", "domain-adapt", "--model", "minilm", "--new-head"]) == 0
+    assert given[-3:] == ["--model", "minilm", "--new-head"] and '"exact"' in capsys.readouterr().out
 
 
 STAND_IN = """

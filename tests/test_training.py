@@ -463,6 +463,24 @@ def test_non_finite_loss_stops_with_its_position(tmp_path: Path) -> None:
     assert all(torch.equal(p.nan_to_num(), before[name].nan_to_num()) for name, p in model.network.named_parameters())
 
 
+def test_weights_broken_by_the_last_update_are_not_saved(tmp_path: Path, monkeypatch) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    trainer = trainer_of(model, run, replace(SETTINGS, num_steps=2, save_every=1))
+    step = trainer.optimizer.step
+
+    def step_that_breaks() -> None:
+        step()
+        if trainer.state.step == 1:
+            model.network.encoder.embeddings.word.weight.data[:] = math.nan
+
+    monkeypatch.setattr(trainer.optimizer, "step", step_that_breaks)
+    with pytest.raises(TrainingError, match=r"step 1: after its update, the loss .*, from .*step-00000001/model$"):
+        trainer.train()
+    assert [folder.name for folder in checkpoints(run)] == ["step-00000001"]
+    (saved,) = events(run, "checkpoint")
+    assert math.isfinite(saved["loss"])
+
+
 # ---- what is written
 
 
@@ -575,8 +593,12 @@ def test_invalid_settings_raise_errors() -> None:
         ({"schedule": "steps"}, "trapezoid"),
         ({"precision": "int8"}, "float32 or bfloat16"),
         ({"betas": (0.9, 1.5)}, "betas=(0.9, 1.5)"),
-        ({"betas": (0.9,)}, "two numbers"),
-        ({"betas": (0.9, "0.98")}, "two numbers"),
+        ({"betas": (0.9,)}, "betas=(0.9,): expected a list of 2 items"),
+        ({"betas": (0.9, "0.98")}, "each item a finite number"),
+        ({"betas": None}, "betas=None"),
+        ({"schedule": ["linear"]}, "schedule=['linear']: expected a string"),
+        ({"gradient_checkpointing": "no"}, "gradient_checkpointing='no': expected True or False"),
+        ({"learning_rate": np.float32(1e-3)}, "learning_rate=np.float32(0.001): expected a finite number"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**63}, "an integer"),
     ):

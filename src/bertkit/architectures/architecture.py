@@ -74,6 +74,8 @@ class Architecture:
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # number of standard deviations beyond which initial
     # weights are drawn again
     num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
+    embedding_parts: tuple[str, ...] = ("embeddings.",)  # prefixes of the encoder's parameters below its layers, with
+    # tables of relative positions, which every layer reads: they freeze and learn as the embeddings do
     causal_class: str | None = None  # published class of causal language models, if any
     graph: str | None = None  # kind of its graph in `bertkit.export`; None: it cannot be exported
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of

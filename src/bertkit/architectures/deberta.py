@@ -117,4 +117,5 @@ DEBERTA = Architecture(
     required_values=_REQUIRED,
     ignored_keys=frozenset(("legacy",)),
     read_config=_read_config,
+    embedding_parts=("embeddings.", "relative_positions.", "relative_norm."),
 )

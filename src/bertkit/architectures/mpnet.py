@@ -77,4 +77,5 @@ MPNET = Architecture(
     read_config=_read_config,
     write_config=lambda content: with_first_positions(content, _FIRST_POSITION),
     token_id_keys={"bos_token_id": "cls", "eos_token_id": "sep"},
+    embedding_parts=("embeddings.", "relative_attention_bias."),
 )

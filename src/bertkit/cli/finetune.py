@@ -98,6 +98,8 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
 
+    if task not in (*TASKS, *SEQUENCE_TASKS):
+        raise UsageError(f"task {task!r}: expected one of {', '.join((*TASKS, *SEQUENCE_TASKS))}")
     check_folder_writable(out)
     if task in SEQUENCE_TASKS:  # generative tasks have a separate trainer
         from bertkit.cli.finetune_sequences import finetune_sequences
@@ -111,13 +113,13 @@ def command(
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
 
+    kind = task_kind(task)
     asked = {name: value for name, value in vars(options).items() if value is not None}
     chosen = FinetuningSettings(**settings.given)
     if defaults == "paper":
         chosen = chosen.completed(PAPER)
     files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
     run = Finetuning(out, model or EMBEDDING_MODEL, task, chosen, asked, device=device, log_line=note, files=files)
-    kind = task_kind(task)
     may_refuse = (chosen.on_long or kind.on_long) != "truncate"
     new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
     *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, new_model)

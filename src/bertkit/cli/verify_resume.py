@@ -15,6 +15,7 @@ def command(
     corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     recipe: str = "cpu-minutes",
     model: str | None = None,
+    new_head: bool = False,
     steps: int = 60,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     kills: int = 3,
@@ -33,6 +34,8 @@ def command(
         As for pretrain.
     model
         The checkpoint to continue from, as for pretrain.
+    new_head
+        As for pretrain.
     steps
         Number of steps to train.
     set
@@ -48,6 +51,8 @@ def command(
     arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
     if model is not None:
         arguments += ["--model", model]
+    if new_head:
+        arguments.append("--new-head")
     with tempfile.TemporaryDirectory() as folder:
         check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note)
     emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,

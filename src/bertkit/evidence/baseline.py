@@ -81,7 +81,8 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
     if targets.dtype.kind == "f":
         from sklearn.linear_model import Ridge
 
-        return Ridge().fit(train_vectors, targets).predict(vectors)
+        scale = np.abs(targets).max() or 1.0  # it computes in float32, where squares of large scores are infinite
+        return scale * Ridge().fit(train_vectors, targets / scale).predict(vectors).astype(np.float64)
     if targets.ndim == 2:
         return np.stack([_classes(train_vectors, has, vectors) for has in targets.T], axis=1)
     return _classes(train_vectors, targets, vectors)

@@ -26,6 +26,7 @@ LEAST_COSINE = 0.9
 LEAST_SHARED = 0.9  # minimum share of common words (Dice 1945)
 _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
+_ASCII_WORDS = re.compile("[a-z0-9]+|[$+<=>^`|~]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 """Thai and Lao, Burmese, Khmer, Japanese syllables: many characters to a word, and no spaces between words."""
 
@@ -134,14 +135,12 @@ def leakage_of(
 
 def whole_text(example: Any) -> str:
     """The text, or both texts of a pair joined."""
-    pair = getattr(example, "pair", None)
-    return f"{example.text} {pair}" if pair else example.text
+    return " ".join(filter(None, example.texts))
 
 
 def normalized_sides(example: Any) -> tuple[tuple[str, ...], ...]:
-    """The words of a text, or of both texts of a pair: equal for examples of the same text."""
-    pair = getattr(example, "pair", None)
-    return tuple(tuple(normalized_words(text)) for text in ((example.text, pair) if pair else (example.text,)))
+    """The words of each text of an example: equal for examples of the same texts."""
+    return tuple(tuple(normalized_words(text)) for text in example.texts)
 
 
 def normalized_words(text: str) -> list[str]:
@@ -157,6 +156,8 @@ def normalized_words(text: str) -> list[str]:
     >>> normalized_words("ที่นี่") == ["ที", "ี่", "่น", "นี", "ี่"]
     True
     """
+    if text.isascii():  # the same, ten times as fast
+        return _ASCII_WORDS.findall(text.lower()) or list("".join(text.split()))
     text = unicodedata.normalize("NFKC", text).casefold()
     words = []
     for separated in text.translate(_SEPARATED).split():

@@ -49,7 +49,10 @@ class Table:
         has = ", ".join(filter(None, self.names))
         if wanted is not None:
             if wanted not in self.names:
-                raise DataError(f"{self.path} has no column {wanted!r} for the {role}; it has {has}")
+                raise DataError(
+                    f"{self.path} has no column {wanted!r} for the {role}; it has {has}"
+                    + _in_other_case(self.names, [wanted])
+                )
             return wanted
         matches = [name for name in known if name in self.names]
         if len(matches) > 1:
@@ -67,6 +70,7 @@ class Table:
             raise DataError(
                 f"{self.path} has no column with a name known for the {role} ({', '.join(known)}); it has "
                 f"{', '.join(filter(None, self.names))}: choose one with {role}=NAME"
+                + _in_other_case(self.names, known)
             )
         return name
 
@@ -201,11 +205,17 @@ def _delimited_table(
     else:
         raise DataError(
             f"{location(path, 1)} has no known column name; it has {', '.join(names):.100}: choose columns with "
-            "role=NAME, "
-            "or with role=NUMBER if there is no header"
+            "role=NAME, or with role=NUMBER if there is no header" + _in_other_case(names, known)
         )
     named = named_rows(rows, names, delimiter, quoted=quoted, may_be_wider=not has_names and not quoted)
     return Table(path, names, map(_valid, named))
+
+
+def _in_other_case(names: Iterable[str], wanted: Iterable[str]) -> str:
+    """The end of a message, on names that differ from the wanted ones only in case; "" without any."""
+    folded = {name.casefold() for name in wanted}
+    near = [name for name in names if name.casefold() in folded]
+    return f"; case counts in names: did you mean {' and '.join(map(repr, near))}?" if near else ""
 
 
 def _distinct(where: str | Path, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError
-from bertkit.evidence.leakage import normalized_sides
+from bertkit.evidence.leakage import normalized_sides, normalized_words
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
-from bertkit.tasks import JudgedTask, TextExample, TextTask
+from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts, spelled_alike
 
 FEWEST_OF_A_LABEL = 5
@@ -22,6 +22,7 @@ FEWEST_WITH_GAIN = 100
 
 _MOST_NAMED = 8
 _STILL_FALLING = 0.05  # relative decrease of the loss
+_MUCH_WORSE = 2.0  # increase of the loss of a batch
 _FEWEST_LOSSES = 6  # minimum number of logged losses to judge the trend by
 
 
@@ -78,10 +79,11 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
 
 def dev_in_training(train: Sequence[Any], dev: Sequence[Any]) -> str | None:
     """A sentence on dev texts that are in training rows, up to case, white space and punctuation, if there are any."""
-    if not all(isinstance(example, TextExample) for example in (*train, *dev)):
-        return None
-    known = set(map(normalized_sides, train))
-    if not (number := sum(normalized_sides(example) in known for example in dev)):
+    counts = Counter(map(normalized_sides, dev))
+    firsts = {sides[0] for sides in counts}  # other texts of a row are long where they are compared in vain
+    candidates = (example for example in train if tuple(normalized_words(example.texts[0])) in firsts)
+    known = {sides for sides in map(normalized_sides, candidates) if sides in counts}
+    if not (number := sum(counts[sides] for sides in known)):
         return None
     return (
         f"{number:,} of {len(dev):,} dev examples have the text of a training row, so scores on dev are too high: use "
@@ -122,13 +124,31 @@ def still_falling(losses: Sequence[float]) -> str | None:
     )
 
 
+def got_worse(first: float, last: float) -> str | None:
+    """Advice if the last weights, which nothing was compared with, have a far higher training loss than the first.
+
+    >>> got_worse(0.693, 25.8)
+    'the training loss rose from 0.693 to 25.8: the model got worse, so train again with a lower learning rate'
+    """
+    if last <= _MUCH_WORSE * first:
+        return None
+    return (
+        f"the training loss rose from {first:.4g} to {last:.4g}: the model got worse, so train again with a lower "
+        "learning rate"
+    )
+
+
 def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
     """Advice on a finished run, whose events are in ``log``."""
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
     events = [event for _, event in logged_lines(log, [])]
-    sentence = still_falling([event["loss"] for event in events if event["event"] == "step"])
-    if sentence is not None and outcome.reason == "finished":
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    saved = [event["loss"] for event in events if event["event"] == "checkpoint" and "loss" in event]
+    sentence = got_worse(losses[0], saved[-1]) if outcome.best_step is None and losses and saved else None
+    if sentence is None and outcome.reason == "finished":
+        sentence = still_falling(losses)
+    if sentence is not None:
         yield sentence
 
 

@@ -48,8 +48,14 @@ class Distillation(Finetuning):
         frozen: Judged | None,
     ) -> Trainer:  # fmt: skip
         trainer = super()._trainer(run, model, data, dev, should_stop, frozen)
-        task, teacher = model.trained.task, load(self.teacher, device="cpu").network
-        trainer.task = distilled(teacher, task.head, self.distillation, model.network, task)
+        task, teacher = model.trained.task, load(self.teacher, device="cpu")
+        labels, theirs = task.label_names or (), task_to_distill(teacher).label_names or ()
+        if labels != theirs:
+            raise UsageError(
+                f"the labels of the student are {', '.join(labels)}, those of the teacher {', '.join(theirs)}: "
+                "expected the same in the same order, as in a student made of this teacher"
+            )
+        trainer.task = distilled(teacher.network, task.head, self.distillation, model.network, task)
         return trainer
 
 

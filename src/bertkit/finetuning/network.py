@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.architectures import initialize
+from bertkit.architectures import Network, initialize
 from bertkit.checkpoint import SentenceSettings, open_checkpoint
 from bertkit.checkpoint.checkpoint import Checkpoint, TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
@@ -147,30 +147,29 @@ def freeze(model: Model, num_layers: int | None) -> None:
     nothing."""
     if num_layers is None:
         return
-    for name, parameter in model.network.encoder.named_parameters():
-        if name.startswith(_EMBEDDINGS) or _depth_of(name, model.network.encoder, num_layers) < num_layers:
+    encoder, embeddings = model.network.encoder, model.network.architecture.embedding_parts
+    for name, parameter in encoder.named_parameters():
+        if name.startswith(embeddings) or _depth_of(name, encoder, num_layers) < num_layers:
             parameter.requires_grad = False
 
 
-def rate_factor(encoder: Encoder, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
+def rate_factor(network: Network, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
     """Factor of the learning rate for each parameter name of a network: ``of_head`` in the head, 1 above the layers,
     and in each layer, and in the embeddings, ``layer_decay`` times that above it.
 
     Layers that share weights have the factor of the highest of them.
     """
+    encoder, embeddings = network.encoder, network.architecture.embedding_parts
     num_layers = len(encoder.in_order())
 
     def factor(name: str) -> float:
         if name.startswith("heads."):
             return of_head
-        if name.removeprefix("encoder.").startswith(_EMBEDDINGS):
+        if name.removeprefix("encoder.").startswith(embeddings):
             return layer_decay ** (num_layers + 1)
         return layer_decay ** (num_layers - _depth_of(name, encoder, num_layers))
 
     return factor
-
-
-_EMBEDDINGS = ("embeddings.", "relative_")  # the second: tables of relative positions, which every layer reads
 
 
 def _depth_of(name: str, encoder: Encoder, default: int) -> int:

@@ -335,9 +335,7 @@ class Finetuning:
 
         trainer = run.trainer(
             model.network, task, feed, settings,
-            rate_factor=rate_factor(
-                model.network.encoder, self.settings.layer_decay, self.settings.head_rate_factor
-            ),
+            rate_factor=rate_factor(model.network, self.settings.layer_decay, self.settings.head_rate_factor),
             save_model=lambda folder, parameters: self._write(model, folder), best_by=best_by,
             evaluate=evaluate if dev else None, higher_is_better=higher_is_better(best_by),
             patience=self.settings.patience, should_stop=should_stop, keep_first=self.settings.head != "drawn",

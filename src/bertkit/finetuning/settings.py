@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import TrainingSettings
 
@@ -143,25 +143,23 @@ class FinetuningSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         for name in ("num_epochs", "evaluations_per_epoch", "patience", "lora_rank"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and value < 1:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
         for name in ("minutes", "lora_alpha"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and 0 < float(value) < float("inf")):
+            if value is not None and value <= 0:
                 raise UsageError(f"{name}={value!r}: expected a number above 0")
-        if self.head not in ("fitted", "published", "drawn"):
-            raise UsageError(f"head={self.head!r}: expected fitted, published or drawn")
-        rate = self.head_learning_rate
-        if rate is not None and not (isinstance(rate, Real) and 0 <= float(rate) < float("inf")):
-            raise UsageError(f"head_learning_rate={rate!r}: expected a number, 0 or above")
-        if not (isinstance(self.layer_decay, Real) and 0 < float(self.layer_decay) <= 1):
+        if self.head_learning_rate is not None and self.head_learning_rate < 0:
+            raise UsageError(f"head_learning_rate={self.head_learning_rate!r}: expected a number, 0 or above")
+        if not 0 < self.layer_decay <= 1:
             raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
-        frozen = self.frozen_layers
-        if frozen is not None and (not isinstance(frozen, Integral) or int(frozen) < 0):
+        if self.frozen_layers is not None and self.frozen_layers < 0:
             raise UsageError(
-                f"frozen_layers={frozen!r}: expected an integer of at least 0, which freezes only the embeddings"
+                f"frozen_layers={self.frozen_layers}: expected an integer of at least 0, which freezes only the "
+                "embeddings"
             )
         if self.lora_rank is not None and self.frozen_layers is not None:
             raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from bertkit.errors import UsageError
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, goodness
@@ -38,6 +38,7 @@ def sweep(
     in progress.
 
     Raises:
+        CheckpointError: the record of a finished sweep is missing.
         UsageError: no dev examples, or ``minutes`` in the settings; else as `Finetuning.start`.
     """
     if not dev:
@@ -55,6 +56,8 @@ def sweep(
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():
+        if not results:
+            raise CheckpointError(f"{record} is missing: load the model in {run.out}, or sweep into another folder")
         return _outcome(results[best_of(results, best_by)])
     with released_if_refused(folder, lambda: not is_new or bool(results)):
         for number, point in enumerate(points, start=1):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bertkit.errors import UsageError
 from bertkit.generation import GenerationSettings
+from bertkit.tasks.field_types import check_field_types
 from bertkit.training import TrainingSettings
 
 
@@ -28,9 +29,10 @@ class SequenceSettings:
     seed: int = 0  # of initial weights, the order of examples and dropout
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         for name in ("num_epochs", "batch_size"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
+            if value < 1:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing={self.label_smoothing!r}: expected a share from 0 to below 1")

@@ -33,6 +33,11 @@ class TaughtText:
     location: str = ""
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The text alone."""
+        return (self.text,)
+
+    @property
     def num_characters(self) -> int:
         return len(self.text)
 

@@ -27,8 +27,13 @@ class TextExample:
     id: str = field(default="", repr=False, compare=False)  # repeated in predictions; not part of the data's digest
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or both texts of the pair."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    @property
     def num_characters(self) -> int:
-        return len(self.text) + len(self.pair or "")
+        return sum(map(len, self.texts))
 
     def error(self, problem: str) -> DataError:
         """An error that names the example's file and line, or else its text."""
@@ -46,6 +51,11 @@ class TaggedText:
     id: str = field(default="", repr=False, compare=False)  # as in `TextExample`
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The text alone."""
+        return (self.text,)
+
+    @property
     def num_characters(self) -> int:
         return len(self.text)
 
@@ -59,6 +69,11 @@ class Question:
     answers: tuple[Span, ...] | None = None
     id: str = ""
     location: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The question and its context."""
+        return self.question, self.context
 
     @property
     def num_characters(self) -> int:
@@ -79,6 +94,11 @@ class ChoiceQuestion:
     label: int | None = None
     id: str = ""
     location: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The context and its choices."""
+        return (self.context, *self.choices)
 
     @property
     def num_characters(self) -> int:

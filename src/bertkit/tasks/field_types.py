@@ -1,4 +1,4 @@
-"""Check the values of a dataclass against its field types, for values from JSON."""
+"""Check the values of a dataclass against its field types, for values from files and callers, to be written as JSON."""
 
 from dataclasses import fields
 from functools import cache
@@ -12,7 +12,7 @@ LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
 
 
 def check_field_types(instance: object) -> None:
-    """Check every field of a dataclass of bool, int, float, str, literals, tuples of one of them, or None.
+    """Check every field of a dataclass of bool, int, float, str, literals, tuples of them, or None.
 
     A float is a finite number that float32 can hold, or such an int; a bool is not a number.
 
@@ -38,7 +38,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return value in arguments
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(part, arguments[0]) for part in value)
+        if not isinstance(value, tuple):
+            return False
+        hints = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        return len(value) == len(hints) and all(map(_fits, value, hints))
     if hint is type(None):
         return value is None
     if isinstance(value, bool):
@@ -55,6 +58,7 @@ def _described(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
-        return f"a list, each item {_described(arguments[0])}"
+        number = "" if arguments[1:] == (...,) else f" of {len(arguments)} items"
+        return f"a list{number}, each item {_described(arguments[0])}"
     names = {bool: "True or False", int: "an integer", float: "a finite number", str: "a string", type(None): "None"}
     return names[hint]

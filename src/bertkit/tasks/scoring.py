@@ -92,7 +92,9 @@ class Numbers(Scoring):
     def rows(self, targets, predicted, example_of, num_examples):
         rows = np.stack([targets, predicted], axis=1)
         if not np.isfinite(rows).all():
-            raise UsageError(f"example {int((~np.isfinite(rows)).any(axis=1).argmax())} of a batch is not finite")
+            index = int((~np.isfinite(rows)).any(axis=1).argmax())
+            true, found = rows[index]
+            raise UsageError(f"example {index} has the score {true:g}, predicted {found:g}: expected finite numbers")
         return rows
 
     def counts(self, rows, weights):

@@ -125,8 +125,8 @@ class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
     Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
-    in ``config.json``. An example has its texts, its label if known, ``location``, the file and line for errors, and
-    ``num_characters``.
+    in ``config.json``. An example has ``texts``, by which equal ones are found, its label if known, ``location``, the
+    file and line for errors, and ``num_characters``.
     """
 
     name: ClassVar[str]  # its key in TASKS

@@ -116,6 +116,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
         if not examples:
             raise DataError("no examples to train on: expected at least one")
         counts = Counter(tag for example in examples for tag in _tags_of(example))
+        if not counts:
+            raise DataError("no training example has words: expected words with at least two labels")
         scheme = guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
             raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected at least two labels")

@@ -5,6 +5,7 @@ Gives: trained weights, checkpoints for bit-identical resumption, metrics line b
 May import: version, errors, files, device, executor, batch, transformer, heads, architectures, tasks.
 """
 
+from bertkit.training.feed import Feed
 from bertkit.training.gradients import (
     compute_gradients,
     compute_gradients_of_vectors,
@@ -21,7 +22,7 @@ from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
 from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints
-from bertkit.training.trainer import EVALUATIONS, Feed, Trainer
+from bertkit.training.trainer import EVALUATIONS, Trainer
 
 __all__ = [
     "EVALUATIONS",

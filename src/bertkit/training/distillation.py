@@ -6,7 +6,6 @@ outputs.
 """
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +16,7 @@ from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.tasks import Loss, Task
+from bertkit.tasks.field_types import check_field_types
 from bertkit.tasks.task import mean_of, sums_of
 
 
@@ -42,11 +42,11 @@ class DistillationSettings:
     hidden_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        temperature, weights = self.soft_temperature, (self.soft_weight, self.task_weight, self.hidden_weight)
-        if not (isinstance(temperature, Real) and 0 < float(temperature) < float("inf")):
-            raise UsageError(f"soft_temperature={temperature!r}: expected a number above 0")
-        are_numbers = all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in weights)
-        if not are_numbers or not any(weights):
+        check_field_types(self)
+        if self.soft_temperature <= 0:
+            raise UsageError(f"soft_temperature={self.soft_temperature!r}: expected a number above 0")
+        weights = self.soft_weight, self.task_weight, self.hidden_weight
+        if min(weights) < 0 or not any(weights):
             raise UsageError(f"soft_weight, task_weight, hidden_weight={weights}: expected 0 or more, and not all 0")
 
 

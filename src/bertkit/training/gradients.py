@@ -239,3 +239,20 @@ def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> 
             return task.loss(outputs_of(network, part), part, totals).sums
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         return task.loss(outputs_of(network, part), part, totals).sums
+
+
+@torch.no_grad()
+def evaluate_vectors(
+    network: nn.Module, task: Task, parts: Sequence[Part], loss: Callable[[Tensor], Loss], *, dtype: torch.dtype
+) -> dict[str, float]:
+    """As `evaluate`, for a loss of the vectors of all parts together."""
+    device = next(network.parameters()).device
+
+    @torch.no_grad()  # torch keeps this for each thread
+    def vectors(part: Part) -> Tensor:
+        with _training(device, dtype, seed=0):
+            return task.vectors(outputs_of(network, part))
+
+    with without_dropout(network):
+        of_parts = torch.cat(list(map_on_cores(vectors, parts, device)))
+    return task.metrics(loss(of_parts).sums.cpu().double())

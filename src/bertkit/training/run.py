@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from bertkit.device import cpu_name
+from bertkit.training.feed import Feed
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import TrainingState, checkpoints, differences, load_state
-from bertkit.training.trainer import Feed, Trainer
+from bertkit.training.trainer import Trainer
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.version import __version__
 

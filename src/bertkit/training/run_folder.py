@@ -2,7 +2,6 @@
 
 import errno
 import json
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -53,10 +52,10 @@ def claim_run_folder(
         write_json(record, settings)
     elif not resume:
         raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
-    elif differing := [name for name in _differing(before, settings) if name not in ignored]:
-        names = ", ".join(re.sub(r"^digests\.(.+)", r"content of the \1 data", name) for name in differing)
+    elif differing := [text for name, text in _differing(before, settings) if name not in ignored]:
         raise UsageError(
-            f"{folder} was started with other settings ({names}): resume with those, or choose another folder"
+            f"{folder} was started with other settings ({'; '.join(differing)}): resume with those, or choose another "
+            "folder"
         )
     return before is None
 
@@ -80,10 +79,13 @@ def _is_free(folder: Path, record: Path) -> bool:
     return all(path == record.parent or path.match(beginnings) for path in folder.rglob("*"))
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Names of settings that differ, as section.name."""
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Settings that differ: their name, as section.name, and a text with both values."""
     flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(now))))
-    return sorted(name for name in flat_before.keys() | flat_now.keys() if flat_before.get(name) != flat_now.get(name))
+    for name in sorted(flat_before.keys() | flat_now.keys()):
+        value, other, data = flat_before.get(name), flat_now.get(name), name.removeprefix("digests.")
+        if value != other:
+            yield name, f"{name}={value!r:.60}, now {other!r:.60}" if data == name else f"content of the {data} data"
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

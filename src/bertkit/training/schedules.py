@@ -6,7 +6,6 @@ Warm-up is a share of the run, too.
 
 import math
 from collections.abc import Callable
-from numbers import Real
 
 from bertkit.errors import UsageError
 
@@ -61,7 +60,7 @@ def learning_rate_factor(schedule: str, progress: float, warmup: float) -> float
     """
     if schedule not in SCHEDULES:
         raise UsageError(f"schedule={schedule!r}: expected one of {', '.join(SCHEDULES)}")
-    if not (isinstance(warmup, Real) and 0 <= float(warmup) < 1):
+    if not 0 <= warmup < 1:
         raise UsageError(f"warmup={warmup!r}: expected a share of the run, from 0 to below 1")
     if SCHEDULES[schedule] is inverse_square_root and not warmup:
         raise UsageError(f"warmup={warmup}: schedule={schedule} falls from the end of its warm-up; expected above 0")

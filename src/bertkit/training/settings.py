@@ -1,11 +1,11 @@
 """Settings of the training loop."""
 
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import check_field_types
 from bertkit.training.optimizers import OPTIMIZERS
 from bertkit.training.schedules import learning_rate_factor
 
@@ -43,22 +43,23 @@ class TrainingSettings:
     seed: int = 0  # seed of order, masks and dropout
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         if (self.num_steps is None) == (self.minutes is None):
             raise UsageError("expected either num_steps or minutes, the length of the run")
         for name in ("num_steps", "batch_size", "tokens_per_part", "log_every", "evaluate_every", "save_every",
                      "keep_last"):  # fmt: skip
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and value < 1:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
         for name in ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and 0 < float(value) < float("inf")):
+            if value is not None and value <= 0:
                 raise UsageError(f"{name}={value!r}: expected a number above 0")
-        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < float("inf")):
+        if self.weight_decay < 0:
             raise UsageError(f"weight_decay={self.weight_decay!r}: expected a number of at least 0")
-        if len(self.betas) != 2 or not all(type(beta) in (int, float) and 0 <= beta < 1 for beta in self.betas):
+        if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas={self.betas!r}: expected two numbers from 0 to below 1")
-        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+        if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to below 2**63")
         if self.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")

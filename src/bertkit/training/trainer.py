@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,13 @@ from bertkit.device import receive, send
 from bertkit.errors import NonFiniteError
 from bertkit.files.json_files import write_json
 from bertkit.tasks import Loss, Task
+from bertkit.training.feed import Feed
 from bertkit.training.gradients import (
     backward_sharded,
     compute_gradients,
     compute_gradients_of_vectors,
+    evaluate,
+    evaluate_vectors,
     outputs_of,
 )
 from bertkit.training.metrics_log import MetricsLog
@@ -45,23 +48,6 @@ from bertkit.training.state import (
 EVALUATIONS, _SAVES = 20, 10
 """Evaluations, and checkpoints, of a run without such settings."""
 _LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and minimum number of lines in a shorter run
-
-
-class Feed(Protocol):
-    """Batches by position. The content of a batch may depend on the ``progress`` of the run, from 0 to 1."""
-
-    def batch(self, position: int, progress: float) -> Any:
-        """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
-        ``to(device)``."""
-        ...
-
-    def next_position(self, position: int, progress: float) -> int:
-        """The position after this batch."""
-        ...
-
-    def facts(self, position: int, progress: float) -> dict[str, float]:
-        """Values to log for a position, such as "epoch"."""
-        ...
 
 
 @dataclass
@@ -93,6 +79,7 @@ class Trainer:
     clock: Callable[[], float] = time.monotonic  # seconds; time.process_time does not depend on other programs
 
     _unread: Callable[[], None] | None = field(default=None, init=False)  # reads the sums and the norm of the last step
+    _trained: tuple[Any, int] | None = field(default=None, init=False)  # the batch of the last step, and its position
 
     @cached_property
     def _loss_of(self) -> Any:
@@ -113,7 +100,8 @@ class Trainer:
         out of ``patience``.
 
         Raises:
-            NonFiniteError: the loss or a gradient is not finite; ``non-finite.json`` has the position.
+            NonFiniteError: a loss or gradient is not finite, or the loss of the last batch again before weights are
+                saved; ``non-finite.json`` has the position.
             TrainingError: a checkpoint that cannot be written.
         """
         self._started = self.clock() - self.state.seconds
@@ -175,11 +163,7 @@ class Trainer:
             loss = partial(self._loss_of, totals=counts[1:])
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
-            num_cores = torch.get_num_threads() if device.type == "cpu" else 1
-            parts = batch.split(num_cores, settings.most_tokens(device))
-            if self._recorded is not None:
-                parts = map(self._recorded.filled, parts)
-            parts = [part.to(device) for part in parts]
+            parts = self._parts(batch, device)
             if self.task.of_vectors:
                 losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
             else:
@@ -202,6 +186,13 @@ class Trainer:
         self.optimizer.step()
         state.step += 1
         state.num_tokens += int(counts[0])
+        self._trained = batch, position
+
+    def _parts(self, batch: Any, device: torch.device) -> list[Any]:
+        """The parts of a batch, on the device."""
+        num_cores = torch.get_num_threads() if device.type == "cpu" else 1
+        parts = batch.split(num_cores, self.settings.most_tokens(device))
+        return [part.to(device) for part in (parts if self._recorded is None else map(self._recorded.filled, parts))]
 
     def _read(self) -> None:
         """Wait for the sums and the norm of the last step, if they have not been read.
@@ -219,7 +210,8 @@ class Trainer:
     ) -> None:
         of_batch, size = self.ranks.add(sums().double().sum(dim=0)), float(norm())
         if not (math.isfinite(size) and bool(of_batch.isfinite().all())):
-            self._stop_at_non_finite(position, step, of_batch, size)
+            record = {"sums": str(of_batch.tolist()), "gradient_norm": str(size)}
+            self._stop_at_non_finite(position, step, "the loss or a gradient", record)
         self._sums = of_batch if self._sums is None else self._sums + of_batch
         self._last = {"gradient_norm": size} | facts
 
@@ -227,13 +219,11 @@ class Trainer:
         self, batch: Any, parts: list[Any], parameters: list[nn.Parameter], *, dtype: torch.dtype, seed: int
     ) -> Loss:
         """Set the gradients of this rank's parts, for a loss of the vectors of all ranks."""
-        labels, _ = self.ranks.gather(batch.labels)
-        whole_batch = replace(batch, labels=labels)
+        of_vectors = self._loss_of_vectors(batch)
 
         def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
             everything, own = self.ranks.gather(vectors)
-            everything.requires_grad_()
-            of_batch = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
+            of_batch = of_vectors(everything.requires_grad_())
             (slopes,) = torch.autograd.grad(of_batch.value, everything)
             return Loss(of_batch.value.detach(), of_batch.sums * self.ranks.is_first), slopes[own]
 
@@ -241,6 +231,12 @@ class Trainer:
             return self.task.vectors(outputs_of(self.network, part))
 
         return compute_gradients_of_vectors(parameters, parts, vectors, loss, dtype=dtype, seed=seed)
+
+    def _loss_of_vectors(self, batch: Any) -> Callable[[Tensor], Loss]:
+        """The loss as a function of the vectors of all ranks, given this rank's share of the batch."""
+        labels, _ = self.ranks.gather(batch.labels)
+        whole_batch = replace(batch, labels=labels)
+        return lambda vectors: self.task.loss(vectors, whole_batch.to(vectors.device), self.task.totals(whole_batch))
 
     def _clip(self, parameters: list[nn.Parameter]) -> Tensor:
         """Total norm of the gradients, before they are scaled down to the limit; nothing waits for a CUDA device."""
@@ -313,9 +309,26 @@ class Trainer:
                 self._write("samples", **self.sample())
         return improved
 
+    def _loss_after_update(self, batch: Any) -> float:
+        """The loss of a batch by the current weights, without dropout; the mean over ranks."""
+        parts = self._parts(batch, next(self.network.parameters()).device)
+        work, dtype = (self.network, self.task, parts), getattr(torch, self.settings.precision)
+        if self.task.of_vectors:
+            of_all = self._loss_of_vectors(batch)
+            metrics = evaluate_vectors(*work, lambda vectors: of_all(self.ranks.gather(vectors)[0]), dtype=dtype)
+        else:
+            metrics = evaluate(*work, dtype=dtype)
+        return float(self.ranks.add(torch.tensor(metrics["loss"], dtype=torch.float64))) / self.ranks.num_ranks
+
     def _save(self) -> None:
+        """Write a checkpoint, unless the last update broke the weights."""
         self._read()
-        state = self.state
+        state, facts = self.state, {}
+        if self._trained is not None:
+            batch, position = self._trained
+            facts["loss"] = self._loss_after_update(batch)
+            if not math.isfinite(facts["loss"]):
+                self._stop_at_non_finite(position, state.step - 1, "after its update, the loss of its batch", {})
         state.seconds = self.clock() - self._started  # those of an evaluation included
         state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
         parameters = {name: gather_full_tensor(parameter) for name, parameter in self.network.named_parameters()}
@@ -324,19 +337,17 @@ class Trainer:
             folder = checkpoint_folder(self.run, state.step)
             save_state(folder, state, tensors, partial(self.save_model, parameters=parameters))
             remove_older(self.run, self.settings.keep_last, state.best_step)
-            self._write("checkpoint", path=str(folder.relative_to(self.run)))
+            self._write("checkpoint", path=str(folder.relative_to(self.run)), **facts)
         self.ranks.wait()
 
-    def _stop_at_non_finite(self, position: int, step: int, sums: Tensor, norm: float) -> None:
-        record = {"step": step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
+    def _stop_at_non_finite(self, position: int, step: int, what: str, values: dict[str, str]) -> None:
         if self.ranks.is_first:
-            write_json(self.run / "non-finite.json", record)
+            write_json(self.run / "non-finite.json", {"step": step, "position": position, **values})
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
         saved = checkpoints(self.run)
         raise NonFiniteError(
-            f"step {step}: the loss or a gradient is not a finite number; the batch's position is in "
-            f"{self.run / 'non-finite.json'}. Start another run with a lower learning rate"
-            + (f", from the model in {saved[-1] / 'model'}" if saved else "")
+            f"step {step}: {what} is not a finite number; the batch's position is in {self.run / 'non-finite.json'}. "
+            "Start another run with a lower learning rate" + (f", from {saved[-1] / 'model'}" if saved else "")
         )
 
     def _progress(self) -> float:

@@ -64,7 +64,8 @@ def _of_list(targets: np.ndarray, scores: np.ndarray) -> tuple[float, float, flo
     """nDCG@10, reciprocal rank, and 1 if a positive is first."""
     order = np.lexsort((targets, -scores))  # ties: the worse text first
     discounts = 1 / np.log2(np.arange(2, len(targets) + 2))[:_NUM_FIRST]
-    gained, ideal = ((np.exp2(np.maximum(kept[:_NUM_FIRST], 0)) - 1) @ discounts for kept in
+    top = targets.max()  # gains are divided by 2**top, as those of grades above 1,023 would be infinite
+    gained, ideal = ((np.exp2(np.maximum(kept[:_NUM_FIRST], 0) - top) - np.exp2(-top)) @ discounts for kept in
                      (targets[order], np.sort(targets)[::-1]))  # fmt: skip
     first = int(np.flatnonzero(targets[order] > 0)[0])
     return float(ratio(gained, ideal)), 1 / (1 + first), float(first == 0)
