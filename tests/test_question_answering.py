@@ -197,6 +197,7 @@ def test_best_spans_equal_those_of_all(seed, max_length, stride, longest_answer,
     logits = np.random.default_rng(seed).normal(size=(len(encodings.input_ids), 2)).astype(np.float32)
     windows = windows_of(encodings, 3)
     best = best_spans(logits[:, 0], logits[:, 1], windows, longest_answer, num)
+    assert best.scores.shape == (3, num)
     plain = plain_spans(logits[:, 0], logits[:, 1], encodings, 3, longest_answer)
     for text, spans in enumerate(plain):
         ordered = sorted(spans.values(), key=lambda span: -span[1])[:num]
@@ -223,6 +224,8 @@ def test_every_span_is_in_exactly_one_window():
         return sorted(zip(of.offsets[some.starts[0, :count], 0], of.offsets[some.ends[0, :count], 1], strict=True))
 
     assert spans(best, encodings) == spans(expected, whole)
+    none = best_spans(np.full_like(alone, -np.inf), alone, windows_of(whole, 1), 4, 2)
+    assert none.totals.tolist() == [-np.inf] and none.scores.tolist() == [[-np.inf] * 2]
 
 
 # Predictions
