@@ -28,10 +28,16 @@ from bertkit.evidence.calibration import (
     fitted_temperature,
     mean_loss,
 )
-from bertkit.evidence.intervals import bootstrap_difference, bootstrap_f1, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.intervals import (
+    bootstrap_difference,
+    bootstrap_f1,
+    bootstrap_interval,
+    bootstrap_scores,
+    wilson_interval,
+)
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
 from bertkit.evidence.leakage import normalized_words, shared_words
-from bertkit.evidence.outcomes import Outcomes
+from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.evidence.thresholds import thresholds_of
 from bertkit.pages import format_number
 from bertkit.tasks import (
@@ -219,6 +225,18 @@ def test_bootstrap_of_many_examples_is_drawn_in_portions(monkeypatch):
     assert at_once == pytest.approx(values.mean() + 1.96 * np.array([-1, 1]) * values.std() / 20, abs=0.005)
 
 
+def test_levels_are_the_nearest_ones():
+    outcomes = outcomes_of_arrays("levels", 9)
+    assert outcomes.levels(np.array([-0.7, 0.4, 0.6, 1.6, 7.0])).tolist() == [0, 0, 1, 2, 2]
+
+
+def test_excerpts_mark_what_they_leave_out():
+    text = "".join(chr(ord("a") + index % 26) for index in range(301))
+    assert excerpt(text[:300]) == excerpt(text[:300], 299) == text[:300]
+    assert excerpt(text) == text[:300] + " …" and excerpt(text, 300) == "… " + text[1:]
+    assert excerpt("b" + text * 3, 500) == "… " + (text * 3)[349:649] + " …"
+
+
 # ---- calibration and thresholds
 
 
@@ -270,6 +288,15 @@ def test_temperature_is_evaluated_on_the_other_half(kind):
         expected_calibration_error(confidence, targets == said)
     )
     assert min(temperatures) <= results.scaled.temperature <= max(temperatures)
+    expected = np.exp(unchanged)
+    confidence, right = expected[np.arange(len(said)), said], targets == said
+    assert results.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
+    assert results.expected_calibration_error == pytest.approx(expected_calibration_error(confidence, right))
+    numbers = (confidence * NUM_BINS).astype(int)
+    inside = [numbers == number for number in np.unique(numbers)]
+    for one, some in zip(results.bins, inside, strict=True):
+        assert (one.confidence, one.accuracy) == pytest.approx((confidence[some].mean(), right[some].mean()))
+        assert (one.low, one.high, one.num_judgments) == (*wilson_interval(right[some].sum(), some.sum()), some.sum())
 
 
 def test_unencoded_words_are_not_scored():

@@ -365,13 +365,27 @@ def test_rejects_invalid_examples():
     assert make(("who", "the cat"), "cat").answers == make(("who", "the cat"), (4, 7)).answers == ((4, 7),)
     assert make(("who", "the cat"), "").answers == make(("who", "the cat"), ()).answers == ()
     assert make(["who", "the cat"]).answers is None
-    for label, message in (("dog", "'dog' is not in its context"), ((4, 9), "4-9 is not a span")):
+    assert make(("who", "the cat"), "the").answers == make(("who", "the cat"), ("the", 0)).answers == ((0, 3),)
+    assert make(("who", "the cat"), ("cat", 4)).answers == make(("who", "the cat"), (4, 7)).answers
+    for label, message in (
+        ("dog", "'dog' is not in its context"),
+        (("cat", 3), "'cat' is not at 3"),
+        (("cat", -3), "'cat' is not at -3"),  # which counts from the end in Python
+        ((4, 9), "4-9 is not a span"),
+        ((4, 4), "4-4 is not a span"),
+        ((-1, 4), "-1-4 is not a span"),
+        (4, "is 4: expected a text"),
+        (("cat", "4"), r"is \('cat', '4'\): expected a text"),
+    ):
         with pytest.raises(DataError, match=f"line 3: the answer {message}"):
             make(("who", "the cat"), label, "line 3")
     with pytest.raises(UsageError, match="expected a question and its context"):
         make("who")
     with pytest.raises(UsageError, match="max_answer_length=0"):
         QuestionAnswering(max_answer_length=0)
+    assert QuestionAnswering(max_answer_length=1, num_candidates=1).num_candidates == 1
+    with pytest.raises(UsageError, match="longest"):
+        QuestionAnswering.of_examples(questions(2), {"longest": 3})
     with pytest.raises(DataError, match="line 3: has no answers"):
         QuestionAnswering.of_examples([Question("who", "a", location="line 3")], {})
     with pytest.raises(DataError, match="no examples"):
