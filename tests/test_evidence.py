@@ -331,7 +331,23 @@ def test_thresholds_are_measured_where_they_were_not_chosen(kind):
             decided[half] = known[half, label] >= min(chosen, key=lambda t: abs(t - 0.5))
         assert one.f1_held_out == pytest.approx(f1_at(0.5, has[:, label], decided), abs=0.06)
         assert one.f1_held_out <= best + 1e-12
-    assert thresholds_of(outcomes_of_arrays("one", 10)) is None
+    for other in ("one", "levels", "number", "entities", "words"):
+        assert thresholds_of(outcomes_of_arrays(other, 10)) is None
+    assert thresholds_of(replace(outcomes_of_arrays("two", 10), was_read=np.ones(10, bool))) is None  # of words
+
+
+def test_a_probability_at_the_threshold_is_above_it():
+    given = outcomes_of_arrays("two", 8)
+    targets, known = np.array([0, 1, 0, 1, 0, 1, 0, 1]), np.array([0.25, 0.5, 0.25, 0.5, 0.25, 0.75, 0.25, 0.75])
+    outcomes = replace(given, targets=targets, probabilities=np.stack([1 - known, known], axis=1))
+    assert thresholds_of(outcomes)[0].f1_in_use == 1.0
+
+
+def test_no_threshold_is_measured_if_a_half_lacks_the_label():
+    given = outcomes_of_arrays("two", 8)
+    results = [thresholds_of(replace(given, targets=half.astype(int)))[0]
+               for half in (given.in_first_half, ~given.in_first_half)]  # fmt: skip
+    assert [one.f1_held_out for one in results] == [None, None]
 
 
 # ---- label errors
@@ -412,6 +428,7 @@ def test_planted_leaks_are_detected_and_excluded():
 def test_words_shared():
     assert shared_words(["a", "b", "b"], ["b", "b", "c"]) == pytest.approx(2 / 3)
     assert shared_words([], ["a"]) == 0.0
+    assert normalized_words("Don\x00t\u200bstop\ud800now\x07") == ["don", "t", "stop", "now"]
 
 
 def test_detects_leaks_without_words_or_spaces():
