@@ -154,6 +154,11 @@ def test_length_sorted_batches(lengths: list[int], budget: int) -> None:
         assert sum(batch) + shortest_left > budget  # none ends while a sequence would fit
 
 
+def test_sequences_of_one_length_keep_their_order() -> None:
+    batches = length_sorted_batches([3, 7] * 100, 70)
+    assert np.concatenate(batches).tolist() == [*range(1, 200, 2), *range(0, 200, 2)]
+
+
 def test_length_sorted_batches_rejects_zero_budget() -> None:
     with pytest.raises(UsageError, match="tokens_per_batch=0"):
         length_sorted_batches([3], 0)

@@ -14,6 +14,7 @@ from bertkit import Batch, BertConfig, Recorder
 from bertkit.errors import UsageError
 from bertkit.transformer import BertEncoder, Decoder, PreparedBertEncoder, TransformerConfig
 from bertkit.transformer.attention import CrossAttention, SelfAttention
+from bertkit.transformer.embeddings import sinusoids
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.attention import packed_cross_attention, packed_self_attention
 from bertkit.transformer.kernels.tiled_attention import TiledCrossAttention
@@ -90,6 +91,14 @@ def torchs_transformer(encoder: BertEncoder, decoder: Decoder) -> nn.Transformer
                 weights |= {f"{name}.weight": ours.weight, f"{name}.bias": ours.bias}
             copy.load_state_dict(weights)
     return theirs.eval()
+
+
+@pytest.mark.parametrize("width", [6, 7, 1])
+def test_sinusoids_are_exact_at_far_positions(width: int) -> None:
+    positions = [0, 1, 511, 40_000]
+    angles = np.array([[position / 10_000 ** (i / width) for i in range(0, width, 2)] for position in positions])
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+    np.testing.assert_array_equal(sinusoids(torch.tensor(positions), width).numpy(), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("number", range(6))
