@@ -207,6 +207,13 @@ def test_fusion_equals_the_formula_over_the_lists_that_hold_a_row(seed: int) -> 
     assert (np.diff(scores) <= 0).all()
 
 
+def test_ranks_that_tie_keep_the_order_of_the_lists() -> None:
+    rows, _ = fuse_ranks([np.array([9, 4]), np.array([7, 8]), np.array([3])])
+    assert rows.tolist() == [9, 7, 3, 4, 8]
+    rows, scores = fuse_ranks([])
+    assert rows.dtype == np.int64 and rows.tolist() == scores.tolist() == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_fused_scores_are_the_largest_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -274,8 +274,13 @@ def test_halves_round_to_even_as_published() -> None:
 def test_masking_rejects_invalid_settings() -> None:
     with pytest.raises(UsageError, match="mask_unit='letter'"):
         Masking(SPECIAL, CONTINUES, "letter")
-    with pytest.raises(UsageError, match=r"mask_rate=1\.5"):
-        Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), 1.5, 0, np.array([0]))
+    for rate in (0, 1, 1.5, float("nan")):
+        with pytest.raises(UsageError, match=rf"mask_rate={rate}: expected a share above 0 and below 1"):
+            Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), rate, 0, np.array([0]))
+    with pytest.raises(UsageError, match="max_predictions=0: expected at least 1"):
+        Masking(SPECIAL, CONTINUES, max_predictions=0)
+    at_most_one = Masking(SPECIAL, CONTINUES, max_predictions=1)
+    assert len(at_most_one(one([2, *[9] * 20, 3]), 0.5, 0, np.array([0])).positions) == 1
 
 
 def test_continuation_pieces() -> None:
