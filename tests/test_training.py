@@ -303,6 +303,8 @@ def test_metrics_written_out() -> None:
     assert "next_sentence_loss" not in PretrainingTask().metrics(torch.tensor([6.0, 1.0, 4.0, 0, 0, 0]))
     one = PretrainingTask().metrics(torch.tensor([6.0, 1.0, 1.0, 0, 0, 0]))
     none = PretrainingTask().metrics(torch.zeros(6))
+    large = PretrainingTask().metrics(torch.tensor([9_000.0, 1.0, 2.0, 0, 0, 0]))
+    assert large["masked_lm_perplexity"] == math.exp(700.0)  # and not an OverflowError
     assert [(at["loss"], at["masked_lm_accuracy"]) for at in (one, none)] == [(6.0, 1.0), (0.0, 0.0)]
 
 
