@@ -156,6 +156,8 @@ def test_pairs_that_cannot_be() -> None:
         SentencePairs(shard_of([[[5], [7]], [[6]]]), SPECIAL, 4, seed=0)
     with pytest.raises(DataError, match="no tokens"):
         TokenBlocks(shard_of([]), SPECIAL, 16, seed=0)
+    with pytest.raises(UsageError, match="max_seqlen=2: expected at least 3"):
+        TokenBlocks(shard_of([[[5]]]), SPECIAL, 2, seed=0)
 
 
 @pytest.mark.parametrize("kind", [SentencePairs, TokenBlocks])
