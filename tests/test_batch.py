@@ -107,6 +107,8 @@ def test_from_padded_takes_a_missing_mask_as_all_real_and_missing_types_as_zero(
     ("inputs", "message"),
     [
         ({"input_ids": torch.zeros(5, dtype=torch.long)}, r"shape \(5,\).*batch_size, seq_len"),
+        ({"input_ids": torch.zeros(0, 4, dtype=torch.long)}, r"shape \(0, 4\).*batch_size, seq_len"),
+        ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, "row 0 .* no real"),
         (
             {"input_ids": torch.zeros(2, 3).long(), "attention_mask": torch.ones(3, 2)},
             r"attention_mask has shape \(3, 2\)",
@@ -133,6 +135,8 @@ def test_moving_a_batch_keeps_everything(tokenizer: Tokenizer) -> None:
     assert (moved.max_seqlen, moved.num_positions) == (5, 5)
     padded = Batch.from_padded(torch.ones(2, 3).long(), torch.tensor([[0, 1, 1], [1, 1, 1]]))
     assert padded.to("cpu").attention_mask().tolist() == [[False, True, True], [True] * 3]
+    assert padded.to("cpu") is padded and padded.to("meta").attention_mask().device.type == "meta"
+    assert padded.to("meta").seqlens == [2, 3]
 
 
 @QUICK
@@ -148,6 +152,11 @@ def test_length_sorted_batches(lengths: list[int], budget: int) -> None:
     for number, batch in enumerate(tokens[:-1]):
         shortest_left = min(length for later in tokens[number + 1 :] for length in later)
         assert sum(batch) + shortest_left > budget  # none ends while a sequence would fit
+
+
+def test_sequences_of_one_length_keep_their_order() -> None:
+    batches = length_sorted_batches([3, 7] * 100, 70)
+    assert np.concatenate(batches).tolist() == [*range(1, 200, 2), *range(0, 200, 2)]
 
 
 def test_length_sorted_batches_rejects_zero_budget() -> None:

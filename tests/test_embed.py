@@ -215,6 +215,17 @@ def test_sums_over_tokens_in_16_bits_are_added_up_in_32(pooling: str) -> None:
     np.testing.assert_allclose(vectors.double().numpy(), expected, rtol=0, atol=1e-5)
 
 
+def test_vectors_of_several_poolings_are_side_by_side() -> None:
+    states, mask = (
+        torch.randn(7, 4, generator=torch.Generator().manual_seed(0)),
+        torch.arange(4) < torch.tensor([[3], [4]]),
+    )
+    batch = Batch.from_padded(mask.long(), mask.long())
+    parts = [sequence_vectors(pooling, EncoderOutput(states, None), batch) for pooling in ("max", "cls", "mean")]
+    together = sequence_vectors("max+cls+mean", EncoderOutput(states, None), batch)
+    torch.testing.assert_close(together, torch.cat(parts, dim=1), rtol=0, atol=0)
+
+
 def test_every_pooling_and_layer_selection_differs(tiny: Model) -> None:
     vectors = [tiny.embed(TEXTS[0], pooling=pooling, layers=layers) for pooling, layers in POOLING_AND_LAYERS]
     assert sorted({len(vector) for vector in vectors}) == [18, 72]

@@ -46,6 +46,7 @@ def saved(name: str, kind: str, folder: Path, number: int = 1) -> Path:
         ("nomic_bert", {"rope_parameters": {"rope_type": "yarn"}}, "rotary positions are .*yarn"),
         ("gte", {"logn_attention_scale": True}, "logn_attention_scale=True; supported: False"),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": -1.0}}, "rope_factor=-1.0: expected a number above 0"),
+        ("roberta", {"hidden_act": ["gelu"]}, r"hidden_act=\['gelu'\]: expected one of"),
         ("gte", {"remark": 1}, r"unknown keys \(remark\)"),
     ],
 )

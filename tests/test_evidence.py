@@ -28,10 +28,16 @@ from bertkit.evidence.calibration import (
     fitted_temperature,
     mean_loss,
 )
-from bertkit.evidence.intervals import bootstrap_difference, bootstrap_f1, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.intervals import (
+    bootstrap_difference,
+    bootstrap_f1,
+    bootstrap_interval,
+    bootstrap_scores,
+    wilson_interval,
+)
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
 from bertkit.evidence.leakage import normalized_words, shared_words
-from bertkit.evidence.outcomes import Outcomes
+from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.evidence.thresholds import thresholds_of
 from bertkit.pages import format_number
 from bertkit.tasks import (
@@ -219,6 +225,18 @@ def test_bootstrap_of_many_examples_is_drawn_in_portions(monkeypatch):
     assert at_once == pytest.approx(values.mean() + 1.96 * np.array([-1, 1]) * values.std() / 20, abs=0.005)
 
 
+def test_levels_are_the_nearest_ones():
+    outcomes = outcomes_of_arrays("levels", 9)
+    assert outcomes.levels(np.array([-0.7, 0.4, 0.6, 1.6, 7.0])).tolist() == [0, 0, 1, 2, 2]
+
+
+def test_excerpts_mark_what_they_leave_out():
+    text = "".join(chr(ord("a") + index % 26) for index in range(301))
+    assert excerpt(text[:300]) == excerpt(text[:300], 299) == text[:300]
+    assert excerpt(text) == text[:300] + " …" and excerpt(text, 300) == "… " + text[1:]
+    assert excerpt("b" + text * 3, 500) == "… " + (text * 3)[349:649] + " …"
+
+
 # ---- calibration and thresholds
 
 
@@ -270,6 +288,15 @@ def test_temperature_is_evaluated_on_the_other_half(kind):
         expected_calibration_error(confidence, targets == said)
     )
     assert min(temperatures) <= results.scaled.temperature <= max(temperatures)
+    expected = np.exp(unchanged)
+    confidence, right = expected[np.arange(len(said)), said], targets == said
+    assert results.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
+    assert results.expected_calibration_error == pytest.approx(expected_calibration_error(confidence, right))
+    numbers = (confidence * NUM_BINS).astype(int)
+    inside = [numbers == number for number in np.unique(numbers)]
+    for one, some in zip(results.bins, inside, strict=True):
+        assert (one.confidence, one.accuracy) == pytest.approx((confidence[some].mean(), right[some].mean()))
+        assert (one.low, one.high, one.num_judgments) == (*wilson_interval(right[some].sum(), some.sum()), some.sum())
 
 
 def test_unencoded_words_are_not_scored():
@@ -304,7 +331,23 @@ def test_thresholds_are_measured_where_they_were_not_chosen(kind):
             decided[half] = known[half, label] >= min(chosen, key=lambda t: abs(t - 0.5))
         assert one.f1_held_out == pytest.approx(f1_at(0.5, has[:, label], decided), abs=0.06)
         assert one.f1_held_out <= best + 1e-12
-    assert thresholds_of(outcomes_of_arrays("one", 10)) is None
+    for other in ("one", "levels", "number", "entities", "words"):
+        assert thresholds_of(outcomes_of_arrays(other, 10)) is None
+    assert thresholds_of(replace(outcomes_of_arrays("two", 10), was_read=np.ones(10, bool))) is None  # of words
+
+
+def test_a_probability_at_the_threshold_is_above_it():
+    given = outcomes_of_arrays("two", 8)
+    targets, known = np.array([0, 1, 0, 1, 0, 1, 0, 1]), np.array([0.25, 0.5, 0.25, 0.5, 0.25, 0.75, 0.25, 0.75])
+    outcomes = replace(given, targets=targets, probabilities=np.stack([1 - known, known], axis=1))
+    assert thresholds_of(outcomes)[0].f1_in_use == 1.0
+
+
+def test_no_threshold_is_measured_if_a_half_lacks_the_label():
+    given = outcomes_of_arrays("two", 8)
+    results = [thresholds_of(replace(given, targets=half.astype(int)))[0]
+               for half in (given.in_first_half, ~given.in_first_half)]  # fmt: skip
+    assert [one.f1_held_out for one in results] == [None, None]
 
 
 # ---- label errors
@@ -385,6 +428,7 @@ def test_planted_leaks_are_detected_and_excluded():
 def test_words_shared():
     assert shared_words(["a", "b", "b"], ["b", "b", "c"]) == pytest.approx(2 / 3)
     assert shared_words([], ["a"]) == 0.0
+    assert normalized_words("Don\x00t\u200bstop\ud800now\x07") == ["don", "t", "stop", "now"]
 
 
 def test_detects_leaks_without_words_or_spaces():

@@ -24,6 +24,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 import bertkit
 from bertkit import Features, ScalarMixClassifier, collate
 from bertkit.errors import CheckpointError, OverLengthError, TruncationWarning, UsageError
+from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import PreparedBertEncoder
 
 TEXTS = ["the cat sat on the mat", "", "walked", "a dog and a cat ran", "one two three", "walked", "green & red!"]
@@ -111,6 +112,16 @@ def test_features_are_the_requested_hidden_states(
     expected = expected_features(encoder, numbers, how, pooling)
     assert results.dtype == np.float32 and results.shape == expected.shape and np.std(expected) > 0.1
     np.testing.assert_allclose(results, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_layers_count_from_either_end() -> None:
+    assert LayerSelection.parse("concat:-5,-1,0,1,5").indices(5) == [1, 5, 0, 1, 5]
+    assert LayerSelection.parse("sum:all").indices(3) == [1, 2, 3]
+    widths = [LayerSelection.parse(text).num_vectors(5) for text in ("sum:1,2", "mean:all", "concat:all", "last")]
+    assert widths == [1, 1, 5, 1]
+    for text in ("sum:6", "concat:-6,1"):
+        with pytest.raises(UsageError, match="needs 6 encoder layers, this model has 5"):
+            LayerSelection.parse(text).indices(5)
 
 
 def test_normalized_and_empty(encoder: Path, tmp_path: Path) -> None:

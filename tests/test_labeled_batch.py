@@ -1,5 +1,6 @@
 """Labels stay with their sequences, tokens and groups in any batch and split."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +41,12 @@ def test_groups_are_never_split(group_size: int) -> None:
     data = LabeledEncodings(given, labels, group_size)
     batch = data.take(np.arange(len(data))[::-1].copy())
     assert len(batch) == len(data) == 6 // group_size
+    sequences = np.arange(6).reshape(-1, group_size)[::-1].ravel()
+    assert batch.batch.input_ids.tolist() == [id for index in sequences for id in given[int(index)].input_ids.tolist()]
+    assert batch.arguments == {"num_choices": group_size}
+    assert replace(batch, with_vectors=True).arguments == {"num_choices": group_size, "with_vectors": True}
+    moved = batch.to("meta")
+    assert moved.batch.input_ids.device == moved.labels.device == torch.device("meta")
     for num_parts in range(1, 8):
         parts = batch.split(num_parts)
         assert 1 <= len(parts) <= num_parts

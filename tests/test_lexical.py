@@ -12,7 +12,7 @@ from bertkit.errors import StoreError
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts, postings
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
-from bertkit.search.postings import K1, B
+from bertkit.search.postings import K1, B, Postings
 from bertkit.search.words import stem, words
 
 IDENTITY = Identity("0" * 64, 3)
@@ -52,6 +52,7 @@ def expected(texts: dict[str, str], query: str) -> dict[str, float]:
 def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are added, removed and replaced; postings are written at some time and those that follow are in memory."""
     monkeypatch.setattr(impacts, "_MOST_LATER", 30)
+    monkeypatch.setattr(postings, "_TEXTS_AT_ONCE", 7)
     rng = np.random.default_rng(seed)
     folder = tmp_path / "store"
     index = LexicalIndex(folder, str.split)
@@ -110,6 +111,39 @@ def test_bm25s_without_empty_texts(tmp_path: Path) -> None:
         store.add(Record(id, text, np.ones(3)) for id, text in texts.items())
         for query in ("w1 w2 w3", "w1 w1 w150", "w40 w2 w90 absent"):
             assert scores_of(index, store, query) == pytest.approx(expected(texts, query), abs=1e-5)
+
+
+def test_every_word_of_postings_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postings, "_TEXTS_AT_ONCE", 2)
+    counts = {3: {0: 2, 4: 1}, 5: {}, 6: {4: 65_535}, 8: {1: 1, 4: 3}, 9: {0: 1}}  # number -> word -> count
+    bags = [
+        (number, 9, np.array(list(of), np.uint32).tobytes(), np.array(list(of.values()), np.uint16).tobytes())
+        for number, of in counts.items()
+    ]
+    Postings.write(tmp_path / "some", lambda: iter(bags))
+    is_live = np.array([True, True, False, True, True])
+    for one in (Postings.of_bags(lambda: iter(bags)), Postings.open(tmp_path / "some")):
+        assert one.numbers.tolist() == list(counts)
+        for word in range(7):  # the last ones are not known
+            held = [of.get(word, 0) for of in counts.values()]
+            assert one.count(word, None) == np.count_nonzero(held)
+            assert one.count(word, is_live) == np.count_nonzero(held * is_live)
+            products, bm25 = np.zeros(5, np.float32), np.zeros(5, np.float32)
+            one.add_products(word, 0.5, products)
+            one.add_bm25(word, 2.0, np.full(5, 3, np.float32), bm25)
+            assert products.tolist() == [0.5 * count for count in held]
+            assert bm25.tolist() == pytest.approx([2 * count / (count + 3) for count in held])
+    Postings.write(tmp_path / "none", lambda: iter([]))
+    assert Postings.is_whole(tmp_path / "none") and Postings.open(tmp_path / "none").count(0, None) == 0
+
+
+def test_cleared_index_has_no_words(tmp_path: Path) -> None:
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog"]))
+        with store.transaction() as connection:
+            index.clear(connection)
+            assert connection.execute("SELECT count(*) FROM word").fetchone() == (0,)
 
 
 def test_filters_keep_scores_and_ties_keep_the_order(tmp_path: Path) -> None:
@@ -205,6 +239,13 @@ def test_fusion_equals_the_formula_over_the_lists_that_hold_a_row(seed: int) -> 
     }
     assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(naive)
     assert (np.diff(scores) <= 0).all()
+
+
+def test_ranks_that_tie_keep_the_order_of_the_lists() -> None:
+    rows, _ = fuse_ranks([np.array([9, 4]), np.array([7, 8]), np.array([3])])
+    assert rows.tolist() == [9, 7, 3, 4, 8]
+    rows, scores = fuse_ranks([])
+    assert rows.dtype == np.int64 and rows.tolist() == scores.tolist() == []
 
 
 @pytest.mark.parametrize("seed", range(40))

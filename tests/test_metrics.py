@@ -116,6 +116,9 @@ def test_undefined_correlation():
     assert np.isnan(scores.results()["pearson"])
     scores.add([1, 2, 3], [4, 4, 4])
     assert np.isnan(scores.results()["pearson"]) and np.isnan(scores.results()["spearman"])
+    rounded = Scores(Numbers(()))
+    rounded.add([1, 2, 3], [0.1, 0.1, 0.1])  # whose mean is another number
+    assert np.isnan(rounded.results()["pearson"])
     with pytest.raises(UsageError, match="not finite"):
         scores.add([1, 2], [1, float("nan")])
 
@@ -408,9 +411,23 @@ def test_threshold_is_the_best_there_is(seed):
     assert at["answerable_exact_match"] <= at["answerable_f1"]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_threshold_is_the_best_there_is_among_equal_margins(seed):
+    random = np.random.default_rng(seed)
+    scores = AnswerScores(no_answer=True)
+    margins = np.sort(random.choice([-0.25, 0.0, 0.5, 2.0], 7))
+    for number, margin in enumerate(margins):
+        scores.add("cat", ["cat"] if number == 0 or random.random() < 0.4 else [], float(margin))
+    best = scores.best_threshold()
+    tried = {threshold: scores.results(threshold)["f1"] for threshold in [-9.0, *margins]}
+    assert scores.results(best)["f1"] == pytest.approx(max(tried.values()))
+    assert best not in margins  # which rounding would put on either side
+
+
 def test_thresholds_of_equal_margins_and_of_no_questions():
     scores = AnswerScores(no_answer=True)
     assert scores.best_threshold() == 0.0
+    assert scores.results() == {"exact_match": 0.0, "f1": 0.0}
     for answer, truth in (("cat", ["cat"]), ("dog", []), ("dog", [])):
         scores.add(answer, truth, 1.5)  # all are answered, or none
     assert scores.best_threshold() < 1.5

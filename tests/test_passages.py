@@ -303,6 +303,9 @@ def test_snippets_have_the_sentences_that_share_words() -> None:
     assert snippet.text == "The quick fox jumps. It rests."
     assert text[snippet.start - 500 : snippet.end - 500] == snippet.text
     assert snippet_of("Only one", 7, {}) == ("Only one", 7, 15)
+    for number, end in ((115, 240), (116, 119)):  # two sentences of 240 and of 241 characters
+        long = f"Fox {'b' * 114}. Dog {'c' * number}. It rests."
+        assert snippet_of(long, 0, {"fox": 2.0, "dog": 1.0}) == (long[:end], 0, end)
     assert snippet_of("", 7, {}) == ("", 7, 7)
 
 
@@ -311,3 +314,10 @@ def test_sentence_spans_are_characters() -> None:
     assert re.sub(r"\s", "", "".join(spans)) == re.sub(r"\s", "", TEXT)
     assert spans[0] == "Mr. Smith went to Washington." and "とても大きい。" in spans
     assert json.dumps(spans)
+
+
+def test_sentences_that_fill_a_passage_exactly_share_it() -> None:
+    text = f"Fox {'b' * 20}. Dog {'c' * 30}."
+    for length, number in ((len(text), 1), (len(text) - 1, 2)):
+        passages = list(cut_passages(Document("d", text), PassageOptions(length, 0)))
+        assert len(passages) == number and " ".join(one.text for one in passages) == text

@@ -317,6 +317,23 @@ def test_positions_outside_the_table_raise(config: type, shift: int) -> None:
             encoder(wrong)
 
 
+@pytest.mark.parametrize("config", [BertConfig, Gpt2Config, ModernBertConfig, GteConfig])
+def test_ids_outside_their_tables_raise(config: type) -> None:
+    model = model_of(config)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    number, types = model.config.vocab_size, getattr(model.encoder.embeddings, "token_type", None)
+    cases = [("input_ids", -1, number), ("input_ids", number, number)]
+    if types is not None and types.num_embeddings > 1:  # a table of one row is read regardless of the batch
+        cases += [("token_type_ids", wrong, types.num_embeddings) for wrong in (-1, types.num_embeddings)]
+    for name, wrong, rows in cases:
+        ids = getattr(batch, name).clone()
+        ids[3] = wrong
+        bounds = r"from -1 to \d+" if wrong < 0 else rf"from \d+ to {wrong}"
+        for encoder in (model.encoder, prepare(model.encoder)):
+            with pytest.raises(UsageError, match=f"the batch holds {name} {bounds}, the model has {rows} of them"):
+                encoder(replace(batch, **{name: ids}))
+
+
 def test_model_made_in_inference_mode() -> None:
     with torch.inference_mode():
         model = our_model("encoder", 7)

@@ -156,6 +156,8 @@ def test_pairs_that_cannot_be() -> None:
         SentencePairs(shard_of([[[5], [7]], [[6]]]), SPECIAL, 4, seed=0)
     with pytest.raises(DataError, match="no tokens"):
         TokenBlocks(shard_of([]), SPECIAL, 16, seed=0)
+    with pytest.raises(UsageError, match="max_seqlen=2: expected at least 3"):
+        TokenBlocks(shard_of([[[5]]]), SPECIAL, 2, seed=0)
 
 
 @pytest.mark.parametrize("kind", [SentencePairs, TokenBlocks])
@@ -285,8 +287,13 @@ def test_halves_round_to_even_as_published() -> None:
 def test_masking_rejects_invalid_settings() -> None:
     with pytest.raises(UsageError, match="mask_unit='letter'"):
         Masking(SPECIAL, CONTINUES, "letter")
-    with pytest.raises(UsageError, match=r"mask_rate=1\.5"):
-        Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), 1.5, 0, np.array([0]))
+    for rate in (0, 1, 1.5, float("nan")):
+        with pytest.raises(UsageError, match=rf"mask_rate={rate}: expected a share above 0 and below 1"):
+            Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), rate, 0, np.array([0]))
+    with pytest.raises(UsageError, match="max_predictions=0: expected at least 1"):
+        Masking(SPECIAL, CONTINUES, max_predictions=0)
+    at_most_one = Masking(SPECIAL, CONTINUES, max_predictions=1)
+    assert len(at_most_one(one([2, *[9] * 20, 3]), 0.5, 0, np.array([0])).positions) == 1
 
 
 def test_continuation_pieces() -> None:

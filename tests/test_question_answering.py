@@ -197,6 +197,7 @@ def test_best_spans_equal_those_of_all(seed, max_length, stride, longest_answer,
     logits = np.random.default_rng(seed).normal(size=(len(encodings.input_ids), 2)).astype(np.float32)
     windows = windows_of(encodings, 3)
     best = best_spans(logits[:, 0], logits[:, 1], windows, longest_answer, num)
+    assert best.scores.shape == (3, num)
     plain = plain_spans(logits[:, 0], logits[:, 1], encodings, 3, longest_answer)
     for text, spans in enumerate(plain):
         ordered = sorted(spans.values(), key=lambda span: -span[1])[:num]
@@ -223,6 +224,8 @@ def test_every_span_is_in_exactly_one_window():
         return sorted(zip(of.offsets[some.starts[0, :count], 0], of.offsets[some.ends[0, :count], 1], strict=True))
 
     assert spans(best, encodings) == spans(expected, whole)
+    none = best_spans(np.full_like(alone, -np.inf), alone, windows_of(whole, 1), 4, 2)
+    assert none.totals.tolist() == [-np.inf] and none.scores.tolist() == [[-np.inf] * 2]
 
 
 # Predictions
@@ -362,13 +365,27 @@ def test_rejects_invalid_examples():
     assert make(("who", "the cat"), "cat").answers == make(("who", "the cat"), (4, 7)).answers == ((4, 7),)
     assert make(("who", "the cat"), "").answers == make(("who", "the cat"), ()).answers == ()
     assert make(["who", "the cat"]).answers is None
-    for label, message in (("dog", "'dog' is not in its context"), ((4, 9), "4-9 is not a span")):
+    assert make(("who", "the cat"), "the").answers == make(("who", "the cat"), ("the", 0)).answers == ((0, 3),)
+    assert make(("who", "the cat"), ("cat", 4)).answers == make(("who", "the cat"), (4, 7)).answers
+    for label, message in (
+        ("dog", "'dog' is not in its context"),
+        (("cat", 3), "'cat' is not at 3"),
+        (("cat", -3), "'cat' is not at -3"),  # which counts from the end in Python
+        ((4, 9), "4-9 is not a span"),
+        ((4, 4), "4-4 is not a span"),
+        ((-1, 4), "-1-4 is not a span"),
+        (4, "is 4: expected a text"),
+        (("cat", "4"), r"is \('cat', '4'\): expected a text"),
+    ):
         with pytest.raises(DataError, match=f"line 3: the answer {message}"):
             make(("who", "the cat"), label, "line 3")
     with pytest.raises(UsageError, match="expected a question and its context"):
         make("who")
     with pytest.raises(UsageError, match="max_answer_length=0"):
         QuestionAnswering(max_answer_length=0)
+    assert QuestionAnswering(max_answer_length=1, num_candidates=1).num_candidates == 1
+    with pytest.raises(UsageError, match="longest"):
+        QuestionAnswering.of_examples(questions(2), {"longest": 3})
     with pytest.raises(DataError, match="line 3: has no answers"):
         QuestionAnswering.of_examples([Question("who", "a", location="line 3")], {})
     with pytest.raises(DataError, match="no examples"):

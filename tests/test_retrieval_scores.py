@@ -191,6 +191,8 @@ def test_scored_pairs_equal_those_of_scipy() -> None:
     rows = [TextSet(texts[2 * i], (texts[2 * i + 1],), (), round(float(draw.random()), 1)) for i in range(30)]
     first, second = (model.embed(texts[start:60:2], normalize=True) for start in (0, 1))
     cosines, targets = (first * second).sum(axis=1), [row.score for row in rows]
+    with pytest.raises(UsageError, match="pairs need one score each, but this model has 3 labels"):
+        scores_of_pairs(our_model("sequence_classification", 4, 3), rows)
     scores = scores_of_pairs(model, rows)
     np.testing.assert_allclose(scores, cosines, atol=1e-6)
     measured = measured_pairs(rows, scores)

@@ -301,6 +301,11 @@ def test_metrics_written_out() -> None:
         "next_sentence_loss": 1.0, "next_sentence_accuracy": 2 / 3,
     }  # fmt: skip
     assert "next_sentence_loss" not in PretrainingTask().metrics(torch.tensor([6.0, 1.0, 4.0, 0, 0, 0]))
+    one = PretrainingTask().metrics(torch.tensor([6.0, 1.0, 1.0, 0, 0, 0]))
+    none = PretrainingTask().metrics(torch.zeros(6))
+    large = PretrainingTask().metrics(torch.tensor([9_000.0, 1.0, 2.0, 0, 0, 0]))
+    assert large["masked_lm_perplexity"] == math.exp(700.0)  # and not an OverflowError
+    assert [(at["loss"], at["masked_lm_accuracy"]) for at in (one, none)] == [(6.0, 1.0), (0.0, 0.0)]
 
 
 def test_masked_lm_alone(tmp_path: Path) -> None:

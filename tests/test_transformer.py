@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bertkit import Batch, BertConfig, Recorder
 from bertkit.errors import UsageError
 from bertkit.transformer import BertEncoder, Decoder, PreparedBertEncoder, TransformerConfig
 from bertkit.transformer.attention import CrossAttention, SelfAttention
+from bertkit.transformer.embeddings import sinusoids
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.attention import packed_cross_attention, packed_self_attention
 from bertkit.transformer.kernels.tiled_attention import TiledCrossAttention
@@ -38,6 +40,7 @@ def random_pair(number: int, **changes: object) -> tuple[BertEncoder, Decoder]:
     settings = {
         "vocab_size": 61, "hidden_size": heads * draw.choice([5, 6, 9, 16]), "num_attention_heads": heads,
         "num_hidden_layers": 1 + number % 3, "intermediate_size": 43, "max_position_embeddings": 50,
+        "layer_norm_eps": 0.01 if number % 2 else 1e-5,
     } | changes  # fmt: skip
     encoder = BertEncoder(TransformerConfig(**settings), with_pooler=False)
     settings |= {"num_hidden_layers": 1 + number % 2, "intermediate_size": 37, "vocab_size": 53}
@@ -66,6 +69,7 @@ def torchs_transformer(encoder: BertEncoder, decoder: Decoder) -> nn.Transformer
 
     def options(config: TransformerConfig) -> dict[str, object]:
         return {"d_model": config.hidden_size, "nhead": config.num_attention_heads, "dropout": 0.0,
+                "layer_norm_eps": config.layer_norm_eps,
                 "dim_feedforward": config.intermediate_size, "batch_first": True}  # fmt: skip
 
     layers = (
@@ -90,6 +94,42 @@ def torchs_transformer(encoder: BertEncoder, decoder: Decoder) -> nn.Transformer
                 weights |= {f"{name}.weight": ours.weight, f"{name}.bias": ours.bias}
             copy.load_state_dict(weights)
     return theirs.eval()
+
+
+@pytest.mark.parametrize("width", [6, 7, 1])
+def test_sinusoids_are_exact_at_far_positions(width: int) -> None:
+    positions = [0, 1, 511, 40_000]
+    angles = np.array([[position / 10_000 ** (i / width) for i in range(0, width, 2)] for position in positions])
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+    np.testing.assert_array_equal(sinusoids(torch.tensor(positions), width).numpy(), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
+def test_each_dropout_acts_in_training_only(name: str) -> None:
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | {name: 0.4}
+    encoder, decoder = random_pair(1, **settings)
+    source, target = batch_of(SOURCE_LENGTHS, 61), batch_of(LENGTHS, 53)
+    with torch.no_grad():
+        states = encoder(source).last_hidden_state
+        for network, inputs in ((encoder, (source,)), (decoder, (target, states, source.seqlens))):
+            plain = network(*inputs)
+            assert len({_total(network(*inputs)) for _ in range(3)} | {_total(plain)}) == 1
+            network.train()
+            assert len({_total(network(*inputs)) for _ in range(3)} | {_total(plain)}) == 4
+
+
+def test_attention_to_the_source_has_dropout_in_training_only() -> None:
+    _, decoder = random_pair(1, attention_probs_dropout_prob=0.4)
+    attention, width = decoder.layers[0].cross_attention, decoder.config.hidden_size
+    states = [torch.randn(number, width, generator=torch.Generator().manual_seed(1)) for number in (5, 9)]
+    with torch.no_grad():
+        assert len({_total(attention(states[0], [2, 3], states[1], [4, 5])) for _ in range(3)}) == 1
+        attention.train()
+        assert len({_total(attention(states[0], [2, 3], states[1], [4, 5])) for _ in range(3)}) == 3
+
+
+def _total(output: Any) -> float:
+    return float(getattr(output, "last_hidden_state", output).double().square().sum())
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -171,6 +171,9 @@ def test_range_to_an_int_of_more_than_64_bits(store: VectorStore) -> None:
     assert ids(list(store.records(Between("wide", low=2**64 + 1)))) == ["r3"]
     assert ids(list(store.records(Between("wide", 2**63, 2**64)))) == ["r2"]
     assert Between("wide", 3, 4) == Between("wide", 3.0, 4) and type(Between("wide", 3).low) is int
+    assert ids(list(store.records(Between("wide", low=-(10**400), high=10**400)))) == ["r1", "r2", "r3"]
+    assert ids(list(store.records(Between("wide", low=10**400)))) == []
+    assert ids(list(store.records(Between("wide", high=-(10**400))))) == []
 
 
 def test_rejects_ranges_without_order() -> None:

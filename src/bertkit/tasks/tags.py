@@ -51,7 +51,7 @@ def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
     If O occurs, and most other tags are a letter and a type, the remaining tags are misspelled and ignored.
     """
     kinds: set[int | None] = set()
-    starts_with_i = starts_with_b = False
+    starts_with_b = False
     num_typed = num_other = 0
     for tags in texts:
         before = _O, ""
@@ -60,7 +60,6 @@ def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
             num_typed += type_name not in ("", "_")
             num_other += kind is None
             follows = before[0] in (_B, _I) and before[1] == type_name
-            starts_with_i |= kind == _I and not follows
             starts_with_b |= kind == _B and not follows
             before = kind, type_name
     if _O in kinds and num_typed > num_other:
@@ -71,7 +70,7 @@ def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
         return "BIOES"
     if _B not in kinds:
         return "IO"
-    return "IOB1" if starts_with_i and not starts_with_b else "BIO"
+    return "BIO" if starts_with_b else "IOB1"
 
 
 def guess_scheme(names: Iterable[str]) -> Scheme:
