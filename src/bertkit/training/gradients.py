@@ -213,13 +213,18 @@ def without_dropout(network: nn.Module) -> Iterator[None]:
         network.train(was_training)
 
 
-@torch.no_grad()
 def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> dict[str, float]:
     """Metrics of a task over held-out parts, in evaluation mode.
 
     Args:
         dtype: of matrix products, float32 or bfloat16.
     """
+    return task.metrics(sums_of_parts(network, task, parts, dtype=dtype))
+
+
+@torch.no_grad()
+def sums_of_parts(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> Tensor:
+    """(k,) float64 on the CPU: the sums of the task's loss over all parts, in evaluation mode; see `evaluate`."""
     device = next(network.parameters()).device
     try:
         with without_dropout(network):
@@ -228,7 +233,7 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
     finally:
         if is_sharded(network):
             network.reshard()  # pyrefly: ignore  # otherwise done by the backward pass
-    return task.metrics(torch.stack(sums).cpu().double().sum(dim=0))
+    return torch.stack(sums).cpu().double().sum(dim=0)
 
 
 @torch.no_grad()  # torch keeps this for each thread
@@ -241,11 +246,8 @@ def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> 
         return task.loss(outputs_of(network, part), part, totals).sums
 
 
-@torch.no_grad()
-def evaluate_vectors(
-    network: nn.Module, task: Task, parts: Sequence[Part], loss: Callable[[Tensor], Loss], *, dtype: torch.dtype
-) -> dict[str, float]:
-    """As `evaluate`, for a loss of the vectors of all parts together."""
+def vectors_of_parts(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> Tensor:
+    """The vectors of all parts one below the other, in evaluation mode; see `evaluate`."""
     device = next(network.parameters()).device
 
     @torch.no_grad()  # torch keeps this for each thread
@@ -254,5 +256,4 @@ def evaluate_vectors(
             return task.vectors(outputs_of(network, part))
 
     with without_dropout(network):
-        of_parts = torch.cat(list(map_on_cores(vectors, parts, device)))
-    return task.metrics(loss(of_parts).sums.cpu().double())
+        return torch.cat(list(map_on_cores(vectors, parts, device)))

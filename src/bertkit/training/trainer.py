@@ -26,9 +26,9 @@ from bertkit.training.gradients import (
     backward_sharded,
     compute_gradients,
     compute_gradients_of_vectors,
-    evaluate,
-    evaluate_vectors,
     outputs_of,
+    sums_of_parts,
+    vectors_of_parts,
 )
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
@@ -163,7 +163,10 @@ class Trainer:
             loss = partial(self._loss_of, totals=counts[1:])
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
-            parts = self._parts(batch, device)
+            parts = self._split(batch, device)
+            if self._recorded is not None:
+                parts = map(self._recorded.filled, parts)
+            parts = [part.to(device) for part in parts]
             if self.task.of_vectors:
                 losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
             else:
@@ -188,11 +191,9 @@ class Trainer:
         state.num_tokens += int(counts[0])
         self._trained = batch, position
 
-    def _parts(self, batch: Any, device: torch.device) -> list[Any]:
-        """The parts of a batch, on the device."""
-        num_cores = torch.get_num_threads() if device.type == "cpu" else 1
-        parts = batch.split(num_cores, self.settings.most_tokens(device))
-        return [part.to(device) for part in (parts if self._recorded is None else map(self._recorded.filled, parts))]
+    def _split(self, batch: Any, device: torch.device) -> list[Any]:
+        """The parts of a batch: one for each core, or more if they have too many tokens."""
+        return batch.split(torch.get_num_threads() if device.type == "cpu" else 1, self.settings.most_tokens(device))
 
     def _read(self) -> None:
         """Wait for the sums and the norm of the last step, if they have not been read.
@@ -310,15 +311,15 @@ class Trainer:
         return improved
 
     def _loss_after_update(self, batch: Any) -> float:
-        """The loss of a batch by the current weights, without dropout; the mean over ranks."""
-        parts = self._parts(batch, next(self.network.parameters()).device)
-        work, dtype = (self.network, self.task, parts), getattr(torch, self.settings.precision)
+        """The loss of a batch, of all ranks, by the current weights without dropout."""
+        device, dtype = next(self.network.parameters()).device, getattr(torch, self.settings.precision)
+        parts = [part.to(device) for part in ([batch] if is_sharded(self.network) else self._split(batch, device))]
         if self.task.of_vectors:
-            of_all = self._loss_of_vectors(batch)
-            metrics = evaluate_vectors(*work, lambda vectors: of_all(self.ranks.gather(vectors)[0]), dtype=dtype)
+            everything, _ = self.ranks.gather(vectors_of_parts(self.network, self.task, parts, dtype=dtype))
+            sums = self._loss_of_vectors(batch)(everything).sums.cpu().double() * self.ranks.is_first
         else:
-            metrics = evaluate(*work, dtype=dtype)
-        return float(self.ranks.add(torch.tensor(metrics["loss"], dtype=torch.float64))) / self.ranks.num_ranks
+            sums = sums_of_parts(self.network, self.task, parts, dtype=dtype)
+        return self.task.metrics(self.ranks.add(sums))["loss"]
 
     def _save(self) -> None:
         """Write a checkpoint, unless the last update broke the weights."""
