@@ -33,9 +33,7 @@ class Batch:
     num_positions: int  # highest position + 1; max_seqlen unless the batch was padded on the left
     padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the mask of the padded input, if there
     # was one
-    has_filler: bool = (
-        False  # True: rows after the last sequence, which belong to none, are treated by attention as one
-    )
+    has_filler: bool = False  # there are rows after the last sequence that belong to none; in attention they are one
     # more sequence, of at most max_seqlen tokens
 
     @classmethod

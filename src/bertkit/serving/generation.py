@@ -31,7 +31,7 @@ def generate(
     """
     generator = served.generator
     if len(text) > (most := served.most_characters):
-        raise InvalidRequest(f"`inputs` must have less than {most} characters. Given: {len(text)}")
+        raise InvalidRequest(f"`inputs` must have at most {most} characters. Given: {len(text)}")
     inputs = generator.encode([text])
     _, limits = generator.prompts_and_limits(inputs, settings)
     ticket.num_tokens += len(inputs[0])
