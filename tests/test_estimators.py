@@ -253,5 +253,5 @@ def test_inputs_of_fit_that_cannot_be_used_are_named(encoder: Path) -> None:
     with pytest.raises(UsageError, match="no rows: expected at least one"):
         SentenceEncoder(encoder).fit([])
     for name in ("learning_rate", "weight_decay"):
-        with pytest.raises(UsageError, match=f"{name}='x': expected a number"):
+        with pytest.raises(UsageError, match=f"{name}='x': expected a finite number"):
             SequenceClassifier(encoder, **{name: "x"}).fit(*data(8))
