@@ -119,7 +119,7 @@ def test_undefined_correlation():
     rounded = Scores(Numbers(()))
     rounded.add([1, 2, 3], [0.1, 0.1, 0.1])  # whose mean is another number
     assert np.isnan(rounded.results()["pearson"])
-    with pytest.raises(UsageError, match="predicted .*: expected finite numbers"):
+    with pytest.raises(UsageError, match=r"predicted .*: expected finite numbers"):
         scores.add([1, 2], [1, float("nan")])
 
 

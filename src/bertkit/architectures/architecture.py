@@ -74,6 +74,7 @@ class Architecture:
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # number of standard deviations beyond which initial
     # weights are drawn again
     num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
+    alternates_layers: bool = False  # a layer's position says what it attends to, so none can be left out
     embedding_parts: tuple[str, ...] = ("embeddings.",)  # prefixes of the encoder's parameters below its layers, with
     # tables of relative positions, which every layer reads: they freeze and learn as the embeddings do
     causal_class: str | None = None  # published class of causal language models, if any

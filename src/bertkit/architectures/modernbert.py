@@ -24,6 +24,7 @@ MODERNBERT = Architecture(
     encoder=_encoder,
     prepare=PreparedModernBertEncoder,
     unsupported_precisions=("int8",),
+    alternates_layers=True,
     heads={
         "masked_lm": Head(lambda config, options: ModernBertMaskedLMHead(config), tokens),
         "sequence_classification": Head(_classifier, lambda config: config.classifier_pooling),

@@ -25,7 +25,7 @@ def student_of(teacher: Model, num_layers: int) -> Model:
         raise UsageError(
             f"layers={num_layers}: expected 1 to {config.num_hidden_layers - 1}, fewer than the teacher has"
         )
-    if record.num_stored_layers(config) != config.num_hidden_layers or record.model_type == "modernbert":
+    if record.num_stored_layers(config) != config.num_hidden_layers or record.alternates_layers:
         raise UsageError(f"{record.model_type} has layers that cannot be removed: choose one such as BERT or RoBERTa")
     checkpoint = copy.copy(teacher.checkpoint)
     network = checkpoint.network = copy.deepcopy(teacher.network)
