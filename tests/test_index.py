@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -675,6 +676,19 @@ def test_vectors_of_a_model_published_with_the_dot_product_are_compared_by_it(en
     model.checkpoint.sentence = SentenceSettings(similarity="dot", normalize=True)
     model.save(tmp_path / "normalized")
     assert Encoder.of(tmp_path / "normalized").identity.similarity == "cosine"  # the same for vectors of length 1
+
+
+def test_queries_are_not_cut_silently(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        index.add(docs)
+        index.search("cat", k=1)
+        assert not seen
+        index.search("cat " * 30, k=1)
+        index.encoder.embed_document(["cat " * 30])
+    assert [str(one.message) for one in seen] == [
+        "1 of 1 texts exceeded the model's maximum length and lost 8 tokens; shorten them to compare them in full"
+    ] * 2
 
 
 def test_known_families_ask_for_a_prompt() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.search.prompts import prompts_of
 from bertkit.search.store import Identity, Similarity
 from bertkit.words.opening import encoder_path, open_encoder
@@ -77,15 +78,20 @@ class Encoder(NamedTuple):
         return encoder
 
     def embed_query(self, texts: list[str]) -> np.ndarray:
-        """(num_texts, dimensions) float32, with the prompt of queries; of length 1 for the cosine."""
+        """(num_texts, dimensions) float32, with the prompt of queries; of length 1 for the cosine. Texts that are cut
+        issue a TruncationWarning."""
         return self._embed(texts, self.identity.query_prompt)
 
     def embed_document(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
-        """(num_texts, dimensions) float32, with the prompt of documents; of length 1 for the cosine."""
+        """(num_texts, dimensions) float32, with the prompt of documents; of length 1 for the cosine. Texts that are cut
+        are counted in the report; without it they issue a TruncationWarning."""
         return self._embed(texts, self.identity.document_prompt, report)
 
     def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None = None) -> np.ndarray:
-        # Texts that are too long are cut and counted.
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published
-        counts = report or EmbedReport()
-        return self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)
+        counts = EmbedReport() if report is None else report  # unknown words, too, which issue no warning here
+        vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)
+        if report is None:
+            remedy = "shorten them to compare them in full"
+            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, 3)
+        return vectors
