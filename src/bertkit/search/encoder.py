@@ -77,17 +77,16 @@ class Encoder(NamedTuple):
         identity.check(encoder.identity)
         return encoder
 
-    def embed_query(self, texts: list[str]) -> np.ndarray:
+    def embed_query(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
         """(num_texts, dimensions) float32, with the prompt of queries; of length 1 for the cosine. Texts that are cut
-        issue a TruncationWarning."""
-        return self._embed(texts, self.identity.query_prompt)
+        are counted in the report; without it they issue a TruncationWarning."""
+        return self._embed(texts, self.identity.query_prompt, report)
 
     def embed_document(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
-        """(num_texts, dimensions) float32, with the prompt of documents; of length 1 for the cosine. Texts that are cut
-        are counted in the report; without it they issue a TruncationWarning."""
+        """As `embed_query`, with the prompt of documents."""
         return self._embed(texts, self.identity.document_prompt, report)
 
-    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None = None) -> np.ndarray:
+    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None) -> np.ndarray:
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published
         counts = EmbedReport() if report is None else report  # unknown words, too, which issue no warning here
         vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)

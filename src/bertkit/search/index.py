@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import SCANS
@@ -237,6 +238,7 @@ class Index:
         mode: Mode = "hybrid",
         where: Filter | None = None,
         reranker: Model | None = None,
+        report: EmbedReport | None = None,
     ) -> list[Result]:
         """The ``k`` passages that fit a query best.
 
@@ -249,6 +251,8 @@ class Index:
                 unknown words, is near no passage by meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred; the others follow with their scores.
+            report: receives the counts of embedding the query. Without it, a query that is cut issues a
+                TruncationWarning.
 
         Raises:
             UsageError: a query that is empty or not a str, ``k`` below 1, an unknown mode, or a reranker with several
@@ -265,7 +269,7 @@ class Index:
         vector = None
         if mode in ("hybrid", "dense"):
             with self.store.expected():
-                vector = self.encoder.embed_query([query])
+                vector = self.encoder.embed_query([query], report)
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
             rankings = []
