@@ -101,6 +101,8 @@ def main() -> None:
     try:
         runs = Runs(options.out, options.scale, options.threads)
         runs.carry_out(options)
+        if options.list:
+            return
         results["runs"] = runs.gather()
         title = report.heading("Default settings", results)
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)

@@ -39,6 +39,8 @@ def main() -> None:
     try:
         runs = Runs(options.out, options.scale, options.threads)
         runs.carry_out(options)
+        if options.list:
+            return
         results["runs"] = {name: result for name in runs.names() if (result := runs.result(name)) is not None}
         title = report.heading("Fine-tuning within a number of minutes", results)
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)
