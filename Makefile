@@ -76,7 +76,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/features.py
 	$(BIN)/python benchmarks/pretrain.py --speed
 
-# Over two hours; stopped, it goes on with the next run.
+# Over two hours; after a stop, the same command resumes with the next run.
 bench-quality: $(VENV)/.bench
 	$(BIN)/python benchmarks/pretrain.py --quality
 

@@ -1,11 +1,11 @@
-"""A small sentence encoder aligned to all-MiniLM-L6-v2: what it keeps of its search, and how much faster it is.
+"""A small sentence encoder aligned to all-MiniLM-L6-v2: its retrieval quality and speed compared with the teacher.
 
     python benchmarks/alignment.py [--minutes 30] [--layers 3] [--sentences 200000] [--work FOLDER] [--out FOLDER]
 
 The student has some layers of the teacher and learns its vectors of sentences of the shared novels and of Python's
-documentation. What was done stays in ``--work``: the vectors of the teacher, the run, and the same command goes on
-after a stop. Then nDCG@10 on Cranfield and XQuAD: teacher, student, and queries of the student in the vectors that the
-teacher gave the documents; and the texts embedded in a second.
+documentation. ``--work`` keeps the vectors of the teacher and the run, so the same command resumes after a stop.
+Reported are nDCG@10 on Cranfield and XQuAD of the teacher, of the student, and of queries embedded by the student with
+documents embedded by the teacher; and the texts embedded per second.
 """
 
 import argparse

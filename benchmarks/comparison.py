@@ -1,4 +1,4 @@
-"""Speed and, beside it, agreement: the rows of embedding's table."""
+"""Speed and agreement of systems: the rows of the table of `embed.py`."""
 
 import statistics
 
@@ -17,7 +17,7 @@ _COLUMNS = ("system", "texts/s", "vs ST", "bertkit/it", "max diff", "min cosine"
 
 
 def compare(turns: dict[System, list[Turn]], settings: dict[System, dict]) -> list[dict]:
-    """One row for each system, from its turns after the first; None where there is nothing to compare with."""
+    """One row for each system, from its turns after the first; None for values that need a system that was skipped."""
     medians = {system.name: statistics.median(turn.seconds for turn in taken[1:]) for system, taken in turns.items()}
     ours = {system.precision: medians[system.name] for system in turns if system.module == "bertkit"}
     reference = next((taken[-1].result for system, taken in turns.items() if system.name == REFERENCE), None)
@@ -66,7 +66,7 @@ def cells(rows: list[dict]) -> list[list[str]]:
 
 
 def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """(N,) of two (N, D)."""
+    """(N,) cosines of the rows of two (N, D) arrays."""
     a, b = vectors.astype(np.float64), others.astype(np.float64)
     return (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
 

@@ -1,11 +1,11 @@
-"""The default settings, measured: fine-tuning from a fitted head compared with frozen features, with TF-IDF, and with
-transformers' Trainer.
+"""The default settings of fine-tuning, from a fitted head, compared with frozen features, TF-IDF and transformers'
+Trainer.
 
     python benchmarks/default_settings.py [--list] [--only PATTERN] [--scale 1.0] [--threads 1] [--out FOLDER]
 
-The real all-MiniLM-L6-v2, and a small model pre-trained here, in bfloat16 on data sets of texts and pairs at several
-numbers of rows, learning rates and seeds, which draw the training rows. Each run leaves a file of results when it is
-finished, so that the same command continues. The table is of the runs that are finished.
+all-MiniLM-L6-v2 and a small model pre-trained here (`pretrained.py`) are fine-tuned in bfloat16 on data sets of texts
+and pairs, with several numbers of rows, learning rates and seeds; the seed draws the training rows. Each finished run
+writes a file of results, so the same command resumes. The table shows the finished runs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from bertkit.transformer.kernels.linear import has_bfloat16
 
 SIZES, SEEDS, MAX_TEST = (100, 300, 1_000), (0, 1, 2), 1_000
 LARGER_SIZES = {"banking77": (150, 3_000, 10_003), "mrpc": (3_576,), "tweets": (27_480,), "sst2": (67_349,)}
-"""Further numbers of rows; the last of each is all rows."""
+"""Further numbers of rows; the last number of each data set is that of all rows."""
 PRETRAINED = "pretrained"
 PRETRAINED_SIZES = (300, 1_000)
 FROZEN = "frozen"
@@ -54,24 +54,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "5e-4-10-epochs": {"learning_rate": 5e-4, "num_epochs": 10},
     "drawn-5e-4": {"learning_rate": 5e-4, "num_epochs": 10, "head": "drawn"},
 }
-"""By name; what is not given is the default, and 1e-4 with 3 epochs all of it."""
+"""Settings by name; those not given are the defaults, and 1e-4 with 3 epochs is all defaults."""
 
 TF_IDF = "tf-idf"
 TRAINER: dict[str, dict[str, Any]] = {
     "trainer": {"learning_rate": 5e-5, "num_epochs": 3, "batch_size": 8, "warmup": 0.0, "weight_decay": 0.0},
     "trainer-1e-4": {"learning_rate": 1e-4, "num_epochs": 3},
 }
-"""transformers' Trainer: its defaults, and bertkit's rate, epochs and batches. As bertkit in bfloat16, or in
-float32 where the processor has no instructions for it."""
+"""Settings of transformers' Trainer: its defaults, and bertkit's learning rate, epochs and batch size. In bfloat16 as
+bertkit, or in float32 if the processor lacks bfloat16 instructions."""
 
 DEFAULTS = {MINILM: "1e-4", PRETRAINED: "3e-4"}
-"""The settings that are the defaults for the width of each model."""
+"""The default settings for the width of each model."""
 
 COMPARED = {
     MINILM: (FROZEN, "1e-4", *TRAINER, TF_IDF),
     PRETRAINED: (FROZEN, "1e-4", "3e-4", *TRAINER, TF_IDF),
 }
-"""What is measured for larger numbers of rows, and for the pre-trained model."""
+"""The settings measured for larger numbers of rows, and for the pre-trained model."""
 
 _OF_TEXTS = ("sequence-classification", "regression")
 _VARIED = ("head", "learning_rate", "num_epochs", "layer_decay", "head_learning_rate")
@@ -101,6 +101,8 @@ def main() -> None:
     try:
         runs = Runs(options.out, options.scale, options.threads)
         runs.carry_out(options)
+        if options.list:
+            return
         results["runs"] = runs.gather()
         title = report.heading("Default settings", results)
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)
@@ -125,7 +127,7 @@ class Run:
 
 
 def all_runs() -> list[Run]:
-    """Few rows and the first seed first."""
+    """All runs: small numbers of rows first, and the first seed before the others."""
     small = [(MINILM, data, size, seed) for size in SIZES for seed in SEEDS for data in DATA]
     larger = [(MINILM, data, size, seed) for seed in SEEDS for data, sizes in LARGER_SIZES.items() for size in sizes]
     pretrained = [
@@ -154,7 +156,7 @@ class Runs(LongRuns):
     def is_timed(self, name: str) -> bool:
         return False
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         run = self.runs[name]
         chosen = None if run.settings in (*TRAINER, TF_IDF) else self._settings(run)
         varied = TRAINER.get(run.settings, {}) if chosen is None else {part: getattr(chosen, part) for part in _VARIED}
@@ -175,8 +177,10 @@ class Runs(LongRuns):
             predictions = _by_tf_idf(kind.of_examples(train, {}), train, test)
         elif one.settings in TRAINER:
             precision = "bfloat16" if has_bfloat16() else "float32"  # emulated it takes nine times as long
-            told = replace(task.settings, max_length=128, precision=precision, seed=one.seed, **TRAINER[one.settings])
-            predictions = transformers.Finetuner(1).finetune(_folder(one), train, test, told)["predictions"]
+            settings = replace(
+                task.settings, max_length=128, precision=precision, seed=one.seed, **TRAINER[one.settings]
+            )
+            predictions = transformers.Finetuner(1).finetune(_folder(one), train, test, settings)["predictions"]
         else:
             predictions = [plain(prediction) for prediction in self._by_bertkit(one, kind.name, train, test)]
         return {
@@ -205,7 +209,7 @@ class Runs(LongRuns):
             return load(run.out, precision="bfloat16", device="cpu").predict(test)
 
     def gather(self) -> dict[str, dict[str, Any]]:
-        """The results of all runs that are finished, by their names."""
+        """The results of the finished runs by name."""
         return {name: result for name in self.names() if (result := self.result(name)) is not None}
 
     def _settings(self, run: Run) -> FinetuningSettings:
@@ -217,7 +221,7 @@ _read = cache(lambda name: DATA[name].read(DATA[name]))
 
 
 def draw_examples(name: str, seed: int, num_train: int, num_test: int) -> tuple[Examples, Examples]:
-    """Training rows of a data set drawn at random, without labels that have too few, and test rows of their labels."""
+    """Random training rows of a data set, without labels that have too few, and test rows with the other labels."""
     train, test = _read(name)
     kind: Any = task_kind(DATA[name].settings.kind)
     test = texts.shuffled(test)[:num_test]
@@ -282,7 +286,7 @@ def _in_table(run: Run) -> tuple[bool, int, int]:
 
 
 def _pooled(runs: dict[str, dict[str, Any]]) -> list[str]:
-    """Mean differences over all data sets, numbers of rows and seeds that both have."""
+    """Mean differences of two settings over the data sets, numbers of rows and seeds measured for both."""
     lines = []
     for model in (MINILM, PRETRAINED):
         for other, left_out in ((FROZEN, ()), (TF_IDF, ()), *((name, ("stsb", "wnut17")) for name in TRAINER)):

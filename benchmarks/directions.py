@@ -1,11 +1,10 @@
-"""Bidirectional, one-directional and static models on the novels: `bertkit compare` with probes, three seeds.
+"""Bidirectional, unidirectional and static models on novels: `bertkit compare` with all measures and three seeds.
 
     python benchmarks/directions.py FOLDER [--novels 10] [--minutes 20] [--seeds 0,1,2] [--models bert,static]
 
-The budget is processor time for each model and seed, summed over cores; 20 minutes are 10 on two cores that do nothing
-else. Each model has two layers, 128 wide, and a vocabulary of 2,000. The folder keeps the trained models; another call
-with the same options continues there, and a call for other models or seeds may run at the same time. Needs
-../shared/data.
+The budget is processor time for each model and seed, summed over cores; 20 minutes take 10 minutes on two idle cores.
+Each model has two layers, 128 wide, and a vocabulary of 2,000. The folder keeps the trained models: another call with
+the same options resumes, and a call for other models or seeds may run at the same time. Needs ../shared/data.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""What a student of half the layers costs in quality: `bertkit distill` beside its teacher and beside no teacher.
+"""Quality of a student with half of the layers: `bertkit distill` compared with its teacher, and with the same student
+trained without a teacher.
 
     python benchmarks/distillation.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
-all-MiniLM-L6-v2, fine-tuned on SST-2 and on Banking77, and with a masked LM head trained on novels, gives three of its
-six layers. The same layers are also trained without the teacher, on the same examples for as many steps. Differences
-have 95 % bootstrap intervals over test examples, of the mean of the seeds. Each run leaves a file, so that the same
-command goes on.
+The teachers are all-MiniLM-L6-v2 fine-tuned on SST-2 and on Banking77, and all-MiniLM-L6-v2 with a masked LM head
+trained on novels; the students have three of the six layers. The same layers are also trained without the teacher, on
+the same examples for the same number of steps. Differences of the means over seeds have 95 % bootstrap intervals over
+test examples. Each finished run writes a file, so the same command resumes.
 """
 
 import argparse
@@ -58,7 +59,7 @@ class Runs(LongRuns):
         students = [f"{kind}-{way}-seed-{seed}" for kind, seeds in SEEDS.items() for seed in seeds for way in WAYS]
         return [*(f"{kind}-teacher" for kind in SEEDS), *students]
 
-    def told(self, name: str) -> dict[str, Any] | None:
+    def definition(self, name: str) -> dict[str, Any] | None:
         kind = next(kind for kind in (*CLASSIFIERS, MASKED_LM) if name.startswith(kind))
         way, _, seed = name.removeprefix(f"{kind}-").partition("-seed-")
         if way != "teacher" and self.result(f"{kind}-teacher") is None:
@@ -69,30 +70,30 @@ class Runs(LongRuns):
         return name.endswith("-teacher")  # before its students
 
     def perform(self, name: str) -> dict[str, Any]:
-        told = self.told(name)
-        assert told is not None
-        if told["data"] == MASKED_LM:
-            return self._masked_lm(told["way"], told["seed"])
-        return self._classifier(CLASSIFIERS[told["data"]], told["way"], told["seed"])
+        run = self.definition(name)
+        assert run is not None
+        if run["data"] == MASKED_LM:
+            return self._masked_lm(run["way"], run["seed"])
+        return self._classifier(CLASSIFIERS[run["data"]], run["way"], run["seed"])
 
     def _classifier(self, task: Task, way: str, seed: int) -> dict[str, Any]:
         (train, _), (_, test) = task.examples(self.scale), task.examples(1.0)
-        told = task.settings
+        shared = task.settings
         settings = FinetuningSettings(
-            num_epochs=told.num_epochs, learning_rate=told.learning_rate, max_length=told.max_length, seed=seed
+            num_epochs=shared.num_epochs, learning_rate=shared.learning_rate, max_length=shared.max_length, seed=seed
         )
         teacher = self._models / f"{task.name}-teacher"
         with tempfile.TemporaryDirectory() as folder:
             start, out = Path(folder, "start"), teacher if way == "teacher" else Path(folder, "out")
             options: dict[str, Any] = {"device": "cpu", "log_line": say, "compare": False, "resumable": False}
             if way == "teacher":
-                run = Finetuning(out, MINILM, told.kind, settings, **options)
+                run = Finetuning(out, MINILM, shared.kind, settings, **options)
             else:
                 student_of(bertkit.load(teacher if way == "taught" else MINILM, device="cpu"), NUM_LAYERS).save(start)
                 if way == "taught":
-                    run = Distillation(out, start, told.kind, settings, teacher=teacher, **options)
+                    run = Distillation(out, start, shared.kind, settings, teacher=teacher, **options)
                 else:
-                    run = Finetuning(out, start, told.kind, settings, **options)
+                    run = Finetuning(out, start, shared.kind, settings, **options)
             run.start(train)
             found = bertkit.load(out, device="cpu").predict([example.text for example in test])
         right = [prediction.label == example.label for prediction, example in zip(found, test, strict=True)]
@@ -119,7 +120,7 @@ class Runs(LongRuns):
                 "values": losses[str(LENGTH)]["by_sequence"]}  # fmt: skip
 
     def _held_out(self, teacher: Path) -> Path:
-        """The shard of authors that none has read."""
+        """The shard of authors that no model was trained on."""
         folder = self._models / "held-out"
         write_shard(held_out(), folder, bertkit.load(teacher / "model", device="cpu").tokenizer, ShardSettings())
         return folder
@@ -144,7 +145,8 @@ def main() -> None:
 
 
 def _compared(data: str, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Means over test examples, and the differences of the student taught from its teacher and from itself alone."""
+    """Means over test examples, and the differences of the taught student from its teacher and from the student without
+    a teacher."""
     teacher = np.array(found[f"{data}-teacher"]["values"], np.float64)
     taught, alone = (
         np.mean([found[f"{data}-{way}-seed-{seed}"]["values"] for seed in SEEDS[data]], axis=0) for way in WAYS

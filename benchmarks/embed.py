@@ -1,10 +1,10 @@
-"""bertkit beside what people embed text with today: same texts, same threads, one run; speed and agreement.
+"""Embedding compared with other libraries: the same texts and threads in one run; speed and agreement of vectors.
 
     python benchmarks/embed.py [--rounds 3] [--scale 1.0] [--threads 2] [--out benchmarks/results]
 
 Passages of Python's documentation, Wikipedia paragraphs and tweets go through all-MiniLM-L6-v2, and some passages
-through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a process of its own for each
-model; they take turns (A B C, A B C, ...) and nothing else runs.
+through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a separate process for each
+model. The processes take turns (A B C, A B C, ...), and only one of them computes at a time.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def _compare(workers: dict[System, Worker], ceiling: Worker, chosen: list[str], 
 
 
 def _best_setting(system: System, worker: Worker, sample: list[str]) -> dict:
-    """The fastest of the settings its file names: a warm-up, then one turn each."""
+    """The fastest of the SETTINGS of a system: a warm-up, then one turn with each."""
     if len(system.settings) == 1:
         return system.settings[0]
     seconds = []

@@ -4,8 +4,8 @@
 
 Layers of the published base sizes, with initial weights and BERT's vocabulary, encode token ids of passages of Python's
 documentation and of Wikipedia paragraphs, sorted by length: transformers in padded batches of 16, in float32; bertkit
-by its prepared encoder, in float32 and bfloat16. Tokenization is not part of the time. Training is a forward and
-backward pass of bertkit's encoder, dropout included, over a quarter of the batches. One process.
+by its prepared encoder, in float32 and bfloat16. The time excludes tokenization. Training is a forward and backward
+pass of bertkit's encoder, dropout included, over a quarter of the batches. All systems run in one process.
 """
 
 import argparse
@@ -30,7 +30,7 @@ transformers.utils.logging.disable_progress_bar()
 
 _PADDED = 16  # sequences in a padded batch
 _LONGEST = 256  # tokens
-_TRAINED = 4  # one batch of so many is trained on
+_TRAINED = 4  # one in four batches is used for training
 _PRECISIONS = ("float32", "bfloat16")
 _WORKLOADS = {"documentation passages": 128, "wikitext paragraphs": 32}  # source of texts -> how many
 _LEFT_OUT = ("xlm-roberta", "camembert", "gpt2")  # RoBERTa's encoder, and a decoder
@@ -76,7 +76,7 @@ def _medians(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 
 def _runs(record: Architecture, tokenizer: Tokenizer, encodings, num_layers: int) -> dict[str, Callable[[], object]]:
-    """What is timed, by system."""
+    """The functions to time, by system."""
     config = record.config.of_size("base", num_hidden_layers=num_layers, vocab_size=len(tokenizer.vocabulary))
     model = Model.create(config, tokenizer)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,12 @@
-"""Eight examples a class: bertkit's few-shot classifier beside SetFit's method, with the same encoder and examples.
+"""Eight examples per class: bertkit's few-shot classifier compared with SetFit's method, with the same encoder and
+examples.
 
     python benchmarks/few_labels.py [--draws 1] [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
-Banking77: of each of 77 classes eight texts of the training file; accuracy on the whole test file. A draw of those
-texts takes half an hour, of which bertkit takes three minutes. Every run is a process of its own and leaves a file of
-results when it is finished, so that the same command goes on, also with more draws. ``--scale`` is the share of the
-classes, to try it out.
+Data: eight training texts of each of the 77 classes of Banking77; the score is the accuracy on the whole test file. One
+draw of training texts takes half an hour, of which bertkit takes three minutes. Every run is a separate process, and
+writes a file of results when it is finished, so the same command resumes, also with more draws. ``--scale`` is the
+share of the classes, for a short test.
 """
 
 import argparse
@@ -64,7 +65,7 @@ class FewLabels(LongRuns):
     def names(self) -> list[str]:
         return [f"{system.name}-seed-{seed}" for seed in self._seeds for system in SYSTEMS]
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         system, seed = self._find(name)
         return {"system": asdict(system), "seed": seed, "num_examples": NUM_EXAMPLES, "num_threads": self.threads}
 
@@ -72,7 +73,7 @@ class FewLabels(LongRuns):
         return f"accuracy {result['accuracy']:.4f}, {result['seconds_to_learn']:.1f} s to learn"
 
     def perform(self, name: str) -> dict[str, Any]:
-        """Learn, and predict the test rows."""
+        """Train, and predict the test rows."""
         system, seed = self._find(name)
         drawn = self.examples(seed)
         worker = Worker(f"classifiers.{system.module}", "Classifier", self.threads)
@@ -90,7 +91,7 @@ class FewLabels(LongRuns):
         }
 
     def examples(self, seed: int) -> Rows:
-        """NUM_EXAMPLES rows of each class, in order of the classes."""
+        """NUM_EXAMPLES random rows of each class, in order of the classes."""
         draw = np.random.default_rng(seed)
         chosen = []
         for name in sorted(self._classes):
@@ -99,7 +100,7 @@ class FewLabels(LongRuns):
         return [self._train[place] for place in chosen]
 
     def gather(self) -> dict[str, Any]:
-        """The figures of all runs, and how the two systems differ over the same draws and test rows."""
+        """The figures of all runs, and the differences of the two systems on the same draws and test rows."""
         results = self.finished()
         found = {system.name: [results[f"{system.name}-seed-{seed}"] for seed in self._seeds] for system in SYSTEMS}
         right = {name: np.array([result.pop("is_right") for result in results]) for name, results in found.items()}

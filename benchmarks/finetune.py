@@ -1,11 +1,11 @@
-"""Fine-tuning the real all-MiniLM-L6-v2 on nine data sets: bertkit beside transformers' Trainer.
+"""Fine-tuning all-MiniLM-L6-v2 on nine data sets: bertkit compared with transformers' Trainer.
 
     python benchmarks/finetune.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
     python benchmarks/finetune.py --agreement
 
-Scores over three seeds, and of the first the seconds of training, in some two hours; each run leaves a file of results
-when it is finished, so that the same command goes on; ``--scale`` is of the numbers of examples. Agreement: losses of
-the same steps by both, in a minute.
+Measured are scores for three seeds and the training time of the first seed; all runs take about two hours. Each
+finished run writes a file of results, so the same command resumes. ``--scale`` multiplies the numbers of examples.
+``--agreement`` compares the losses of the same steps in both libraries, and takes a minute.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The same losses, step by step: without dropout, from the same weights, over the same batches."""
+"""Losses of both libraries at each step: without dropout, from the same weights, over the same batches."""
 
 import json
 import tempfile

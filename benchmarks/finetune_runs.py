@@ -1,4 +1,4 @@
-"""Runs of fine-tuning, each in a process and with a result file of its own."""
+"""Runs of fine-tuning, each with a separate process and result file."""
 
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -52,7 +52,7 @@ class Runs(LongRuns):
     def names(self) -> list[str]:
         return list(self._runs)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         run = self._runs[name]
         return {
             "system": run.system,
@@ -87,6 +87,6 @@ class Runs(LongRuns):
 
 
 def _all() -> list[Run]:
-    """In the order in which they are done: both systems after each other, every task before the next seed."""
+    """All runs in order of execution: the systems after each other, and all tasks before the next seed."""
     ranked = sorted((seed, precision) for precision, seeds in SEEDS.items() for seed in seeds)
     return [Run(task, system, precision, seed) for seed, precision in ranked for task in TASKS for system in SYSTEMS]

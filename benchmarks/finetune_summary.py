@@ -1,4 +1,4 @@
-"""The runs of fine-tuning as tables: how good both systems' models are, and how long training took."""
+"""Tables of the runs of fine-tuning: scores of both systems' models, and training times."""
 
 import math
 import statistics
@@ -22,10 +22,10 @@ EXPLANATION = (
 
 
 def gather(runs: Runs) -> dict[str, Any]:
-    """The results of all runs, and how the systems differ.
+    """The results of all runs, and the differences between the systems.
 
     Raises:
-        RuntimeError: a run is not finished, or those that are timed of a task were made on different processors.
+        RuntimeError: a run is not finished, or the timed runs of a task were made on different processors.
     """
     results = runs.finished()
     timed = [result for name, result in results.items() if runs.is_timed(name)]
@@ -96,7 +96,7 @@ def describe(found: dict[str, Any]) -> list[str]:
 
 
 def _difference(ours: list[float], theirs: list[float]) -> dict[str, float]:
-    """Ours less theirs, and its standard error, in hundredths."""
+    """Our score minus theirs, and its standard error, in percentage points."""
     variances = [statistics.variance(scores) / len(scores) for scores in (ours, theirs)]
     return {
         "difference": statistics.mean(ours) - statistics.mean(theirs),
@@ -138,11 +138,11 @@ def _mean_and_deviation(scores: list[float]) -> str:
 
 
 def _share(one: dict[str, Any], precision: str) -> float:
-    """Of transformers' time that bertkit takes."""
+    """bertkit's time as a share of transformers' time."""
     ours, theirs = (one[f"{system} {precision}"]["seconds"] for system in SYSTEMS)
     return ours / theirs
 
 
 def _total(tasks: list[dict[str, Any]], system: str, precision: str) -> float:
-    """Seconds of all tasks."""
+    """Seconds of all tasks together."""
     return sum(one[f"{system} {precision}"]["seconds"] for one in tasks)

@@ -1,7 +1,7 @@
-"""What is learned: real data sets, what both libraries are told about each, and how predictions are scored.
+"""The tasks of the fine-tuning benchmark: real data sets, the settings of both libraries, and scores of predictions.
 
-Examples are capped so that training by transformers in float32 takes some two minutes on two cores, the first two twice
-that.
+The numbers of examples are limited so that training with transformers in float32 takes about two minutes on two cores,
+for the first two tasks four.
 """
 
 import json
@@ -37,10 +37,10 @@ class Task:
     settings: Settings
 
     def examples(self, scale: float) -> tuple[Examples, Examples]:
-        """The same for every run: the same examples, in the same order.
+        """Training and test examples, the same in the same order for every run.
 
         Raises:
-            RuntimeError: its data are not on this machine.
+            RuntimeError: the data are not on this machine.
         """
         train, test = self.read(self)
         limits = (max(_FEWEST, round(number * scale)) for number in (self.num_train, MAX_TEST))
@@ -49,7 +49,7 @@ class Task:
 
 
 def score(task: Task, train: Examples, test: Examples, predictions: Sequence[Any]) -> dict[str, float]:
-    """The metrics of predictions by name, whichever library made them."""
+    """The metrics of predictions by name, computed in the same way for both libraries."""
     return _SCORES[task.settings.kind](train, test, predictions)
 
 
@@ -75,7 +75,7 @@ def _of_tags(train: Examples, test: Examples, predictions: Sequence[Sequence[str
         scores = Scores(OneLabel(tags.names))
         scores.add(true, [tags.numbers[tag] for of_text in predictions for tag in of_text])
         return scores.results()
-    # An I- that goes on from nothing begins an entity, as seqeval has it by default.
+    # An I- without a preceding tag of its type begins an entity, as by default in seqeval.
     read = [spell(entities_in(of_text, "IOB1"), len(of_text), scheme) for of_text in predictions]
     scores = Scores(EntityLabels(tags.types, tags))
     text_of = np.repeat(np.arange(len(read)), [len(of_text) for of_text in read])
@@ -95,7 +95,7 @@ def _of_answers(train: Examples, test: Examples, predictions: Sequence[str]) -> 
 
 
 def _jaccard(answer: str, true: str) -> float:
-    """Of their words, as the tweet sentiment extraction competition counts it."""
+    """Jaccard similarity of the words of two answers, as in the tweet sentiment extraction competition."""
     a, b = (set(text.lower().split()) for text in (answer, true))
     return len(a & b) / len(a | b) if a | b else 1.0
 
@@ -119,7 +119,7 @@ _WNUT = "ner_wnut17/CONLL-format/data"
 
 
 def of_files(train: str, test: str) -> Callable[[Task], tuple[Examples, Examples]]:
-    """Reads two files of ``../shared/data``."""
+    """A function that reads training and test examples from two files of ``../shared/data``."""
 
     def read(task: Task) -> tuple[Examples, Examples]:
         return _read(task, train), _read(task, test)
@@ -133,7 +133,7 @@ def _read(task: Task, file: str) -> Examples:
 
 
 def _parts(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
-    """Reads one file, of which the last fifth is to test."""
+    """A function that reads one file, whose last fifth becomes the test examples."""
 
     def read(task: Task) -> tuple[Examples, Examples]:
         examples = _read(task, file)
@@ -144,7 +144,7 @@ def _parts(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
 
 
 def _articles(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
-    """Reads one SQuAD file, of which every fourth article is to test."""
+    """A function that reads one SQuAD file, whose every fourth article becomes test examples."""
 
     def read(task: Task) -> tuple[Examples, Examples]:
         questions = iter(_read(task, file))

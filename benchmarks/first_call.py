@@ -1,4 +1,4 @@
-"""How long a new process waits for its first tokens, before and after machine code is kept on disk."""
+"""Seconds until a new process has its first tokens, with an empty cache of machine code and with a filled one."""
 
 import os
 import statistics
@@ -17,7 +17,8 @@ print(time.perf_counter() - start)
 
 
 def first_call_seconds(vocabulary: str, rounds: int) -> dict[str, float]:
-    """Medians of so many pairs of processes: one finds an empty folder, "cold", the next what it left, "warm"."""
+    """Medians over ``rounds`` pairs of processes: "cold", with an empty cache folder, and "warm", with the cache that
+    the first process wrote."""
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:

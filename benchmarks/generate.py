@@ -1,12 +1,12 @@
-"""Tokens per second of generation, next to transformers' generate and CTranslate2, with random weights.
+"""Tokens per second of generation, compared with transformers' generate and CTranslate2, with random weights.
 
     python benchmarks/generate.py [--quick] [--models decoder] [--batches 1] [--rounds 3]
 
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
-with its default and its static cache; CTranslate2, converted from the same weights, and ours in float32, bfloat16 and
-int8; CTranslate2 in a separate process. Turns one after the other, of which the best counts. In float32 the tokens
-are compared too. ``--quick`` takes smaller models.
+with its default and its static cache; CTranslate2, converted from the same weights, and bertkit in float32, bfloat16
+and int8; CTranslate2 in a separate process. The libraries take turns, and the best turn counts. In float32 the tokens
+are compared too. ``--quick`` uses smaller models.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def write_tokenizer(folder: Path, vocab_size: int) -> None:
-    """A vocabulary of numbered words, in the two files that a folder needs."""
+    """Write a vocabulary of numbered words as the two tokenizer files that a model folder needs."""
     library = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({f"w{number}": number for number in range(vocab_size)}, unk_token="w1")
     )
@@ -84,7 +84,7 @@ def ctranslate2_models(theirs: Any, folder: Path, threads: int) -> dict[str, Any
     from ctranslate2.converters.transformers import _MODEL_LOADERS
 
     class Words:
-        """What its converter reads of a tokenizer."""
+        """The part of a tokenizer that CTranslate2's converter reads."""
 
         bos_token, eos_token, unk_token, pad_token = "w2", "w3", "w1", "w0"
         bos_token_id, eos_token_id, unk_token_id, pad_token_id = 2, 3, 1, 0

@@ -4,17 +4,18 @@
 
 Checks: attention and its gradients in every dtype and window against float64 on the CPU; vectors of all-MiniLM-L6-v2,
 gradients of a small BERT and losses of a short pre-training and of every kind of fine-tuning against float32 on the
-CPU; that embedding waits for nothing; that CUDA graphs of small batches change nothing; that generation with a
-key-value cache gives the logits of the CPU and waits for nothing but its tokens; that pre-training is compiled once,
-with the same losses; that search finds what it finds on the CPU.
+CPU; that embedding does not wait for the GPU except for its results; that CUDA graphs of small batches change no
+result; that generation with a key-value cache has the logits of the CPU, and waits only for its tokens; that
+pre-training is compiled once, with the same losses; that search has the results of the CPU.
+
 Figures: milliseconds of each kernel of attention; tokens per second of compiled pre-training, compared with
 transformers (SDPA, compiled and not, without padding), with the share of the chip's peak; texts per second of embedding
 compared with sentence-transformers in bfloat16; milliseconds of search among a million vectors compared with the CPU;
 fine-tuning BERT-base for sentiment classification compared with transformers' Trainer; tokens per second of
 generation; grammar learned from novels in minutes.
 
-The results are written after each part. At the end of the time the part in progress is stopped; what it had found is
-kept. `--only` runs some parts, and keeps the others of the day.
+The results are written after each part. When the time is over, the part in progress is stopped, and the figures that it
+has yielded are kept. `--only` runs some parts, and keeps the results of the other parts from earlier runs of the day.
 
 `PYTHONPATH=tests/gpu:tests python benchmarks/gpu.py --quick` runs every part on small models and a simulated GPU: a
 test of this script and of the checks, whose speeds mean nothing. Needs ../shared/data.
@@ -60,7 +61,7 @@ from bertkit.transformer.cuda_graphs import GraphedEncoder
 
 PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16, from the makers' data sheets
 BOUNDS = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
-"""Largest differences of vectors of length 1 from those of the CPU in float32."""
+"""Maximum allowed differences of vectors of length 1 from those of the CPU in float32."""
 LARGEST_GRADIENT_DIFFERENCE, LARGEST_LOSS_DIFFERENCE = 1e-3, 0.05
 SEQUENCES = ('data.sentence_pairs="none"', "data.final_share=0", "training.log_every=1",
              "training.evaluate_every=1000", "training.save_every=1000")  # fmt: skip
@@ -68,7 +69,7 @@ WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", "model.config.attention
 
 
 class Measurements:
-    """The parts, in the order of a run. A part returns its figures, or yields them as it finds them."""
+    """The parts, in the order of a run. A part returns its figures, or yields them as they are measured."""
 
     def __init__(self, device: str, quick: bool, work: Path) -> None:
         self.device, self.quick, self.work = device, quick, work
@@ -433,7 +434,7 @@ def main() -> None:
 
 
 def carry_out(name: str, part: Callable[[], Any], seconds_left: float, results: dict[str, Any]) -> Iterator[None]:
-    """Add the figures of a part to the results, or why there are none; yields after each addition."""
+    """Add the figures of a part to the results, or the reason why it has none; yields after each addition."""
     if seconds_left <= 0:
         results["skipped"][name] = "no time left"
         yield

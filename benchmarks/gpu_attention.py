@@ -22,7 +22,7 @@ from bertkit.transformer.window import CAUSAL, REVERSED, Window
 
 WINDOWS = {"all": None, "causal": CAUSAL, "reversed": REVERSED, "local": Window(64, 64)}
 BOUNDS = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
-"""Largest differences of contexts and gradients of standard normal inputs."""
+"""Maximum allowed differences of contexts and gradients of standard normal inputs."""
 NUM_HEADS, HEAD_DIM = 12, 64
 
 
@@ -55,7 +55,7 @@ def _triton(query: Tensor, key: Tensor, value: Tensor, batch: Batch, *, window: 
 
 
 def _kernels(device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Tensor]]]:
-    """The kernels for a dtype; a GPU may have more than the fallback."""
+    """Name and function of each kernel for a dtype: the fallback, and on some GPUs others."""
     yield "blocks", block_attention
     if kernel_for(device.split(":")[0], capability_of(torch.device(device)), dtype, HEAD_DIM) == "varlen":
         yield "varlen", varlen_attention
@@ -90,7 +90,8 @@ def _difference(
 
 
 def _milliseconds(kernel: Callable[..., Tensor], longest: int, num_tokens: int, device: str) -> float:
-    """Of a forward and a backward pass in bfloat16 over sequences of different lengths, the fastest of five."""
+    """Milliseconds of a forward and a backward pass in bfloat16 over sequences of different lengths, the fastest of
+    five."""
     generator = torch.Generator().manual_seed(2)
     lengths = torch.randint(longest // 4, longest + 1, (num_tokens // longest,), generator=generator).tolist()
     batch = _batch(lengths).to(device)

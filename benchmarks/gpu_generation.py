@@ -1,6 +1,6 @@
 """Generation with a key-value cache on a GPU, a part of `gpu.py`: checks against float32 on the CPU, and speeds.
 
-Models with random weights, of `generate.py`: an encoder-decoder and a decoder.
+The models are those of `generate.py` with random weights: an encoder-decoder and a decoder.
 """
 
 import tempfile
@@ -17,13 +17,13 @@ from generate import best_speed, models, write_tokenizer
 from bertkit.generation import GenerationSettings, Generator, load_generator
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
-"""Largest differences of logits from those of the CPU in float32, relative to the largest logit."""
+"""Maximum allowed differences of logits from those of the CPU in float32, relative to the largest logit."""
 LENGTHS, NUM_STEPS, NEW_TOKENS = (1, 90, 7, 33, 2), 40, 64
 
 
 def checks(device: str, quick: bool, precisions: Sequence[str]) -> dict[str, Any]:
-    """Largest differences of logits after prompts and steps, whose rows change their order; rows with the same tokens
-    in float32, greedy and with beams; how often greedy search waits other than for its tokens; tokens a second."""
+    """Largest differences of logits after prompts and after steps that reorder rows; rows with the same tokens in
+    float32, greedy and with beams; how often greedy search waits other than for its tokens; tokens per second."""
     found: dict[str, Any] = {}
     for name, theirs in models(quick).items():
         with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ def _logits(generator: Generator, inputs: Sequence[np.ndarray], precision: str) 
 
 
 def waits(device: str, work: Callable[[], Any]) -> list[str]:
-    """What torch reports of waits for the GPU during work, after a first run."""
+    """The warnings of torch about waiting for the GPU during a second run of the work."""
     work()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -18,7 +18,7 @@ from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExa
 from bertkit.tasks.words import spaced
 
 BOUNDS = {"float32": 2e-3, "bfloat16": 5e-2}
-"""Largest differences of losses, relative to the largest loss."""
+"""Maximum allowed differences of losses, relative to the largest loss."""
 
 
 def checks(device: str, quick: bool, model: str) -> dict[str, Any]:

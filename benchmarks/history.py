@@ -1,4 +1,4 @@
-"""What each step from one-hot words to BERT bought: seven systems on four tasks.
+"""The gain of each step from one-hot words to BERT: seven systems on four tasks.
 
     python benchmarks/history.py [--list] [--only PATTERN] [--threads 1] [--out benchmarks/results]
 
@@ -69,7 +69,7 @@ class History(LongRuns):
     def names(self) -> list[str]:
         return list(self._runs)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         task, system = self._runs[name]
         epochs = NUM_EPOCHS.get(system) if task == "vectors" else NUM_EPOCHS.get(task, NUM_EPOCHS["pairs"])
         sizes = {"sentiment": NUM_PHRASES, "senses": OCCURRENCES, "similarity": NUM_PAIRS}
@@ -102,7 +102,7 @@ class History(LongRuns):
         return train_words(read_corpus(sentences, 5), WordTraining(epochs=epochs, ngrams=system == "FastText"))[0]
 
     def _features(self, system: str, fitted_to: Texts) -> Callable[[Texts], Any]:
-        """The function from texts to vectors; bags of words know the words of some texts."""
+        """The function from texts to vectors; bags of words have the vocabulary of ``fitted_to``."""
         if system == "one-hot":
             return CountVectorizer(binary=True).fit(fitted_to).transform
         if system == "TF-IDF":
@@ -205,7 +205,7 @@ def run_name(task: str, system: str) -> str:
 
 
 def timed(job: Callable[[], Any]) -> tuple[Any, float]:
-    """The result, and the seconds of processor time, which other work on the machine does not change."""
+    """The result, and its seconds of processor time, which do not depend on other programs."""
     start = time.process_time()
     result = job()
     return result, time.process_time() - start
@@ -223,14 +223,14 @@ def novels(scale: float) -> list[str]:
 
 
 def phrases(part: str, number: int | None = None) -> list[tuple[int, str]]:
-    """Labels and texts of SST-2; a number of them at equal distances."""
+    """Labels and texts of SST-2: all rows, or ``number`` rows at equal distances."""
     lines = (DATA / "glue_sst2" / f"{part}.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [(int(label), text) for label, text in (line.split("\t", 1) for line in lines if line.strip())]
     return rows if number is None else rows[:: len(rows) // number][:number]
 
 
 def occurrences(word: str, part: str, number: int) -> list[tuple[str, tuple[int, int], int]]:
-    """Texts around a word, its span, and its sense; at equal distances."""
+    """Texts around a word, the span of the word, and its sense: ``number`` rows at equal distances."""
     folder, rows = DATA / "coarsewsd20" / word, []
     senses = [int(one) for one in (folder / f"{part}.gold.txt").read_text().split()]
     lines = (folder / f"{part}.data.txt").read_text(encoding="utf-8").splitlines()
@@ -245,7 +245,7 @@ def occurrences(word: str, part: str, number: int) -> list[tuple[str, tuple[int,
 
 
 def fitted(features: Any, labels: list, test: Any) -> np.ndarray:
-    """Logistic regression, its regularization chosen by three-fold cross-validation."""
+    """Predictions of logistic regression, with regularization chosen by three-fold cross-validation."""
     strengths = [0.1, 1.0, 10.0, 100.0] if issparse(features) else [0.001, 0.01, 0.1, 1.0]
     scaled = [] if issparse(features) else [StandardScaler()]
     model = make_pipeline(*scaled, LogisticRegressionCV(Cs=strengths, cv=3, max_iter=500))

@@ -1,8 +1,9 @@
 """Figures of `bertkit inspect` on real data: word senses, probes, the structural probe, heads and relations.
 
-    python benchmarks/inspection.py [--model all-MiniLM-L6-v2] [--sentences 4000] [--data ../shared/data]
+    python benchmarks/inspection.py [--model all-MiniLM-L6-v2] [--sentences 4000] [--figures senses structure ...]
+        [--data ../shared/data]
 
-One JSON line for each figure. Data: CoarseWSD-20, UD English EWT and WNUT 17, see docs/inspection.md.
+Prints one JSON line for each figure. Data: CoarseWSD-20, UD English EWT and WNUT 17, see docs/inspection.md.
 """
 
 import argparse
@@ -61,7 +62,7 @@ def entities(folder: Path, part: str) -> list[LabeledWords]:
 
 
 def labeled_senses(folder: Path, part: str, most: int = 200) -> list[LabeledWords]:
-    """One word of each sentence with its sense; at most ``most`` sentences for each of the 20 words."""
+    """One word of each sentence with its sense, for at most ``most`` sentences of each of the 20 words."""
     labeled = []
     for path in words_of(folder):
         texts, spans, gold = sentences(path, part)

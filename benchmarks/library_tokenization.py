@@ -1,11 +1,11 @@
-"""Tokenizers that are not WordPiece, through bertkit and in the library that runs them: same files, texts and threads.
+"""Tokenizers other than WordPiece: bertkit compared with the ``tokenizers`` library, which it runs for them.
 
-    python benchmarks/library_tokenization.py [--rounds 5] [--threads 2] [--out benchmarks/results]
+    python benchmarks/library_tokenization.py [--texts 20000] [--rounds 5] [--threads 2] [--out benchmarks/results]
 
 A byte-level BPE of 30,000 entries and a Unigram model of 8,000, both trained on Python's documentation, in the forms of
-RoBERTa's and XLM-R's published tokenizer.json, encode passages of the documentation: bertkit's ``encode_batch`` beside
-that of ``tokenizers`` with the ids gathered into one array, without and with offsets and word ids. One process, in
-turns.
+RoBERTa's and XLM-R's published tokenizer.json, encode passages of the documentation. bertkit's ``encode_batch`` is
+compared with that of ``tokenizers`` followed by gathering the ids into one array, without and with offsets and word
+ids. Both use the same files, texts and threads, and take turns in one process.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def byte_level(corpus: Sequence[str]) -> tokenizers.Tokenizer:
-    """As RoBERTa's."""
+    """A tokenizer in the form of RoBERTa's."""
     library = tokenizers.Tokenizer(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
@@ -75,7 +75,7 @@ def byte_level(corpus: Sequence[str]) -> tokenizers.Tokenizer:
 
 
 def unigram(corpus: Sequence[str]) -> tokenizers.Tokenizer:
-    """As XLM-R's, without its table of characters: NFKC stands for it."""
+    """A tokenizer in the form of XLM-R's, with NFKC in place of its table of characters."""
     library = tokenizers.Tokenizer(models.Unigram())
     library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
     library.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -89,7 +89,7 @@ def unigram(corpus: Sequence[str]) -> tokenizers.Tokenizer:
 
 
 def _runs(library: tokenizers.Tokenizer, chosen: list[str]) -> dict[str, Callable[[], np.ndarray]]:
-    """What is timed, by system: each returns the ids of all texts."""
+    """The functions to time, by system: each returns the ids of all texts."""
     names = {
         "pad_token": "<pad>",
         "unk_token": "<unk>",

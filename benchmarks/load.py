@@ -1,4 +1,4 @@
-"""An open-loop generator of requests: they are sent when they are due, whether earlier ones were answered or not."""
+"""An open-loop generator of requests: each is sent when it is due, regardless of whether earlier ones are answered."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Load:
-    """What a server made of requests at one rate."""
+    """The responses of a server to requests at one rate."""
 
     rate: float  # requests a second, offered
     num_requests: int
@@ -22,13 +22,13 @@ class Load:
 
 
 class Client:
-    """Connections to one address, reused."""
+    """A client that reuses its connections to one address."""
 
     def __init__(self, port: int) -> None:
         self._port, self._free = port, []
 
     async def send(self, method: str, path: str, body: bytes) -> int:
-        """The status of an answer, which is read to its end; a connection that was closed meanwhile is replaced."""
+        """Send a request, read the whole response and return its status; a closed connection is replaced."""
         while self._free:
             reader, writer = self._free.pop()
             if not reader.at_eof():
@@ -53,10 +53,10 @@ async def offer(
     statuses: Counter[int] | None = None,
     path: str = "/embed",
 ) -> Load:
-    """Send requests at random times, at this rate on average; a late answer counts from when its request was due.
+    """Send requests at random times, at this rate on average; response times count from when a request was due.
 
     Args:
-        statuses: filled with the number of answers of each status, 0 for a connection that failed.
+        statuses: filled with the number of responses of each status, 0 for a connection that failed.
     """
     draw, due, times, counts = random.Random(0), time.perf_counter(), [], Counter() if statuses is None else statuses
     tasks, end, number, latest = set(), due + seconds, 0, 0.0

@@ -1,5 +1,4 @@
-"""Benchmarks of many long runs: each run leaves a file when it is finished, and is not repeated unless what it is told
-has changed since."""
+"""Benchmarks of many long runs: each finished run writes a file, and is repeated only if its definition has changed."""
 
 import argparse
 import fnmatch
@@ -17,14 +16,14 @@ from bertkit.files.json_files import read_json, write_json
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What the command of such a benchmark is asked."""
-    parser.add_argument("--list", action="store_true", help="tell which runs are finished")
+    """Add the command line options of such a benchmark."""
+    parser.add_argument("--list", action="store_true", help="list the runs, and which are finished")
     parser.add_argument("--only", metavar="PATTERN", help="runs of this name; * stands for any characters")
     parser.add_argument("--scale", type=_share, default=1.0, help="share of the full size, above 0 and at most 1")
 
 
 class LongRuns(ABC):
-    """All runs of a benchmark at one ``scale``; ``out`` gets a folder of their results."""
+    """All runs of a benchmark at one ``scale``; their results are written to a folder in ``out``."""
 
     def __init__(self, benchmark: str, out: Path, scale: float, threads: int) -> None:
         self.scale, self.threads = scale, threads
@@ -33,22 +32,22 @@ class LongRuns(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Of all runs, in the order in which they can be done."""
+        """Names of all runs, in an order in which they can be executed."""
 
     @abstractmethod
-    def told(self, name: str) -> dict[str, Any] | None:
-        """All that a run is told; None: it depends on runs that are not finished."""
+    def definition(self, name: str) -> dict[str, Any] | None:
+        """All settings that determine the result of a run; None if they depend on runs that are not finished."""
 
     @abstractmethod
     def perform(self, name: str) -> dict[str, Any]:
-        """Do a run: its figures.
+        """Execute a run and return its figures.
 
         Raises:
             RuntimeError: it failed, or its data are not on this machine.
         """
 
     def is_timed(self, name: str) -> bool:
-        """Whether a run has the machine for itself; the others come after those, as many at once as threads."""
+        """True for a timed run, which is executed alone. The other runs follow, ``threads`` of them at once."""
         return True
 
     @abstractmethod
@@ -56,12 +55,13 @@ class LongRuns(ABC):
         """A finished run in a few words."""
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """What a run left, if it was told the same: its figures, when and where they were made, what it was told."""
+        """The stored figures of a run, with its definition, date and machine; None if it has not been executed with its
+        present definition."""
         result = read_json(self._results / f"{name}.json")
-        return result if result is not None and result["run"] == _as_json(self.told(name)) else None
+        return result if result is not None and result["run"] == _as_json(self.definition(name)) else None
 
     def carry_out(self, options: argparse.Namespace) -> bool:
-        """Do what the command asks for; whether that was all runs.
+        """List the runs, or execute those that the options select; True if these are all runs.
 
         Raises:
             RuntimeError: no such run, one that depends on others, or one that failed.
@@ -79,14 +79,14 @@ class LongRuns(ABC):
         return not options.only
 
     def finished(self) -> dict[str, dict[str, Any]]:
-        """The results of all runs by their names.
+        """The results of all runs by name.
 
         Raises:
             RuntimeError: a run is not finished.
         """
         results = {name: self.result(name) for name in self.names()}
         if None in results.values():
-            raise RuntimeError("not all runs are finished: --list tells which")
+            raise RuntimeError("not all runs are finished: --list shows which")
         return results  # pyrefly: ignore
 
     def _states(self) -> Iterator[str]:
@@ -94,17 +94,18 @@ class LongRuns(ABC):
             if (result := self.result(name)) is not None:
                 yield f"{name}: finished {result['date']}, {self.summary(result)}"
             else:
-                yield f"{name}: open" + (", once the runs before it are finished" if self.told(name) is None else "")
+                is_defined = self.definition(name) is not None
+                yield f"{name}: not finished" + ("" if is_defined else ", depends on earlier runs")
 
     def _do(self, name: str) -> None:
-        told = self.told(name)
-        if told is None:
-            raise RuntimeError(f"{name}: what it is told depends on runs before it; finish those first")
+        definition = self.definition(name)
+        if definition is None:
+            raise RuntimeError(f"{name}: its settings depend on earlier runs; finish those first")
         if self.result(name) is not None:
             say(f"{name}: finished before")
             return
         say(f"{name}: begins")
-        result = {"run": _as_json(told)} | report.circumstances(self.threads)
+        result = {"run": _as_json(definition)} | report.circumstances(self.threads)
         result |= self.perform(name)
         write_json(self._results / f"{name}.json", result)
         say(f"{name}: {self.summary(result)}")

@@ -1,4 +1,4 @@
-"""Real text as masked language modeling reads it: the same examples, masked the same way, for every trainer."""
+"""Real text for masked language modeling: the same examples with the same masks for every trainer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def masked(ids: Sequence[int], generator: np.random.Generator) -> Example:
 
 
 def token_steps(ids: Sequence[Sequence[int]], tokens_per_step: int, seed: int) -> Iterator[list[Example]]:
-    """Endless optimizer steps, each of the fewest sequences that have so many tokens."""
+    """Endless optimizer steps, each of the fewest sequences with at least ``tokens_per_step`` tokens."""
     step, tokens = [], 0
     for example in _endless(ids, seed):
         step.append(example)
@@ -41,7 +41,7 @@ def token_steps(ids: Sequence[Sequence[int]], tokens_per_step: int, seed: int) -
 
 
 def sequence_steps(ids: Sequence[Sequence[int]], sequences_per_step: int, seed: int) -> Iterator[list[Example]]:
-    """Endless optimizer steps, each of so many sequences."""
+    """Endless optimizer steps of ``sequences_per_step`` sequences."""
     examples = _endless(ids, seed)
     while True:
         yield [next(examples) for _ in range(sequences_per_step)]
@@ -56,7 +56,7 @@ def num_masked(examples: Sequence[Example]) -> int:
 
 
 def _endless(ids: Sequence[Sequence[int]], seed: int) -> Iterator[Example]:
-    """All texts in random order, then in another one, masked anew."""
+    """All texts in random order, then in another random order with new masks, and so on."""
     generator = np.random.default_rng(seed)
     while True:
         for index in generator.permutation(len(ids)):

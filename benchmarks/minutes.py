@@ -1,10 +1,10 @@
-"""Fine-tuning within 1, 5 and 20 minutes: is more time never worse, and is the time kept?
+"""Fine-tuning within 1, 5 and 20 minutes: scores by time limit, and the time that was used.
 
     python benchmarks/minutes.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
-The real all-MiniLM-L6-v2 on texts and pairs, without dev examples: a part of the training rows chooses the model.
-Each run leaves a file of results when it is finished, so that the same command continues; the table is of the runs that
-are finished. All of them take some fifteen hours.
+all-MiniLM-L6-v2 is fine-tuned on texts and pairs without dev examples, so a part of the training rows selects the
+model. Each finished run writes a file of results, so the same command resumes; the table shows the finished runs. All
+runs take about fifteen hours.
 """
 
 import argparse
@@ -39,6 +39,8 @@ def main() -> None:
     try:
         runs = Runs(options.out, options.scale, options.threads)
         runs.carry_out(options)
+        if options.list:
+            return
         results["runs"] = {name: result for name in runs.names() if (result := runs.result(name)) is not None}
         title = report.heading("Fine-tuning within a number of minutes", results)
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)
@@ -72,7 +74,7 @@ class Runs(LongRuns):
     def names(self) -> list[str]:
         return list(self.runs)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         run = self.runs[name]
         return {"data": run.data, "rows": run.size, "minutes": run.minutes, "seed": run.seed, "most_test": MAX_TEST}
 

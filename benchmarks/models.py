@@ -1,6 +1,6 @@
-"""The models that are measured, each a folder in the published format; and the same in each peer's own format.
+"""The measured models, each as a folder in the published format, and converted to the format of each other library.
 
-What is made is made once and kept in the temporary folder.
+Created and converted models are cached in the temporary folder.
 """
 
 import hashlib
@@ -35,20 +35,20 @@ SHAPES = {  # name -> how its configuration differs from BERT-base's
 
 
 def published_folder(model: str) -> Path:
-    """Where MINILM or a base-sized sentence encoder with random weights is."""
+    """The folder of MINILM, or of a base-sized sentence encoder with random weights."""
     return locate(MINILM) if model == MINILM else _random_model("BERT-base", (), _MODEL_TYPES.get(model, "bert"))
 
 
 def masked_lm_folder(shape: str) -> Path:
-    """Where a masked language model of one of the SHAPES is, with initial weights."""
+    """The folder of a masked language model of one of the SHAPES, with initial weights."""
     return _random_model(shape, ("masked_lm",))
 
 
 def converted_folder(system: System, published: Path) -> Path:
-    """Where ``system`` finds the model: the published folder, or one converted from it.
+    """The folder of the model for ``system``: the published folder, or one converted from it.
 
     Raises:
-        RuntimeError: the conversion fails; why is on stderr.
+        RuntimeError: the conversion fails; the reason is on stderr.
     """
     peer = system.peer()
     function = "convert_int8" if system.precision == "int8" and hasattr(peer, "convert_int8") else "convert"
@@ -59,7 +59,7 @@ def converted_folder(system: System, published: Path) -> Path:
     versions = "-".join(f"{package}-{version(package)}" for package in system.packages)
 
     def convert(folder: Path) -> None:
-        # In a process of its own: libraries that convert need not live beside those that are measured.
+        # In a separate process, so that the libraries for conversion are not loaded with the measured ones.
         arguments = (system, function, published, folder)
         process = multiprocessing.get_context("spawn").Process(target=_convert, args=arguments)
         process.start()

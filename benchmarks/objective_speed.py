@@ -1,11 +1,12 @@
-"""Training speed of a causal and an encoder-decoder model next to masked language modeling, per product computed.
+"""Training speed of a causal and an encoder-decoder model compared with masked language modeling, per operation.
 
     python benchmarks/objective_speed.py [--rounds 3] [--width 256]
 
 One optimizer step's gradients on 2,048 tokens in sequences of 64: BERT with 15 % of the tokens masked, a left-to-right
 model with every token predicted, and an encoder-decoder with half of the tokens in sources and half in targets; four
-layers in all, a vocabulary of 8,000. Products counted are those of a forward pass, twice that backward, so a model that
-predicts more tokens is not called slow for it. The best of the turns, one after the other.
+layers in all, a vocabulary of 8,000. Speed is operations of matrix products per second, counted once for the forward
+and twice for the backward pass, so that predicting more tokens does not count as slower. The models take turns, and the
+best turn counts.
 """
 
 import argparse

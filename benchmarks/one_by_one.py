@@ -1,4 +1,4 @@
-"""A peer that is asked one text at a time, and how long each takes."""
+"""A peer that embeds one text at a time, with the time of each text."""
 
 import importlib
 import time
@@ -11,7 +11,7 @@ import numpy as np
 def load(
     module: str, folder: Path, precision: str, threads: int
 ) -> Callable[[list[str]], tuple[list[float], np.ndarray]]:
-    """A function from texts, and a pause before each, to the seconds each took, (N,), and their vectors, (N, D)."""
+    """A function of texts and the pause before each; it returns the seconds of each text, (N,), and (N, D) vectors."""
     embed_one = importlib.import_module(f"peers.{module}").load_query(folder, precision, threads)
 
     def embed_all(queries: list[str], pause: float = 0.0) -> tuple[list[float], np.ndarray]:

@@ -3,9 +3,10 @@
     python benchmarks/pairs.py [--systems "bertkit int8" ...] [--rounds 1] [--threads 2] [--out benchmarks/results]
     python benchmarks/pairs.py --large  # the search among 100,000 sentences, and its memory
 
-The job of the paper of Sentence-BERT (Reimers & Gurevych 2019). Sentences of Python's documentation and 300 near
-copies of one more are embedded with all-MiniLM-L6-v2 and compared with each other, one system after the other. The
-search alone is timed on the vectors, too. Systems that an earlier run of the day measured stay in the results.
+This is the example of the Sentence-BERT paper (Reimers & Gurevych 2019). Sentences of Python's documentation, among
+them 300 near copies of one sentence, are embedded with all-MiniLM-L6-v2 and compared with each other, one system after
+the other. The search on the vectors is also timed alone. Systems measured by an earlier run on the same day stay in
+the results.
 """
 
 import argparse
@@ -102,7 +103,7 @@ def peer(sentences: list[str], copies: set[int], rounds: int) -> dict:
 
 
 def large() -> dict:
-    """Seconds of the search among 100,000 vectors, and the memory that it takes beside them."""
+    """Seconds of the search among 100,000 vectors, and the memory that it uses in addition to the vectors."""
     vectors = sentence_vectors(100_200)[:100_000]
     bertkit.top_pairs(vectors[:3000], NUM_BEST)
     before = peak_megabytes()
@@ -122,7 +123,7 @@ def describe_large(results: dict) -> str:
         [
             *report.heading("The most similar pairs among 100,000 sentences", results),
             f"{results['num_pairs']:,} pairs among {results['num_vectors']:,} {results['rows']}: the search takes "
-            f"{results['search_seconds']:.1f} s, and {results['more_megabytes']:.0f} MiB beside the vectors' "
+            f"{results['search_seconds']:.1f} s, and {results['more_megabytes']:.0f} MiB in addition to the vectors' "
             f"{results['vectors_megabytes']:.0f}.",
         ]
     )
@@ -133,7 +134,7 @@ def peak_megabytes() -> float:
 
 
 def timed(job: Callable, rounds: int) -> tuple[float, set]:
-    """Seconds of the quickest round, and the result."""
+    """Seconds of the fastest round, and the result."""
     best, result = float("inf"), set()
     for _ in range(rounds):
         started = time.perf_counter()
@@ -144,7 +145,7 @@ def timed(job: Callable, rounds: int) -> tuple[float, set]:
 
 
 def share_of_copies(found: set[tuple[int, int]], copies: set[int]) -> float:
-    """Of all pairs of near copies, those that were found."""
+    """Returned pairs of near copies, as a share of all pairs of near copies."""
     return sum(first in copies and second in copies for first, second in found) / (len(copies) * (len(copies) - 1) / 2)
 
 
@@ -157,7 +158,7 @@ def describe(results: dict) -> str:
         f"{results['model']}, {results['num_texts']:,} sentences of Python's documentation, {results['num_copies']} of "
         f"them near copies of one; {results['num_pairs']:,} pairs. {results['date']}.",
         "",
-        "| system | whole job, s | vs sentence-transformers | search alone, s | pairs of near copies found |",
+        "| system | whole job, s | vs sentence-transformers | search alone, s | near-copy pairs returned |",
         "|---|---|---|---|---|",
     ]
     for name, row in results["systems"].items():

@@ -1,8 +1,8 @@
-"""`bertkit plan` compared with the runs it plans: how far off are steps, hours and files?
+"""`bertkit plan` compared with the planned runs: errors of the planned steps, hours and file sizes.
 
     python benchmarks/plans.py [--threads 2] [--out FOLDER]
 
-Two recipes on ten novels, a minute or two of training each: the length of one is in minutes, of the other in steps.
+Two runs on ten novels, each of one or two minutes: the length of one is given in minutes, that of the other in steps.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def compare(recipe: Recipe, inputs: Inputs) -> dict:
-    """The plan of a run and what the run took."""
+    """The figures of a plan, and those of the run."""
     planned = plan(recipe, inputs, device="cpu", log_line=say)
     with tempfile.TemporaryDirectory() as folder:
         run = Pretraining(Path(folder, "run"), recipe, inputs, log_line=lambda line: None, device="cpu")

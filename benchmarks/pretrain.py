@@ -1,12 +1,12 @@
-"""Whole pre-training on real text: bertkit beside transformers.
+"""Complete pre-training on real text: bertkit compared with transformers.
 
     python benchmarks/pretrain.py --speed [--rounds 3]
     python benchmarks/pretrain.py --quality [--list] [--only PATTERN] [--scale 1.0]
     and both: [--threads 2] [--work FOLDER] [--out benchmarks/results]
 
-Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; seven runs in
-two hours, each of which leaves a file of results when it is finished, so that the same command goes on; ``--scale`` is
-of all times.
+Speed: tokens per second of the whole loop, without padding. Quality: held-out loss after twenty minutes on two cores;
+seven runs take two hours. Each finished run writes a file of results, so the same command resumes. ``--scale``
+multiplies all times.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The runs by the clock as tables, and their curves as a page."""
+"""The runs of `pretrain_quality.py` as tables, and their loss curves as a page."""
 
 import math
 from pathlib import Path
@@ -25,7 +25,7 @@ from bertkit.pages import Line, line_chart, paragraph, write_page
 EXPLANATION = (
     "One corpus, novels; one vocabulary, learned from it; two cores. bertkit: its recipe cpu-minutes. transformers: "
     "BertForMaskedLM in bf16 autocast with the recipe of 2018, on blocks of 128 tokens without padding. Loss: mean of "
-    f"the masked tokens in nats, 15 % of {NUM_SEQUENCES:,} sequences of at most so many tokens, from novels of other "
+    f"the masked tokens in nats, 15 % of {NUM_SEQUENCES:,} sequences of at most the given length, from novels of other "
     "authors, with the same inputs and masks for all. Weights were copied during training and evaluated after it. "
     f"Zorro: share of {PAIRS_PER_PARADIGM} pairs of each of 23 paradigms whose grammatical sentence is more likely, "
     "with the interval of 95 % over paradigms. Of a difference, the first interval is over runs (Student's t, two "
@@ -34,11 +34,11 @@ EXPLANATION = (
 
 
 def gather(quality: Quality) -> dict[str, Any]:
-    """The results of all runs, and how the systems differ.
+    """The results of all runs, and the differences between the systems.
 
     Raises:
-        RuntimeError: a run is not finished, those of a seed were made on different processors, or the runs did not see
-            the same held-out inputs.
+        RuntimeError: a run is not finished, those of a seed were made on different processors, or the runs had
+            different held-out inputs.
     """
     results = quality.finished()
     runs = {system: [results[run.name] for run in quality.compared(system)] for system in SYSTEMS}
@@ -94,7 +94,7 @@ def describe(found: dict[str, Any]) -> list[str]:
 
 
 def curve(found: dict[str, Any], system: str, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and losses of a system, means over its seeds; as many points as every run has."""
+    """Seconds and losses of a system, means over its seeds, for the points that every run has."""
     runs = [result["points"] for result in found["runs"][system]]
     points = list(zip(*runs, strict=False))
     seconds = [np.mean([point["seconds"] for point in of_seeds]) for of_seeds in points]

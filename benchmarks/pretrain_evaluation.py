@@ -1,4 +1,4 @@
-"""What a model has learned, of either library: read from its folder by bertkit, on the same inputs."""
+"""Evaluation of a pre-trained model of either library: opened from its folder by bertkit, with the same inputs."""
 
 import hashlib
 import statistics
@@ -24,15 +24,16 @@ _T_TWO_DEGREES = 4.302652729911275  # Student's t, 97.5 %, two degrees of freedo
 
 
 class Evaluator(ByName):
-    """In a process of its own, for `Worker`."""
+    """Evaluates models in a separate process, for `Worker`."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
 
     def losses(self, folder: Path, shard: Path, num_sequences: int) -> dict[str, dict[str, Any]]:
-        """For each length the mean loss of the masked tokens in nats, and each sequence's part: their mean is it.
+        """For each length the mean loss of the masked tokens in nats, and the contribution of each sequence; the mean
+        of the contributions is the loss.
 
-        Inputs and masks are a function of the vocabulary, the shard and the number; "inputs" is their hash.
+        Inputs and masks depend only on the vocabulary, the shard and the number; "inputs" is their hash.
         """
         model = bertkit.load(folder, device="cpu")
         found = {}
@@ -48,7 +49,7 @@ class Evaluator(ByName):
         return found
 
     def minimal_pairs(self, folder: Path, limit: int) -> dict[str, Any] | None:
-        """Zorro: the share of pairs whose grammatical sentence is more likely; None: it is not on this machine."""
+        """Accuracy on Zorro, the share of pairs whose grammatical sentence is more likely; None without the data."""
         suite = texts.DATA / "zorro"
         if not suite.is_dir():
             return None
@@ -60,7 +61,7 @@ class Evaluator(ByName):
         }
 
     def loss_by_transformers(self, folder: Path, shard: Path, num_sequences: int) -> float:
-        """The loss at the last of LENGTHS as transformers computes it, padded: what bertkit says must be the same."""
+        """The loss at the last of LENGTHS as transformers computes it, with padding; it must equal bertkit's."""
         from transformers import BertForMaskedLM
 
         parts = _parts(bertkit.load(folder, device="cpu"), shard, LENGTHS[-1], num_sequences)
@@ -79,10 +80,10 @@ class Evaluator(ByName):
 
 
 def difference(ours: list[list[float]], theirs: list[list[float]]) -> dict[str, Any]:
-    """Ours less theirs, where each system has two runs, and each run a value for each of the same items.
+    """Our mean minus theirs, for two runs of each system with a value for each of the same items.
 
-    Two intervals of 95 %: over runs, by Student's t with the pooled deviation of both systems' seeds; over items, by
-    bootstrap of the differences of means over the runs. It is claimed where both leave out 0.
+    It has two 95 % intervals: over runs, by Student's t with the pooled deviation of both systems' seeds; over items,
+    by bootstrap of the differences of means over the runs. The difference is significant if both exclude 0.
     """
     a, b = np.array(ours), np.array(theirs)  # (2, num_items)
     found = float(a.mean() - b.mean())
@@ -105,7 +106,7 @@ def _parts(model: Model, shard: Path, length: int, num_sequences: int) -> list[P
 
 @torch.no_grad()
 def _losses(model: Model, parts: list[PretrainingBatch]) -> np.ndarray:
-    """(num_sequences,) the summed losses of each, over the mean number of masked tokens."""
+    """(num_sequences,) summed loss of each sequence, divided by the mean number of masked tokens."""
     model.network.eval()
     sums, num_masked = [], 0
     for part in parts:

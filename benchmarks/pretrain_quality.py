@@ -1,7 +1,7 @@
-"""Quality per minute: runs by the clock of both libraries, each in a process and with a result file of its own.
+"""Quality after a fixed time: runs of both libraries, each with a separate process and result file.
 
-Three short runs choose transformers' learning rate, on novels that the comparison does not read; bertkit's is its
-recipe's. Then each trains with two seeds.
+Three short runs select the learning rate of transformers, on novels that the comparison does not use; the learning rate
+of bertkit is that of its recipe. Then both libraries train with two seeds.
 """
 
 import math
@@ -46,7 +46,7 @@ class Quality(LongRuns):
 
     Args:
         work: folder of texts and models.
-        out: folder of the runs' results, a file each.
+        out: folder of the results, a file for each run.
 
     Raises:
         RuntimeError: the novels are not on this machine.
@@ -58,35 +58,35 @@ class Quality(LongRuns):
         self._models.mkdir(parents=True, exist_ok=True)
 
     def choosing(self) -> list[Run]:
-        """The runs that choose transformers' learning rate."""
+        """The runs that select the learning rate of transformers."""
         minutes = CHOOSING_MINUTES * self.scale
         return [Run(f"rate-{rate:g}", "transformers", _published(rate, 0), minutes, "choose") for rate in RATES]
 
     def chosen_rate(self) -> float | None:
-        """The rate that led to the lowest loss; None: not all runs are finished."""
+        """The learning rate with the lowest loss; None if not all runs are finished."""
         results = [self.result(run.name) for run in self.choosing()]
         if None in results:
             return None
         return min(zip(map(last_loss, results), RATES, strict=True))[1]
 
     def compared(self, system: str) -> list[Run]:
-        """The long runs; none of transformers until its learning rate is chosen."""
+        """The long runs; none for transformers until its learning rate is selected."""
         rate, minutes = self.chosen_rate(), MINUTES * self.scale
         if system == "bertkit":
             settings = [_recipe(seed) for seed in SEEDS]
         else:
             settings = [_published(rate, seed) for seed in SEEDS] if rate is not None else []
         return [
-            Run(_long_name(system, seed), system, told, minutes, "decide")
-            for seed, told in zip(SEEDS, settings, strict=False)
+            Run(_long_name(system, seed), system, of_seed, minutes, "decide")
+            for seed, of_seed in zip(SEEDS, settings, strict=False)
         ]
 
     def names(self) -> list[str]:
-        """Of all runs, in the order in which they can be done."""
+        """As `LongRuns.names`."""
         choosing = [run.name for run in self.choosing()]
         return [*choosing, *(_long_name(system, seed) for seed in SEEDS for system in SYSTEMS)]
 
-    def told(self, name: str) -> dict[str, Any] | None:
+    def definition(self, name: str) -> dict[str, Any] | None:
         run, manifest = self._find(name), read_manifest(self._texts / "train")
         if run is None:
             return None
@@ -119,7 +119,8 @@ class Quality(LongRuns):
         return result
 
     def _evaluate(self, run: Run, result: dict[str, Any], out: Path) -> None:
-        """Add what the model knew at the end, of the long runs at every moment; all folders but the last go."""
+        """Add the evaluation at the end, and for long runs at every saved point; remove all model folders but the
+        last."""
         say(f"{run.name}: evaluation")
         shard, number = self._texts / run.text, max(20, round(NUM_SEQUENCES * self.scale))
         *early, last = result["points"]
@@ -150,7 +151,7 @@ class Quality(LongRuns):
 
 
 def last_loss(result: dict[str, Any]) -> float:
-    """At the end and the longest length; infinite where the run broke down."""
+    """The loss at the end of a run for the longest length; infinite if the run diverged."""
     loss = result["points"][-1]["losses"][str(LENGTHS[-1])]["loss"] if result["points"] else math.inf
     return loss if math.isfinite(loss) else math.inf
 

@@ -1,4 +1,5 @@
-"""The whole loop on real text: real tokens per second, batches, clipping and optimizer included."""
+"""Speed of the whole pre-training loop on real text, with batching, clipping and optimizer: tokens per second without
+padding."""
 
 import statistics
 from pathlib import Path
@@ -33,7 +34,7 @@ _Row = tuple[System, str]
 
 
 def measure(work: Path, threads: int, rounds: int, skipped: dict[str, str]) -> list[dict]:
-    """One table for each shape; why a system is missing goes to ``skipped``."""
+    """One table for each shape; the reason why a system is missing is added to ``skipped``."""
     tables = []
     for shape, num_steps in NUM_STEPS.items():
         say(shape)

@@ -1,9 +1,9 @@
-"""Novels as every run reads them: vocabulary, token shards, padded sequences and initial weights, made once.
+"""The novels for all pre-training runs: vocabulary, token shards, padded sequences and initial weights, created once.
 
 A folder for each shape of model:
 
-    train, choose, decide   token shards of different authors, to learn from, choose a learning rate by, compare by
-    blocks.npz              the tokens of ``train`` for transformers, 126 of a novel after one another as a sequence
+    train, choose, decide   token shards of different authors: for training, learning rate selection and comparison
+    blocks.npz              the tokens of ``train`` for transformers, in sequences of 126 tokens of one novel
     paragraphs.npz          some paragraphs of the same novels, cut at 128 tokens
     initial                 a BERT of 2018 with initial weights, in the published format
 """
@@ -37,7 +37,7 @@ AUTHORS = {"choose": ("Gissing",), "decide": ("Forster", "Hardy", "Stevenson")} 
 
 
 def prepare(work: Path, shape: str) -> Path:
-    """The folder of a shape, with all that is not there yet.
+    """The folder of a shape; missing files are created.
 
     Raises:
         RuntimeError: the novels are not on this machine.
@@ -64,7 +64,7 @@ def prepare(work: Path, shape: str) -> Path:
 
 
 def _novels() -> dict[str, list[Path]]:
-    """The files of each shard; an author is in one."""
+    """The files of each shard; each author is in one shard."""
     folder = texts.DATA / "english_novels"
     if not folder.is_dir():
         raise RuntimeError("../shared/data/english_novels is not there")
@@ -86,7 +86,7 @@ def _tokenizer(folder: Path, num_entries: int | None, files: Sequence[Path]) -> 
 
 
 def _paragraphs(file: Path) -> list[str]:
-    """On one line each: as a novel has them, or, where its lines are wrapped, what stands between empty lines."""
+    """Paragraphs of a novel, each as one line; if its lines are wrapped, empty lines separate paragraphs."""
     text = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     lines = [line for line in text.split("\n") if line.strip()]
     is_wrapped = np.mean([len(line.split()) for line in lines]) < 20
@@ -95,7 +95,7 @@ def _paragraphs(file: Path) -> list[str]:
 
 
 def _blocks(shard: TokenShard, cls: int, sep: int) -> list[np.ndarray]:
-    """Whole blocks of each novel: what is left at its end is dropped, as group_texts of run_mlm.py does."""
+    """Whole blocks of each novel; the rest at its end is dropped, as in group_texts of run_mlm.py."""
     room, blocks = MAX_LENGTH - 2, []
     for start, end in pairwise(shard.sentences[shard.documents].tolist()):
         rows = shard.tokens[start : end - (end - start) % room].reshape(-1, room)

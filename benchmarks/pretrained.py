@@ -3,7 +3,7 @@
     python benchmarks/pretrained.py
 
 4 layers of 256 (ModernBERT), 150 steps of up to 8,192 tokens of novels by the recipe `cpu-minutes`: two minutes on two
-cores. It is made once and kept.
+cores. The model is trained once and cached.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ def pretrained_run() -> Path:
 
 
 def corpus() -> tuple[Path, ...]:
-    """The novels of authors from A to E, which are not those that it is evaluated on."""
+    """The novels of authors from A to E, who are not in `held_out`."""
     return tuple(sorted((texts.DATA / "english_novels").glob("[A-E]*_*.txt")))
 
 

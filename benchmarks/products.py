@@ -1,4 +1,4 @@
-"""How fast this machine's matrix products are: the ceiling of what is built from them."""
+"""Speed of matrix products on this machine: an upper bound of the speed of an encoder."""
 
 import statistics
 import time
@@ -10,10 +10,10 @@ _SECONDS = 0.25  # for each shape
 
 
 def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int) -> Callable[[], float]:
-    """A function that measures the seconds one token takes in the four products of every layer.
+    """A function that measures the seconds per token of the four products of every layer.
 
-    In bfloat16, on CPUs without fast instructions for it in float32; by oneDNN over packed weights, at NUM_ROWS rows,
-    every core on its own at the same time.
+    Products are computed by oneDNN with packed weights and NUM_ROWS rows, separately on each core at the same time; in
+    bfloat16, or in float32 on CPUs without fast instructions for bfloat16.
     """
     import torch
 

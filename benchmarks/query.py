@@ -1,9 +1,9 @@
-"""One short query at a time: how long until its vector is there?
+"""Latency of embedding one short query at a time.
 
     python benchmarks/query.py [--num-queries 300] [--rounds 3] [--threads 2] [--out benchmarks/results]
 
-Short passages of Python's documentation go one by one through all-MiniLM-L6-v2. Every system has a process of its own;
-they take turns, each turn all queries, and nothing else runs.
+Short passages of Python's documentation go one by one through all-MiniLM-L6-v2. Every system has a separate process.
+The processes take turns of all queries, and only one of them computes at a time.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def short_queries(published: Path, count: int) -> list[str]:
-    """Passages with one of NUM_TOKENS."""
+    """Passages whose number of tokens is in NUM_TOKENS."""
     passages = texts.shuffled(texts.documentation())
     ids = batching.token_ids(batching.open_tokenizer(published), passages)
     return [text for text, row in zip(passages, ids, strict=True) if len(row) in NUM_TOKENS][:count]

@@ -1,4 +1,4 @@
-"""What every benchmark is asked and tells: its options, the machine, one JSON file and its tables."""
+"""The common parts of all benchmarks: options, description of the machine, and one JSON file with its tables."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from turns import say
 from worker import limit_threads
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit-benchmarks"
-"""Folder of what takes long to make."""
+"""Cache folder of models, texts and runs that take long to create."""
 
 _PACKAGES = (
     *("bertkit", "torch", "numpy", "numba", "tokenizers"),
@@ -35,7 +35,7 @@ def require_fast(precision: str) -> None:
 
 
 def begin(benchmark: str, parser: argparse.ArgumentParser, *, threads: int = 2) -> tuple[dict, argparse.Namespace]:
-    """Read the options, those that every benchmark has added; the results start with where and when."""
+    """Add the options of every benchmark and read all options; the results start with date and machine."""
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system after its warm-up")
     parser.add_argument("--threads", type=int, default=threads, help="of each system")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
@@ -81,7 +81,7 @@ def circumstances(threads: int) -> dict:
 
 
 def machine(results: dict) -> str:
-    """The same in two lines to read."""
+    """The machine and versions in two lines of text."""
     flags, versions = ", ".join(results["cpu_flags"]), results["versions"].items()
     return (
         f"{results['cpu']}, {results['num_cores']} cores, {flags or 'x86 flags unknown'}; {results['num_threads']} "
@@ -91,12 +91,12 @@ def machine(results: dict) -> str:
 
 
 def heading(title: str, results: dict) -> list[str]:
-    """The lines that a text begins with."""
+    """The first lines of a text: title, date and machine."""
     return [f"# {title}, {results['date']}", "", machine(results), ""]
 
 
 def markdown_table(header: list[str], *rows: list[str]) -> str:
-    """Columns of equal width, the first to the left, the others to the right."""
+    """A Markdown table with columns of equal width, the first aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]
     lines = [" | ".join([row[0].strip().ljust(widths[0]), *row[1:]]) for row in cells]
@@ -114,7 +114,7 @@ def write(results: dict, table: str, out: Path) -> Path:
 
 
 def earlier_systems(results: dict, out: Path, *same: str, name: str = "systems") -> dict:
-    """What an earlier run of the day measured, so that each system can have its own run.
+    """The results of an earlier run on the same day, so that each system can be measured in a separate run.
 
     Args:
         same: names of results that must be equal.

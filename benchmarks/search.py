@@ -1,15 +1,15 @@
-"""Exact search: how long until the ten nearest of a million vectors are there?
+"""Speed of exact search for the ten nearest of a million vectors.
 
     python benchmarks/search.py arrays [--num-rows 1000000] [--rows FILE.npy] [--systems bertkit numpy ...]
     python benchmarks/search.py store [--num-rows 1000000]
     python benchmarks/search.py files --folder FOLDER [--num-rows 10000000]
 
 ``arrays`` compares with the exact searches of numpy, faiss, usearch and numkong on the same rows, one query at a time
-and 1,000 at once; choosing the ten is part of every time. Systems that an earlier run of the same day measured stay in
-its results. ``store`` times the store of a folder: adding, opening, the
-first search, one search and sixteen from as many threads. Their rows are those of a file (embeddings), or points
-around 2,000 centers drawn at random. ``files`` times one query over files that are mapped into memory; it writes them
-to the folder if they are not there, 20 GB for ten million rows.
+and 1,000 at once; every time includes the selection of the ten. Systems measured by an earlier run on the same day stay
+in the results. ``store`` times the store of a folder: adding, opening, the first search, one search, and sixteen
+searches from sixteen threads. The rows of both are those of a file of embeddings, or random points around 2,000
+centers. ``files`` times one query over files that are mapped into memory; missing files are written to the folder, 20
+GB for ten million rows.
 """
 
 import argparse

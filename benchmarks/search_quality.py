@@ -1,10 +1,10 @@
-"""How well does search find what is relevant: by words, by meaning, and by both?
+"""Quality of search by words, by meaning, and by both.
 
     python benchmarks/search_quality.py [--collections cranfield xquad ...] [--out benchmarks/results]
 
 Five collections of ../shared/data and of Python itself are indexed with all-MiniLM-L6-v2 and the default options, and
 every query is searched in the three modes. The score is nDCG@10 of documents, each ranked by its best passage.
-Collections that an earlier run of the same day measured stay in the results.
+Collections measured by an earlier run on the same day stay in the results.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _PASSAGES = 30  # to have ten documents
 
 
 class Collection(NamedTuple):
-    """Documents, queries, and which documents answer which query, all equally."""
+    """Documents, queries, and the relevant documents of each query, all with the same grade."""
 
     documents: list[Document]
     queries: list[str]
@@ -61,7 +61,8 @@ def main() -> None:
 
 
 def measure(collection: Collection) -> dict:
-    """nDCG@10 of each mode, and of hybrid less the better of the two, with 95 % bootstrap intervals over queries."""
+    """nDCG@10 of each mode, and of hybrid minus the better of the other two, with 95 % bootstrap intervals over
+    queries."""
     with tempfile.TemporaryDirectory() as folder, Index.open(Path(folder) / "store", MODEL) as index:
         index.add(collection.documents)
         values = {
@@ -128,7 +129,7 @@ def _interval(values: list[float], sign: str = "") -> str:
 
 
 def cranfield() -> Collection:
-    """Abstracts on aerodynamics and questions of engineers; judged 1 to 4 counts as relevant."""
+    """Abstracts on aerodynamics and questions of engineers; grades 1 to 4 count as relevant."""
     folder = DATA / "cranfield" / "beir_like"
     documents = [Document(row["_id"], row["text"]) for row in _json_lines(folder / "corpus.jsonl")]
     queries = {row["_id"]: row["text"] for row in _json_lines(folder / "queries.jsonl")}
@@ -142,7 +143,7 @@ def cranfield() -> Collection:
 
 
 def xquad() -> Collection:
-    """Questions about 240 paragraphs of Wikipedia, each of which answers some."""
+    """Questions about 240 paragraphs of Wikipedia; the relevant document of a question is its paragraph."""
     articles = json.loads((DATA / "xquad" / "xquad.en.json").read_text(encoding="utf-8"))["data"]
     documents, queries, relevant = [], [], []
     for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
@@ -154,7 +155,8 @@ def xquad() -> Collection:
 
 
 def sts() -> Collection:
-    """Sentences of the test split of STS benchmark: those rated 4 or more with a sentence are relevant to it."""
+    """Sentences of the test split of STS benchmark; two sentences with a score of at least 4 are relevant to each
+    other."""
     numbers: dict[str, str] = {}
     pairs: dict[str, set[str]] = {}
     with open(DATA / "sts_benchmark" / "sts-test.csv", encoding="utf-8") as file:
@@ -169,7 +171,7 @@ def sts() -> Collection:
 
 
 def python_questions() -> Collection:
-    """Twenty questions to the documentation of Python; every passage of a right source is relevant."""
+    """Twenty questions about the documentation of Python; every passage of a correct source is relevant."""
     questions = json.loads((ROOT / "tests" / "python_docs_questions.json").read_text(encoding="utf-8"))
     passages = list(python_docs())
     documents = [
@@ -188,7 +190,8 @@ def python_questions() -> Collection:
 
 
 def banking77() -> Collection:
-    """Questions to a bank: every fourth of the test split, and those of the training split with the same intent."""
+    """Questions to a bank: every fourth question of the test split; training questions with the same intent are
+    relevant."""
     train, test = (_rows(DATA / "banking77" / f"{split}.csv") for split in ("train", "test"))
     documents = [Document(str(number), row["text"]) for number, row in enumerate(train)]
     of_intent: dict[str, set[str]] = {}

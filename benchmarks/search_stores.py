@@ -1,12 +1,12 @@
-"""Stores of vectors on one machine, as their users call them: time to add and to search, recall, disk.
+"""Vector stores on one machine through their public interfaces: time to add and to search, recall, disk space.
 
     python benchmarks/search_stores.py [--num-rows 100000] [--systems bertkit sqlite-vec ...] [--out benchmarks/results]
     python benchmarks/search_stores.py --systems "Qdrant, local" --folder FOLDER [--only-add]
 
-Every store keeps an id, a text and a vector of each row, is closed, and is opened again for the searches, one at a
-time. Systems that an earlier run of the same day measured stay in the results, so that each can have its own run.
-With ``--folder`` stores stay there, and a later run searches them without adding again: the searches of a store that
-takes an hour to fill can then be timed on a quiet machine.
+Every store holds an id, a text and a vector for each row, is closed, and is opened again for the searches, one at a
+time. Systems measured by an earlier run on the same day stay in the results, so each can have a separate run. With
+``--folder`` the stores are kept, and a later run searches them without adding again: so the searches of a store that
+takes an hour to fill can be timed on an idle machine.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from turns import say
 K, NUM_QUERIES, ADDED_AT_ONCE = 10, 200, 5000
 
 Search = Callable[[np.ndarray], list[int]]
-"""From a query to the rows found, best first; ids and texts are read."""
+"""A function from a query to the nearest rows, best first, which reads their ids and texts."""
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""Word senses on CoarseWSD-20: nearest sense mean of contextual vectors, and groups found without labels.
+"""Word senses on CoarseWSD-20: nearest mean contextual vector of a sense, and clusters formed without labels.
 
     python benchmarks/senses.py [--model all-MiniLM-L6-v2] [--words bank,apple] [--out benchmarks/results]
 
-For each word the macro-F1 of the nearest mean of the training vectors of a sense, and the share of test occurrences in
-a group whose commonest sense is theirs. Published for BERT-base: macro-F1 91.0 over 20 words (Loureiro et al. 2021).
+For each word: macro-F1 of the sense with the nearest mean training vector; and purity, the share of test occurrences
+whose sense is the most frequent one of their cluster. Published for BERT-base: macro-F1 91.0 over 20 words (Loureiro et
+al. 2021).
 Needs ../shared/data/coarsewsd20.
 """
 
@@ -37,7 +38,7 @@ def occurrences(model: bertkit.Model, word: str, part: str) -> tuple[np.ndarray,
 
 
 def macro_f1(true: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean over senses."""
+    """The mean F1 over senses."""
     scores = []
     for sense in np.unique(true):
         both = ((true == sense) & (predicted == sense)).sum()
@@ -81,7 +82,7 @@ def describe(results: dict) -> str:
             *report.heading(f"Word senses of CoarseWSD-20 by the vectors of {results['model']}", results),
             "Contextual vectors: the sum of the last four layers; the sense is that of the nearest mean of training "
             "vectors. A static vector is the same for all occurrences, so its best guess is the commonest sense. "
-            "Purity: share of occurrences whose sense is the commonest of their group, groups found without labels.",
+            "Purity: share of occurrences whose sense is the most frequent of their cluster, formed without labels.",
             "Published for BERT-base: macro-F1 91.0 (nearest mean, 20 words).",
             "",
             report.markdown_table(header, *table, ["mean", "", "", *means]),

@@ -1,4 +1,4 @@
-"""Rows and tests of sentence encoders, from ../shared/data."""
+"""Training rows and test sets for sentence encoders, from ../shared/data."""
 
 import csv
 import json
@@ -17,21 +17,21 @@ MOST_TEST = 2_000  # pairs of SICK
 
 
 class Test(NamedTuple):
-    """Texts to embed, and what their vectors are judged by."""
+    """Texts to embed, and the labels that their vectors are scored with."""
 
     texts: list[str]
     pairs: list[tuple[int, int, float]]  # texts with a score; of retrieval a question, its paragraph, and 1
 
 
 def sts(share: float) -> tuple[Data, Test]:
-    """STS benchmark: scores of pairs, 0 to 5; judged on the test split."""
+    """STS benchmark: scores of pairs, 0 to 5; tested on the test split."""
     train = [(row[5], row[6], float(row[4]) / 5) for row in _tabs("sts_benchmark/sts-train.csv")]
     test = _scored([(row[5], row[6], float(row[4])) for row in _tabs("sts_benchmark/sts-test.csv")])
     return Data(_part(train, share), test.texts), test
 
 
 def nli(share: float) -> tuple[Data, Test]:
-    """SICK: entailment labels of pairs; judged by the relatedness of the test split."""
+    """SICK: entailment labels of pairs; tested on the relatedness scores of the test split."""
     rows = [dict(zip(names, row, strict=False)) for names, *rest in [_tabs("sick2014/SICK_train.txt")] for row in rest]
     train = [(row["sentence_A"], row["sentence_B"], row["entailment_judgment"]) for row in rows]
     names, *lines = _tabs("sick2014/SICK_test_annotated.txt")
@@ -42,7 +42,7 @@ def nli(share: float) -> tuple[Data, Test]:
 
 
 def duplicates(share: float) -> tuple[Data, Test]:
-    """XQuAD: questions with their paragraphs, a part of them twice; judged by the articles of the other half."""
+    """XQuAD: questions with their paragraphs, a part of them twice; tested on the articles of the other half."""
     articles = json.loads(_file("xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
     halves: list[list[tuple[str, str]]] = [[], []]
     for number, article in enumerate(articles):
@@ -71,7 +71,7 @@ def score(test: Test, vectors: np.ndarray, metric: str) -> float:
 
 
 def passages(number: int, num_words: int) -> list[str]:
-    """Of a novel, of that number of words each."""
+    """Passages of a novel with ``num_words`` words each."""
     words = _file("english_novels/Dickens_Expectations_1861.txt").read_text(encoding="utf-8-sig").split()
     return [" ".join(words[start : start + num_words]) for start in range(0, number * num_words, num_words)]
 
@@ -83,7 +83,7 @@ def _scored(rows: list[tuple[str, str, float]]) -> Test:
 
 
 def _part(rows: list, share: float) -> list:
-    """Rows at equal distances: a data set that begins with short texts is not represented by them."""
+    """Rows at equal distances, because the first rows of a data set may be shorter than the others."""
     number = min(len(rows), max(FEWEST, round(share * len(rows))))
     return [rows[index] for index in np.linspace(0, len(rows) - 1, number).round().astype(int)]
 

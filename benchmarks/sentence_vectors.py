@@ -16,7 +16,7 @@ SOURCE = f"sentences of Python's documentation, Wikipedia and novels by {MINILM}
 
 
 def sentence_vectors(number: int) -> np.ndarray:
-    """(number, 384) float32 of length 1: the vectors of different sentences in random order; kept on disk.
+    """(number, 384) float32 of length 1: the vectors of distinct sentences in random order, cached on disk.
 
     Raises:
         RuntimeError: the texts are not on this machine, or too few.

@@ -1,12 +1,13 @@
-"""Sentence encoders and cross-encoders: training quality and time, and re-ranking, beside sentence-transformers.
+"""Sentence encoders and cross-encoders compared with sentence-transformers: quality and time of training, reranking.
 
     python benchmarks/sentences.py [--list] [--only PATTERN] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 all-MiniLM-L6-v2 is trained on STS benchmark (CoSENT), on SICK's entailment labels (softmax over u, v, |u - v|) and on
-questions of XQuAD with 30 % of the rows planted twice (in-batch), a model pre-trained here (`pretrained.py`) on the
-first two, over three seeds, the last of them over ten; and 100 passages of some 60 tokens are re-ranked by a
-cross-encoder of MiniLM's shape. Each run takes less than five minutes, a tenth of that with ``--scale 0.15``, which
-takes rows at equal distances, and leaves a file when it is finished, so that the same command goes on.
+questions of XQuAD with 30 % of the rows duplicated on purpose (in-batch). A model that was pre-trained here
+(`pretrained.py`) is trained on the first two. There are three seeds, and ten for the pre-trained model on SICK. A
+cross-encoder of MiniLM's shape reranks 100 passages of about 60 tokens. Each run takes less than five minutes, with
+``--scale 0.15``, which uses rows at equal distances, a tenth of that. Each finished run writes a file, so the same
+command resumes.
 """
 
 import argparse
@@ -37,7 +38,7 @@ QUERY = "Who gave Pip the money to become a gentleman in London?"
 
 @dataclass(frozen=True)
 class Run:
-    """One training, or the re-ranking of one system."""
+    """One training run, or reranking by one system."""
 
     data: str  # a key of DATA, or "rerank"
     system: str
@@ -65,7 +66,7 @@ class Runs(LongRuns):
     def names(self) -> list[str]:
         return list(self._runs)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def definition(self, name: str) -> dict[str, Any]:
         run = self._runs[name]
         start = {} if run.data == "rerank" else {"start": run.start}
         return start | {
@@ -148,7 +149,7 @@ def _lines(results: dict, found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _shares(alike: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """bertkit's seconds as a share of those of the peer."""
+    """bertkit's seconds as a share of the seconds of sentence-transformers."""
     seconds = {name: float(np.mean([one["seconds"] for one in ones])) for name, ones in alike.items()}
     lines = ["| bertkit | share of its time at equal precision | of its time in float32 |", "|---|---|---|"]
     for name, taken in seconds.items():
@@ -160,7 +161,7 @@ def _shares(alike: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def _all() -> list[Run]:
-    """In the order in which they are done: the systems after each other."""
+    """All runs in order of execution: the systems after each other."""
     runs = []
     for precision in ("float32", "bfloat16"):
         runs += [Run("rerank", system, Settings("", precision)) for system in SYSTEMS]

@@ -1,10 +1,10 @@
-"""How many requests a second does a server answer, and how long does each wait?
+"""Throughput and latency of embedding servers: the highest rate of requests within a limit of response time.
 
     python benchmarks/serve.py [--servers NAME ...] [--most-p99-ms 250] [--threads 2] [--out benchmarks/results]
 
 Short passages of Python's documentation, one in each request, are sent to all-MiniLM-L6-v2 behind HTTP at rising rates
 (open loop: a request is sent when it is due) until the 99th percentile of the time to an answer exceeds a limit. The
-generator shares the machine with the server. infinity needs an environment of its own, and INFINITY, the path of its
+generator shares the machine with the server. infinity needs a separate environment, and INFINITY, the path of its
 program:
 
     python -m venv other
@@ -123,10 +123,10 @@ def main() -> None:
 
 
 class Server:
-    """A server in a process of its own.
+    """A server in a separate process.
 
     Args:
-        path, field: where it takes texts.
+        path, field: route, and key of the texts in its JSON body.
     """
 
     def __init__(
@@ -148,13 +148,13 @@ class Server:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Stop it, and the processes it started."""
+        """Stop the server and the processes that it started."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     async def is_ready(self) -> bool:
-        """Wait until it answers; False if it does not within some minutes."""
+        """Wait until the server responds; False if it does not within a few minutes."""
         client, deadline = Client(self.port), time.monotonic() + _START_SECONDS
         while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -166,11 +166,11 @@ class Server:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of its first process."""
+        """Memory of the first process of the server."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def measure(self, most_p99_ms: float) -> dict:
-        """Its loads at rising rates, the best of them, and the memory of its first process afterwards."""
+        """The loads at rising rates, the best of them, and the memory of the first process afterwards."""
         loads = asyncio.run(self._loads(most_p99_ms))
         held = [load for load in loads[1:] if _holds(load, most_p99_ms)]
         return {
@@ -189,7 +189,7 @@ class Server:
         loads: list[Load] = []
 
         async def holds(rate: float) -> bool:
-            """Measure a rate, once more if it does not hold: eight seconds are short."""
+            """Measure a rate, twice if the limit is exceeded the first time, because eight seconds are short."""
             for _ in range(2):
                 loads.append(await at(rate))
                 if _holds(loads[-1], most_p99_ms):

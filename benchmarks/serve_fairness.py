@@ -1,9 +1,9 @@
-"""What does a client with many texts cost one with a few?
+"""Response times of single texts while another client sends large requests.
 
     python benchmarks/serve_fairness.py [--seconds 30] [--threads 2] [--out benchmarks/results]
 
 One client sends 2,048 short passages of Python's documentation in each request to `bertkit serve`, without a pause;
-another asks for one passage five times a second. Each alone, and both together.
+another sends one passage five times per second. Measured are each client alone, and both together.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def describe(results: dict) -> str:
         ],
     ]
     lines = [
-        f"# A client with many texts beside one with a few, {results['date']}",
+        f"# Single texts while another client sends large requests, {results['date']}",
         "",
         report.machine(results),
         "",

@@ -1,10 +1,10 @@
-"""How much does the server add to the time of one text?
+"""Latency of one text through the server, compared with the engine alone.
 
     python benchmarks/serve_one.py [--num-texts 150] [--rounds 3] [--threads 2] [--out benchmarks/results]
 
-One request at a time, by a client in a process of its own: /embed of `bertkit serve` with one text, and /health as the
-empty route, over the same connection. The engine is called directly in a third process. They take turns, once without
-a pause between calls, and once with one before each call, after which threads sleep and caches are cold.
+A client in a separate process sends one request at a time over one connection: /embed of `bertkit serve` with one text,
+and /health as the empty route. The engine is called directly in a third process. They take turns, once without pauses,
+and once with a pause before each call, after which threads sleep and caches are cold.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from serve import SERVERS, Server
 from worker import Worker
 
 _PAUSES = {0.0: 1.0, 0.1: 0.2}
-"""Seconds before each call, and the share of the texts."""
+"""Seconds before each call -> share of the texts that are used."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def request(method: str, path: str, body: bytes) -> bytes:
 
 
 def client(port: int) -> Callable[[list[bytes], float], list[float]]:
-    """A function from requests, and a pause before each, to the seconds until each was answered."""
+    """A function of requests and the pause before each; it returns the response time of each in seconds."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     file = connection.makefile("rb")

@@ -1,9 +1,9 @@
-"""What does a server do with ten times the requests that it can answer?
+"""Behavior of a server under overload: statuses, response times and memory.
 
     python benchmarks/serve_overload.py [--rate 600] [--seconds 30] [--threads 2] [--out benchmarks/results]
 
 Short passages of Python's documentation, one in each request, are sent to `bertkit serve` in an open loop, while
-/health is asked five times a second; then a little load again.
+/health is requested five times per second. A low load is measured before and after the overload.
 """
 
 import argparse
@@ -71,7 +71,7 @@ async def overload(server: Server, bodies: list[bytes], rate: float, seconds: fl
 
 
 def health_times(port: int, seconds: float) -> list[float]:
-    """Milliseconds of each of five requests a second for /health."""
+    """Response times of /health in milliseconds, requested five times per second."""
     times, end = [], time.monotonic() + seconds
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What do sixteen searches of a million passages cost that arrive together, and what does one?
+"""Response times of one search in a million passages, and of sixteen concurrent searches.
 
     python benchmarks/serve_search.py [--num-rows 1000000] [--rounds 10] [--folder F] [--threads 2]
         [--out benchmarks/results]
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def make_index(folder: Path, passages: list[str], num_rows: int) -> None:
-    """An index with a vector near that of a passage in each row."""
+    """Write an index in which each vector is that of a passage plus noise."""
     with Index.open(folder, published_folder(MINILM), device="cpu") as index:
         centers = index.encoder.embed_document(passages)
         draw = np.random.default_rng(0)
@@ -74,7 +74,7 @@ def make_index(folder: Path, passages: list[str], num_rows: int) -> None:
 
 
 async def measured(port: int, queries: list[str], rounds: int) -> dict:
-    """Milliseconds until one search, and until all of several, are answered."""
+    """Milliseconds until one search is answered, and until the last of several concurrent ones is."""
     client = Client(port)
     bodies = [json.dumps({"query": query, "mode": "dense", "k": 10}).encode() for query in queries]
 

@@ -1,4 +1,4 @@
-"""How many tokens a second does one core encode, and all of them?
+"""Tokens encoded per second by one core and by all cores.
 
     python benchmarks/serve_sizing.py [--seconds 4] [--threads 2] [--out benchmarks/results]
 

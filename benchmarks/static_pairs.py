@@ -1,11 +1,11 @@
-"""A static encoder trained on pairs of texts, compared with BM25, the distilled one and the model it is distilled from.
+"""A static encoder trained on pairs of texts, compared with BM25, a distilled static encoder and its teacher.
 
     python benchmarks/static_pairs.py [--epochs 12] [--cpu-minutes 20] [--threads 2] [--out benchmarks/results]
 
 Pairs are titles and texts of Python's documentation, and neighboring passages of the novels; the tests are Cranfield
-and the English XQuAD, which are not among them. Training ends after the epochs that fit into the processor time: 20
-minutes is 10 minutes of two cores. The figures are of quality; processor time is counted, so a busy machine does not
-change them. Needs ../shared/data.
+and the English XQuAD, which are not in the training pairs. A short run estimates the processor time of an epoch.
+Training then takes ``--epochs``, or fewer if those would exceed ``--cpu-minutes``; 20 minutes are 10 minutes on two
+cores. Needs ../shared/data.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Real texts: the running Python's documentation, and public data that may lie in ``../shared/data``.
+"""Real texts: the documentation of the running Python, and public data in ``../shared/data``.
 
-Each function raises RuntimeError, with the reason, where its texts are not on this machine.
+Each function raises a RuntimeError with the reason if its texts are not on this machine.
 """
 
 import csv
@@ -20,7 +20,7 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @cache
 def documentation() -> list[str]:
-    """Passages of Python's documentation: short, many lengths."""
+    """Passages of Python's documentation: short texts of different lengths."""
     return [passage.text for passage in python_docs()]
 
 
@@ -54,7 +54,7 @@ SOURCES: dict[str, Callable[[], list[str]]] = {
 
 
 def shuffled(texts: list[str]) -> list[str]:
-    """In the same order every time."""
+    """The texts in a random order that is always the same."""
     return random.Random(0).sample(texts, len(texts))
 
 
@@ -65,7 +65,7 @@ def token_ids(source: str, published: Path, max_length: int) -> list[list[int]]:
 
 
 def description(texts: Sequence[str], published: Path) -> dict:
-    """How many texts and tokens, and which, by a hash."""
+    """Numbers of texts and tokens, and a hash of the texts."""
     lengths = [len(ids) for ids in batching.token_ids(batching.open_tokenizer(published), texts)]
     return {
         "num_texts": len(texts),

@@ -1,10 +1,11 @@
-"""bertkit beside what people tokenize with today: same texts, one run; speed, and whether all ids are equal.
+"""Tokenization compared with other libraries: the same texts in one run; speed, and whether all ids are equal.
 
     python benchmarks/tokenization.py [--data ../shared/data] [--rounds 3] [--megabytes 8] [--out benchmarks/results]
 
-Every system has a process of its own for each number of threads; they take turns (A B C, A B C, ...) and nothing else
-runs. In each turn a tokenizer is made anew, reads one half of the texts to warm up, and is timed on the other half.
-Texts that are not there are left out. (A file named tokenize.py would hide Python's own from all that runs here.)
+Every system has a separate process for each number of threads. The processes take turns (A B C, A B C, ...), and only
+one of them computes at a time. In each turn a new tokenizer encodes one half of the texts to warm up, and is timed on
+the other half. Texts that are not on this machine are left out. (This file cannot be named tokenize.py, which would
+hide the module of Python's standard library.)
 """
 
 import argparse
@@ -31,7 +32,7 @@ from bertkit.locate import locate
 
 
 class System(NamedTuple):
-    """A tokenizer as it is driven here: ``flatten(encode(prepare(texts)))``, of which ``encode`` is timed."""
+    """A tokenizer as three functions: ``flatten(encode(prepare(texts)))``; only ``encode`` is timed."""
 
     encode: Callable[[Any], Any]
     flatten: Callable[[Any], np.ndarray]  # what encode gives to (num_tokens,) ids of all texts, special tokens included
@@ -104,7 +105,7 @@ SYSTEMS = {
     "tokenizers encode_batch": tokenizers_offsets,
     "transformers tokenizer(texts)": transformers_call,
 }
-"""Those whose name does not say so take texts. The number of threads of ``tokenizers`` is set for its process."""
+"""Systems take texts unless the name says otherwise. The number of threads of ``tokenizers`` is set for its process."""
 
 
 def main() -> None:
@@ -157,7 +158,7 @@ def read_corpora(data: Path) -> dict[str, list[str]]:
 
 
 def shortened(texts: list[str], most_megabytes: float) -> list[str]:
-    """Evenly chosen texts, in another order: both halves are of the same kind."""
+    """Texts at equal distances, in random order, so that both halves are of the same kind."""
     share = min(1.0, most_megabytes / megabytes(texts))
     return random.Random(0).sample(texts, max(2, int(len(texts) * share)))
 
@@ -239,7 +240,7 @@ def describe(results: dict, corpora: list[str]) -> str:
     first = results["first_call_seconds"]
     return (
         f"# Tokenizing with the vocabulary of bert-base-uncased, {results['date']}\n\n"
-        f"{sizes}. Each tokenizer is made anew, warmed up on one half and timed on the other; medians of "
+        f"{sizes}. Each tokenizer is new, warmed up on one half and timed on the other; medians of "
         f"{work['num_rounds']} rounds. [CLS] and [SEP] included; the ids of all systems are "
         f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n"
         f"{report.machine(results)}\n\n{table}\n\n"

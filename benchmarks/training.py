@@ -1,10 +1,11 @@
-"""Masked language modeling on real text: bertkit beside transformers.
+"""Training speed of masked language modeling on real text: bertkit compared with transformers.
 
-    python benchmarks/training.py [--rounds 3] [--threads 2] [--agreement] [--out benchmarks/results]
+    python benchmarks/training.py [--rounds 3] [--scale 1.0] [--threads 2] [--agreement] [--out benchmarks/results]
 
-Two tables: optimizer steps over 4,096 real tokens, and the tutorials' epoch padded to a maximum length beside the same
-epoch packed. With ``--agreement`` instead: does training in bfloat16 end where float32 does? Every system has a process
-of its own; they take turns and nothing else runs.
+Two tables: optimizer steps over 4,096 tokens without padding; and an epoch as in tutorials, with texts padded to a
+maximum length, compared with the same epoch packed. With ``--agreement``, the final losses in bfloat16 are compared
+with those in float32 instead. Every system has a separate process. The processes take turns, and only one of them
+computes at a time.
 """
 
 import argparse

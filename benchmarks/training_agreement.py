@@ -1,4 +1,4 @@
-"""Does training in bfloat16 end where float32 does? Final losses of both, over seeds, from the same weights."""
+"""Final losses of training in bfloat16 and in float32, over seeds, from the same weights."""
 
 import statistics
 from itertools import islice

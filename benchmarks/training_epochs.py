@@ -1,4 +1,4 @@
-"""The tutorials' table: an epoch with every text padded to the maximum length, and the same epoch packed."""
+"""Time of an epoch as in tutorials, with every text padded to the maximum length, and of the same epoch packed."""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -27,7 +27,7 @@ _PADDED, _PACKED = (THEIRS_FP32, THEIRS_BF16), (OURS_FP32, OURS_BF16)
 
 
 def measure(threads: int, skipped: dict[str, str]) -> list[dict]:
-    """One row for each text and maximum length; why one is missing goes to ``skipped``."""
+    """One row for each source of texts and maximum length; reasons for missing rows are added to ``skipped``."""
     folder = masked_lm_folder(SHAPE)
     workers = start_trainers(threads, skipped)
     for worker in workers.values():
@@ -72,7 +72,7 @@ def _seconds_per(
     workers: dict[System, Worker],
     **setting: int,
 ) -> dict[str, float]:
-    """Of each system, for one text or token; the first step warms up, with a quarter of its texts."""
+    """Seconds of each system for one text or token; the first step is a warm-up, with a quarter of its texts."""
     seconds = {system: 0.0 for system in systems if system in workers}
     for seed, step in enumerate(steps):
         for system in seconds:

@@ -1,4 +1,4 @@
-"""Optimizer steps over the same number of real tokens, from the same weights: real tokens per second."""
+"""Speed of optimizer steps over the same texts, from the same weights: tokens per second without padding."""
 
 import statistics
 from itertools import islice
@@ -28,7 +28,7 @@ _COLUMNS = ("system", "tokens/s", "vs fp32", "vs bf16", "loss before", "after", 
 
 
 def measure(threads: int, rounds: int, scale: float, skipped: dict[str, str]) -> list[dict]:
-    """One table for each shape, text and dropout; why one is missing goes to ``skipped``."""
+    """One table for each shape, source of texts and dropout; reasons for missing ones are added to ``skipped``."""
     workers = start_trainers(threads, skipped)
     tables = []
     for shape in SHAPES:

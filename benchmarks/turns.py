@@ -1,4 +1,4 @@
-"""Who runs when: one after another, in turns, so that a slow minute of the machine is everyone's."""
+"""Systems measured in turns, so that a slow minute of the machine affects all of them."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 
 
 def start(systems: Iterable[Key], make: Callable[[Key], Worker], skipped: dict[str, str]) -> dict[Key, Worker]:
-    """A worker for each system; why one cannot run goes to ``skipped`` by the system's name."""
+    """A worker for each system; if one cannot run, the reason is added to ``skipped`` under the system's name."""
     workers = {}
     for system in systems:
         try:
@@ -25,7 +25,7 @@ def start(systems: Iterable[Key], make: Callable[[Key], Worker], skipped: dict[s
 def take_turns(
     workers: dict[Key, Worker], rounds: int, *arguments: Any, settings: dict[Key, dict] | None = None
 ) -> dict[Key, list[Turn]]:
-    """A warm-up each, then ``rounds`` turns each, interleaved; the warm-up stands first in each list."""
+    """A warm-up of each system, then ``rounds`` interleaved turns; the warm-up is the first item of each list."""
     turns = {system: [] for system in workers}
     for number in range(rounds + 1):
         for system, worker in workers.items():

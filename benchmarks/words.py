@@ -110,7 +110,7 @@ def describe_training(results: dict) -> str:
 
 
 def embedding(options: argparse.Namespace) -> dict:
-    """Equal vectors; model2vec on one thread, and so its tokenizer; MiniLM on every thread."""
+    """Texts per second with equal vectors: model2vec and its tokenizer on one thread, MiniLM on every thread."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import model2vec
     from tokenizers import Tokenizer
@@ -191,7 +191,7 @@ def opening(options: argparse.Namespace) -> dict:
 
 
 def write_vectors(path: Path, gigabytes: float, kind: str, dim: int = 300) -> None:
-    """A file of about this size: different words, 500 different vectors."""
+    """Write a file of about this size, with distinct words and 500 distinct vectors."""
     vectors = np.random.default_rng(0).normal(size=(500, dim)).astype("<f4")
     lines = [(" ".join(f"{x:.4f}" for x in row.tolist()) if kind == "text" else row.tobytes()) for row in vectors]
     tails = [line.encode() if isinstance(line, str) else line for line in lines]

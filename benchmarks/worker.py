@@ -1,4 +1,4 @@
-"""One system in a process of its own, which stays alive between its turns: what it holds is its own."""
+"""A system in a separate process, which stays alive between its turns and shares no memory with other systems."""
 
 import ctypes
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Turn:
-    """One call, as its own process saw it."""
+    """One call, as measured in the process of the worker."""
 
     seconds: float
     result: Any
@@ -21,14 +21,15 @@ class Turn:
 
 
 class Worker:
-    """A process that calls ``function(*arguments)`` of a module of this folder once, and then what that returned.
+    """A process that calls ``function(*arguments)`` of a module of this folder once, and in each turn the function that
+    this call returned.
 
     Args:
-        module: its dotted name: "peers.bertkit".
-        rest_seconds: pause after a turn: some thread pools keep spinning for a while.
+        module: dotted name of the module, such as "peers.bertkit".
+        rest_seconds: pause after a turn, because some thread pools keep spinning for a while.
 
     Raises:
-        RuntimeError: the first call fails; the first line of its reason.
+        RuntimeError: the first call fails; the message is the first line of its error.
     """
 
     def __init__(self, module: str, function: str, *arguments: Any, rest_seconds: float = 0.25) -> None:
@@ -45,10 +46,10 @@ class Worker:
             raise
 
     def turn(self, *arguments: Any, **named: Any) -> Turn:
-        """Call what the first call returned.
+        """Call the function that the first call returned.
 
         Raises:
-            RuntimeError: it fails; the first line of its reason.
+            RuntimeError: it fails; the message is the first line of its error.
         """
         self._connection.send((arguments, named))
         turn = self._receive()
@@ -56,8 +57,7 @@ class Worker:
         return turn
 
     def forget_peak(self) -> None:
-        """Count the most memory held anew from here on, and hand back what is free, which others may need; where the
-        system cannot, it stays as it is."""
+        """Reset the peak of memory, and return free memory to the system; no effect where the system lacks this."""
         self._connection.send(None)
         self._receive()
 
@@ -77,7 +77,7 @@ class Worker:
 
 
 def limit_threads(threads: int) -> None:
-    """For processes started from here on, before their libraries are loaded."""
+    """Limit the threads of libraries in processes that are started from now on."""
     for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON"):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
     os.environ |= {"TOKENIZERS_PARALLELISM": "true", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -111,7 +111,7 @@ def _forget_peak() -> None:
 
 
 def _peak_bytes() -> int:
-    """Of this program alone: getrusage's figure also counts the process it was forked from."""
+    """Peak memory of this process alone: the figure of getrusage also counts the process that it was forked from."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -19,6 +19,7 @@ from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
 
 SHORT = PassageOptions(60, 0)
+pytestmark = pytest.mark.filterwarnings("ignore::bertkit.errors.TruncationWarning")  # the model accepts 24 tokens
 
 
 @pytest.fixture

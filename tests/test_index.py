@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -17,7 +18,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
-from bertkit.search import Equal, InDocument, Record, documents, read_records
+from bertkit.search import EmbeddedStore, Equal, InDocument, Record, documents, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
@@ -646,6 +647,48 @@ def test_prompts_are_put_before_queries_and_passages(docs: Path, encoder: Path) 
         index.add(docs)
     with Index.open("store") as index:
         assert index.encoder.identity.query_prompt == "dull "
+
+
+def test_vectors_of_a_model_published_with_the_dot_product_are_compared_by_it(encoder: Path, tmp_path: Path) -> None:
+    model = bertkit.load(encoder)
+    model.checkpoint.sentence = SentenceSettings(similarity="dot")
+    model.save(tmp_path / "model")
+    texts = ["the cat sat", "a warm day", "rain fell", "a zebra came by later", "it was quiet in the sea"]
+    documents_ = [bertkit.Document(str(number), text) for number, text in enumerate(texts)]
+    with Index.open(tmp_path / "store", tmp_path / "model") as index:
+        index.add(documents_)
+        results = index.search("snow fell", k=5, mode="dense")
+        assert index.store.identity.similarity == "dot" and len(index.search("rain fell", k=5)) == 5
+    products = model.embed(texts) @ model.embed("snow fell")
+    order = np.argsort(-products).tolist()
+    assert [int(one.document_id) for one in results] == order
+    assert np.allclose([one.score for one in results], products[order], rtol=1e-5)
+    cosines = model.embed(texts, normalize=True) @ model.embed("snow fell", normalize=True)
+    assert np.argsort(-cosines).tolist() != order  # so the similarity matters here
+
+    with EmbeddedStore.create(tmp_path / "old", Encoder.of(tmp_path / "model", similarity="cosine").identity):
+        pass  # an index of an earlier version, which used the cosine for every model
+    for name in (None, tmp_path / "model"):
+        with Index.open(tmp_path / "old", name) as index:
+            index.add(documents_)
+            nearest = [int(one.document_id) for one in index.search("snow fell", k=5, mode="dense")]
+            assert nearest == np.argsort(-cosines).tolist()
+    model.checkpoint.sentence = SentenceSettings(similarity="dot", normalize=True)
+    model.save(tmp_path / "normalized")
+    assert Encoder.of(tmp_path / "normalized").identity.similarity == "cosine"  # the same for vectors of length 1
+
+
+def test_queries_are_not_cut_silently(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        index.add(docs)
+        index.search("cat", k=1)
+        assert not seen
+        index.search("cat " * 30, k=1)
+        index.encoder.embed_document(["cat " * 30])
+    assert [str(one.message) for one in seen] == [
+        "1 of 1 texts exceeded the model's maximum length and lost 8 tokens; shorten them to compare them in full"
+    ] * 2
 
 
 def test_known_families_ask_for_a_prompt() -> None:

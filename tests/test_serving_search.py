@@ -59,6 +59,12 @@ def test_metadata_filter_selects_passages(server: Server, folder: Path) -> None:
     assert [one["document"] for one in answer] == [one.document_id for one in expected]
 
 
+def test_long_queries_are_counted_in_headers(server: Server) -> None:
+    _, _, headers = server.request("/search", {"query": "cat " * 30, "k": 1})
+    assert (headers["x-inputs-cut"], headers["x-tokens-cut"]) == ("1", "8")
+    assert "x-inputs-cut" not in server.request("/search", {"query": "cat", "k": 1})[2]
+
+
 def test_model_of_the_store_is_served_and_described(server: Server, encoder: Path) -> None:
     info = server.request("/info")[1]
     assert info["store"] == {"model": str(encoder), "num_passages": 50} and info["model_id"] == encoder.name

@@ -1,9 +1,9 @@
-"""Classifiers that learn from few texts of each class, compared: one file for each, all with the same faces.
+"""Few-shot classifiers, one file for each, all with the same interface.
 
-Each module here has a class ``Classifier(threads)``; calling it with the name of a method calls that:
+Each module here has a class ``Classifier(threads)``; an object called with the name of a method calls that method:
 
-    learn     (texts, labels, seed, settings): from a published sentence encoder
-    warm_up   (texts, labels, settings): the same in small
+    learn     (texts, labels, seed, settings): train, from a published sentence encoder
+    warm_up   (texts, labels, settings): the same with few texts
     predict   (texts) -> the labels
 """
 
@@ -17,7 +17,7 @@ class System:
 
     name: str
     module: str  # file of this folder
-    settings: dict[str, Any]  # what ``learn`` is told
+    settings: dict[str, Any]  # the last argument of ``learn``
 
 
 SYSTEMS = (

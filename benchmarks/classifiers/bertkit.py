@@ -1,4 +1,4 @@
-"""bertkit: `FewShotClassifier` as its users call it."""
+"""bertkit: `FewShotClassifier` through its public interface."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,9 +1,9 @@
-"""SetFit's method (Tunstall et al. 2022) on sentence-transformers, as its package's `SetFitTrainer` has it.
+"""SetFit's method (Tunstall et al. 2022) on sentence-transformers, as in `SetFitTrainer` of its package.
 
-Pairs: ``iterations`` times for every text one with a text of its class, itself included, and one with a text of
-another. Their cosine is to be 1 or 0 (`CosineSimilarityLoss`): one epoch, batches of 16 pairs, AdamW at 2e-5, a tenth
-of the steps warm-up. Then scikit-learn's LogisticRegression over the vectors. Without iterations, the encoder stays as
-it is.
+In each of ``iterations`` rounds, every text is paired with a text of its class, itself included, and with a text of
+another class. The target of their cosine is 1 or 0 (`CosineSimilarityLoss`); training takes one epoch in batches of 16
+pairs, with AdamW at 2e-5 and a tenth of the steps as warm-up. Then scikit-learn's LogisticRegression is fitted to the
+vectors. With 0 iterations the encoder is not trained.
 """
 
 import math

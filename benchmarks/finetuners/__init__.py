@@ -1,9 +1,9 @@
-"""Fine-tuning as users of each library do it, compared: one file for each library, both with the same faces.
+"""Fine-tuning through the usual interface of each library: one file for each library, both with the same interface.
 
-Each module here has a class ``Finetuner(threads)``; calling it with the name of a method calls that:
+Each module here has a class ``Finetuner(threads)``; an object called with the name of a method calls that method:
 
     finetune   (model, train, test, settings) -> Facts: "seconds" of training alone, and "predictions" of the test
-               examples: label names; numbers; the tags of every word; answers as text; numbers of choices
+               examples: label names; numbers; the tags of every word; answers as text; indices of choices
     losses     (model, train, settings) -> the loss of every step over the examples in a given order
 
 ``model`` is a folder, examples are those of `bertkit.tasks.examples` and `bertkit.tasks.texts`.
@@ -20,7 +20,8 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What both are told. AdamW with bias correction, linear up and down; dropout is the model's, 0.1."""
+    """Settings of both libraries. AdamW with bias correction; the learning rate rises and falls linearly; dropout is
+    that of the model, 0.1."""
 
     kind: str  # of task, a name of bertkit.TASKS
     num_epochs: int

@@ -1,4 +1,4 @@
-"""Examples to features, and outputs to predictions, as transformers' published scripts for each task have them:
+"""Conversion of examples to features and of outputs to predictions, as in the published scripts of transformers:
 run_glue.py, run_ner.py, run_qa.py with utils_qa.py, run_swag.py.
 """
 
@@ -24,7 +24,7 @@ _NUM_BEST = 20  # starts and ends that are looked at, as in run_qa.py
 
 
 class _Kind:
-    """What is done for one kind of task."""
+    """The conversions for one kind of task."""
 
     model_class: ClassVar[Any]
     collate: ClassVar[Any] = DataCollatorWithPadding
@@ -35,15 +35,15 @@ class _Kind:
         self.model_options = self.options(train)
 
     def options(self, train: Sequence[Any]) -> dict[str, Any]:
-        """What the model is told beside its folder."""
+        """Arguments of ``from_pretrained`` in addition to the folder."""
         return {}
 
     def features(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        """What the Trainer takes."""
+        """The input rows of the Trainer."""
         raise NotImplementedError
 
     def predictions(self, examples: Sequence[Any], outputs: Any) -> list[Any]:
-        """What the Trainer's outputs say of the examples."""
+        """Predictions of the examples, from the outputs of the Trainer."""
         raise NotImplementedError
 
     def _encode(self, *texts: list[Any], **named: Any) -> Any:
@@ -159,7 +159,7 @@ class Answers(_Kind):
         )  # fmt: skip
 
     def _context(self, encoded: Any, row: int) -> list[tuple[int, tuple[int, int]]]:
-        """Places of the context's tokens in a window, and their characters."""
+        """Indices of the tokens of the context in a window, and their characters."""
         ids, offsets = encoded.sequence_ids(row), encoded["offset_mapping"][row]
         return [(place, offsets[place]) for place, part in enumerate(ids) if part == 1]
 
@@ -196,7 +196,7 @@ def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _first_pieces(word_ids: Sequence[int | None]) -> dict[int, int]:
-    """The place of each word's first piece."""
+    """The index of the first piece of each word."""
     found: dict[int, int] = {}
     for place, word in enumerate(word_ids):
         if word is not None:

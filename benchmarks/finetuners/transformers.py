@@ -1,4 +1,5 @@
-"""transformers: its Trainer at its defaults, batches padded to their longest; the weights are kept in memory only."""
+"""transformers: its Trainer with default settings; batches are padded to their longest text, and no weights are
+saved."""
 
 import tempfile
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Finetuner(ByName):
 
 
 class _WithLosses(Trainer):
-    """What it logs is rounded."""
+    """A Trainer that keeps the exact losses, because those in its log are rounded."""
 
     losses: list[float]
 

@@ -1,10 +1,11 @@
-"""The tutorial's job, compared: one file for each way to do it, both with the same faces.
+"""Training of a head on a frozen encoder, as in tutorials and with stored vectors: one file for each, with the same
+interface.
 
-Each module here has a class ``Job(folder, setting, texts, label_ids, threads)``; calling it with the name of a method
-calls that:
+Each module here has a class ``Job(folder, setting, texts, label_ids, threads)``; an object called with the name of a
+method calls that method:
 
-    run        () -> what it did: an epoch of the usual loop, or the whole job
-    accuracy   (texts, label_ids) -> of the head after NUM_EPOCHS
+    run        () -> figures of an epoch of the usual loop, or of the whole job
+    accuracy   (texts, label_ids) -> accuracy of the head after NUM_EPOCHS
 """
 
 from collections.abc import Iterator

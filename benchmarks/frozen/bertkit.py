@@ -1,4 +1,4 @@
-"""bertkit: every text is read once; heads are trained on what was kept."""
+"""bertkit: every text is encoded once, and heads are trained on the stored vectors."""
 
 import tempfile
 import time
@@ -16,7 +16,7 @@ from frozen import MAX_LENGTH, NUM_EPOCHS, Head, batches
 
 
 class Job(ByName):
-    """Each `run` is the whole job, from texts to heads, into a folder that is empty before."""
+    """Each `run` is the whole job, from texts to heads, with an empty cache folder at the start."""
 
     def __init__(self, folder: Path, precision: str, texts: list[str], label_ids: list[int], threads: int) -> None:
         torch.set_num_threads(threads)

@@ -44,7 +44,7 @@ class Job(ByName):
         return {"loss": float(np.mean(losses))}
 
     def accuracy(self, texts: list[str], label_ids: list[int]) -> dict:
-        """After the epochs that are left, which read the features of the last one: the encoder is frozen."""
+        """Accuracy after the remaining epochs, which use the features of the last `run`: the encoder is frozen."""
         losses = []
         for epoch in range(self.epoch, NUM_EPOCHS):
             steps = batches(len(self.texts), epoch)

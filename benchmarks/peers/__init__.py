@@ -1,14 +1,14 @@
-"""What embeds, compared: one file for each library, all with the same faces.
+"""Libraries that embed texts: one file for each library, all with the same interface.
 
 Each module here has
 
-    SETTINGS     keyword arguments worth trying for embed, the likeliest first; the fastest on a sample is kept
-    convert      (published folder, new folder): write the model in the library's own format; only where it has one
-    convert_int8 the same with 8-bit weights and activations, where that is another file
+    SETTINGS     keyword arguments to try for embed, the most likely first; the fastest on a sample are used
+    convert      (published folder, new folder): write the model in the format of the library, if it has its own
+    convert_int8 the same with 8-bit weights and activations, if that is another file
     load         (folder, precision, threads) -> embed;  embed(list[str], **setting) -> (num_texts, D) float32 array
-    load_query   (folder, precision, threads) -> embed_one;  embed_one(str) -> vector, as fast as it can
+    load_query   (folder, precision, threads) -> embed_one;  embed_one(str) -> vector, with the lowest latency
 
-and imports its library inside these functions, so that a process holds only what it measures.
+and imports its library inside these functions, so that a process loads only the library that it measures.
 """
 
 from dataclasses import dataclass
@@ -38,10 +38,10 @@ class System:
         return import_module(f"peers.{self.module}")
 
     def require(self) -> None:
-        """Check that it is installed.
+        """Check that the library is installed.
 
         Raises:
-            RuntimeError: it is not, or its precision is emulated on this CPU.
+            RuntimeError: it is not installed, or the precision is emulated on this CPU.
         """
         missing = [package for package in self.packages if find_spec(package) is None]
         if missing:
@@ -76,7 +76,7 @@ REFERENCE = "sentence-transformers fp32"
 
 
 def cpu_has(flag: str) -> bool:
-    """Whether /proc/cpuinfo names a feature: "avx512f"."""
+    """True if /proc/cpuinfo lists a feature such as "avx512f"."""
     try:
         return f" {flag} " in Path("/proc/cpuinfo").read_text().replace("\n", " ")
     except OSError:

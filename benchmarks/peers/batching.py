@@ -1,4 +1,4 @@
-"""What an expert writes around an engine that takes padded arrays: tokens, length-sorted batches, mean pooling."""
+"""Efficient code around an engine that takes padded arrays: tokenization, length-sorted batches, mean pooling."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ MAX_LENGTH = 256  # tokens; all-MiniLM-L6-v2's own max_seq_length
 
 
 def open_tokenizer(folder: Path, max_length: int = MAX_LENGTH) -> Tokenizer:
-    """The published fast tokenizer, cutting at ``max_length`` and not padding."""
+    """The published fast tokenizer, with truncation at ``max_length`` and without padding."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)

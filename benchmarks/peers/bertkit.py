@@ -1,4 +1,4 @@
-"""bertkit as its users call it."""
+"""bertkit through its public interface."""
 
 from collections.abc import Callable
 from pathlib import Path

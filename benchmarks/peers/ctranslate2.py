@@ -1,4 +1,4 @@
-"""CTranslate2: length-sorted batches under a token budget; mean pooling in numpy, for it has none."""
+"""CTranslate2: length-sorted batches under a token budget; mean pooling in numpy, which CTranslate2 lacks."""
 
 import os
 import shutil

@@ -23,7 +23,8 @@ def convert(published: Path, folder: Path) -> None:
 
 
 def convert_int8(published: Path, folder: Path) -> None:
-    """Weights per channel, activations at scales from texts of the documentation, as NNCF does for Transformers."""
+    """Write a model with int8 weights per channel, and int8 activations with scales from texts of the documentation, as
+    NNCF does for Transformers."""
     _silence()
     import nncf
     from texts import documentation, shuffled
@@ -110,5 +111,5 @@ def _save(graph: "openvino.Model", published: Path, folder: Path) -> None:
 
 
 def _silence() -> None:
-    """A benchmark sends nothing: before OpenVINO is imported."""
+    """Disable telemetry, before OpenVINO is imported."""
     sys.modules["openvino_telemetry"] = None

@@ -1,4 +1,4 @@
-"""sentence-transformers on torch: ``model.encode(texts)``, as its users call it or with the best batch size.
+"""sentence-transformers on torch: ``model.encode(texts)`` with default settings or with the best batch size.
 
 It sorts by length and pads each batch to its longest text by itself.
 """

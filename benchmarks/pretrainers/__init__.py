@@ -1,11 +1,12 @@
-"""Whole loops of pre-training, compared: one file for each library, both with the same faces.
+"""Complete pre-training loops: one file for each library, both with the same interface.
 
-Each module here has a class ``Pretrainer(threads)``; calling it with the name of a method calls that, with a folder of
-`pretrain_texts.prepare`:
+Each module here has a class ``Pretrainer(threads)``; an object called with the name of a method calls that method. The
+folder is one of `pretrain_texts.prepare`.
 
-    start   (folder, precision): a loop from the initial weights
-    steps   (number, sequences) -> real tokens of so many more optimizer steps over "blocks" or "paragraphs"
-    train   (folder, settings, minutes, out) -> Facts: train by the clock; the weights of some moments go to ``out``
+    start   (folder, precision): create a loop from the initial weights
+    steps   (number, sequences) -> tokens without padding of ``number`` more optimizer steps over "blocks" or
+            "paragraphs"
+    train   (folder, settings, minutes, out) -> Facts: train for this time; weights at MOMENTS are written to ``out``
 """
 
 from bisect import bisect_right
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 BATCH_SIZE = 32  # sequences of an optimizer step
 MOMENTS = (0.05, *(tenth / 10 for tenth in range(1, 11)))
-"""Shares of a run by the clock at which its weights are kept."""
+"""Shares of the time of a run at which its weights are kept."""
 
 Facts = dict[str, Any]
 
@@ -45,7 +46,7 @@ class Curve:
         self._num_passed = 0
 
     def look(self, done: float, **facts: float) -> None:
-        """Keep the weights if a moment has come, with facts about it; ``done`` is the share of the run, to 1."""
+        """Keep the weights and facts about them if the next of MOMENTS is reached; ``done`` is the progress, 0 to 1."""
         num_passed = bisect_right(MOMENTS, done)
         if num_passed > self._num_passed:
             self._num_passed = num_passed
@@ -53,7 +54,7 @@ class Curve:
             self._kept.append((facts, weights))
 
     def write(self, out: Path, save: Callable[[Path], None]) -> list[Facts]:
-        """Write each as a model folder; the facts of each, with the folder's name."""
+        """Write the kept weights as model folders; returns the facts of each, with the name of its folder."""
         points = []
         for number, (facts, weights) in enumerate(self._kept):
             self._network.load_state_dict(weights)

@@ -67,14 +67,14 @@ class Pretrainer(ByName):
 
 
 class _Loop(Trainer):
-    """bertkit's, without its checkpoints: what is compared is training."""
+    """The training loop of bertkit without checkpoints, because training alone is compared."""
 
     def _save(self) -> None:
         return
 
 
 class _Watched:
-    """A feed that lets someone look before every batch."""
+    """A feed that calls ``look`` before every batch."""
 
     def __init__(self, feed: PretrainingFeed, look: Any) -> None:
         self._feed, self._look = feed, look

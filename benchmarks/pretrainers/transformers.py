@@ -1,6 +1,6 @@
-"""transformers: the loop its users write around BertForMaskedLM and DataCollatorForLanguageModeling.
+"""transformers: the usual loop around BertForMaskedLM and DataCollatorForLanguageModeling.
 
-Without what its Trainer does beside that, which would only take time.
+The Trainer is not used, because its other work would only take time.
 """
 
 import time
@@ -72,7 +72,7 @@ class _Loop:
         self._settings = settings
 
     def step(self, factor: float, sequences: str = "blocks") -> int:
-        """An optimizer step at a factor of the peak learning rate; how many real tokens it read."""
+        """An optimizer step at a factor of the peak learning rate; returns its number of tokens without padding."""
         batch, settings = next(self._batches[sequences]), self._settings
         with torch.autocast("cpu", torch.bfloat16, enabled=settings["precision"] == "bfloat16"):
             loss = self.model(**batch).loss
@@ -92,7 +92,7 @@ class _Loop:
 
 
 class _Sequences(Dataset):
-    """As a dataset that was tokenized with ``return_special_tokens_mask=True`` gives them."""
+    """Rows as in a dataset that was tokenized with ``return_special_tokens_mask=True``."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as arrays:

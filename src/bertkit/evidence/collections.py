@@ -33,8 +33,8 @@ def read_collection(path: Path, columns: Mapping[str, str] = {}) -> Collection:
         path: a folder in the layout of BEIR (Thakur et al. 2021): corpus.jsonl with _id, title and text, queries.jsonl
             with _id and text, and judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv; the text
             of a document is its title and text joined; a query with the id and the text of a document does not
-            retrieve it. A SQuAD file, .json: the paragraph of each question is relevant
-            to it. Another file: texts with labels. Each text is a query, and the others with its label are relevant.
+            retrieve it. A SQuAD file, .json: the paragraph of each question is relevant to it. Another file: texts with
+            labels. Each text is a query, and the others with its label are relevant.
         columns: of texts with labels, by role, as in `read_labeled_texts`.
 
     Raises:

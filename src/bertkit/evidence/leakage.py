@@ -28,7 +28,8 @@ _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
 _ASCII_WORDS = re.compile("[a-z0-9]+|[$+<=>^`|~]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-"""Thai and Lao, Burmese, Khmer, Japanese syllables: many characters to a word, and no spaces between words."""
+"""Characters of Thai, Lao, Burmese and Khmer, and Japanese syllables: most words have several, without spaces between
+words."""
 
 
 class _Separated(dict[int, str]):

@@ -43,7 +43,7 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
     - ``.jsonl``, as BLiMP (Warstadt et al. 2020) publishes it: a pair a line, with ``sentence_good``,
       ``sentence_bad``, ``UID`` (the paradigm), ``linguistics_term`` and ``field``.
     - ``.txt``, as Zorro (Huebner et al. 2021) publishes it: the BAD sentence and then the good one, on separate lines;
-    the file name is the paradigm, its part before the last hyphen the phenomenon.
+      the file name is the paradigm, its part before the last hyphen the phenomenon.
 
     Blank lines are allowed at the end of a file. A LICENSE.txt, README.txt or the like in a folder is not read.
 

@@ -14,7 +14,7 @@ def held_out(train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Split training rows into rows to train on and rows held out to compare runs.
 
     The rows to train on include at least two rows of each label and of each tag, or all of them if there are fewer. No
-    row is held out if a fifth of all rows is fewer than 20.
+    row is held out if a fifth of all rows is less than 20.
     """
     number = min(_MOST_HELD_OUT, round(_HELD_OUT * len(train)))
     if number < _FEWEST_HELD_OUT:

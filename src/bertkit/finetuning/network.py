@@ -72,7 +72,7 @@ def model_to_train(
 
 
 def _add_dense(checkpoint: Checkpoint, width: int, seed: int) -> None:
-    """Add a linear layer with initial weights that gives sentence vectors this width, unless they have it."""
+    """Add a linear layer with initial weights that changes sentence vectors to this width, unless they have it."""
     network, sentence = checkpoint.network, checkpoint.sentence or SentenceSettings()
     if network.projection.width == width:
         return

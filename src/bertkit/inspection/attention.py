@@ -189,7 +189,7 @@ def adds_position_terms(layer: LayerTrace) -> bool:
 
 
 def score_of(layer: LayerTrace) -> str:
-    """What the products of a query and a key have to do with their score, for a page."""
+    """A sentence for the page: how the score follows from the products of a query and a key."""
     if adds_position_terms(layer):
         return (
             "this architecture adds terms for the distance between the two tokens, which are not shown, and scales the "

@@ -1,8 +1,8 @@
 """Static and contextual vectors of a word in two texts, compared with random pairs of the same space.
 
 Cosines of different spaces are not comparable: in upper layers of a Transformer any two tokens are similar (Ethayarajh
-2019). So each is shown with the mean over random pairs of its space, and the percentage it exceeds. Shape letters: S
-layers (embeddings and every layer), D hidden_size, n texts of the baseline.
+2019). So each is shown with the mean over random pairs of its space, and the percentage of those pairs that it exceeds.
+Shape letters: S layers (embeddings and every layer), D hidden_size, n texts of the baseline.
 """
 
 from collections.abc import Sequence

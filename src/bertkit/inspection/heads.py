@@ -122,7 +122,7 @@ def inspect_heads(model: Model, texts: Sequence[str] | Sequence[Tree]) -> HeadsV
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: no texts, an empty one, or texts beside trees.
+        UsageError: no texts, an empty one, or a mix of texts and trees.
     """
     if not texts:
         raise UsageError("no texts: expected at least one")

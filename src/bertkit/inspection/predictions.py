@@ -177,7 +177,7 @@ def inspect_fill(model: Model, text: str, *, top_k: int = 8) -> FillView:
 
 
 def inspect_surprise(model: Model, text: str, *, method: Method = "plain") -> SurpriseView:
-    """The surprise of each token; ``method`` as in `Model.token_log_probs`.
+    """The surprisal of each token; ``method`` as in `Model.token_log_probs`.
 
     Raises:
         MissingHeadError: no trained masked LM head.

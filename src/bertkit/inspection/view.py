@@ -74,7 +74,7 @@ class View(ABC):
 
 
 def own_file(name: str) -> str:
-    """The text of a style sheet or script of this room."""
+    """The text of a style sheet or script of this package."""
     return files("bertkit.inspection").joinpath(name).read_text(encoding="utf-8")
 
 

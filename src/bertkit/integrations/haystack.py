@@ -19,7 +19,8 @@ class _Embedder:
 
     def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
         self.model, self.options = model, options
-        self.encoder = Encoder.of(model, **options)
+        options_of_encoder: dict[str, Any] = {"similarity": "cosine"} | options  # for stores of the framework
+        self.encoder = Encoder.of(model, **options_of_encoder)
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`."""

@@ -34,7 +34,8 @@ class BertkitEmbeddings(Embeddings):
     """
 
     def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        self.encoder = Encoder.of(model, **options)
+        options_of_encoder: dict[str, Any] = {"similarity": "cosine"} | options  # for stores of the framework
+        self.encoder = Encoder.of(model, **options_of_encoder)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """See LangChain's `Embeddings`."""

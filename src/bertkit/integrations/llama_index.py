@@ -42,6 +42,7 @@ class BertkitEmbedding(BaseEmbedding):
             query_prompt=self.query_prompt,
             document_prompt=self.document_prompt,
             no_prompt=self.no_prompt,
+            similarity="cosine",
         )
 
     @classmethod

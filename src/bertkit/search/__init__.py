@@ -3,8 +3,7 @@
 Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
 of the embedding, queries as vectors, filters on metadata.
 Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
-store; EmbeddedStore, the store of a folder; hits, best first; parquet files of
-records.
+store; EmbeddedStore, the store of a folder; hits, best first; parquet files of records.
 May import: errors, files, locate, device, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model,
 words.
 """

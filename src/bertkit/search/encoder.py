@@ -8,8 +8,9 @@ import numpy as np
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.search.prompts import prompts_of
-from bertkit.search.store import Identity
+from bertkit.search.store import Identity, Similarity
 from bertkit.words.opening import encoder_path, open_encoder
 
 
@@ -29,8 +30,13 @@ class Encoder(NamedTuple):
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         no_prompt: bool = False,
+        similarity: Similarity | None = None,
     ) -> "Encoder":
         """Open a model for a new store.
+
+        Args:
+            similarity: "cosine" or "dot"; None: the dot product for a model that is published with it and whose vectors
+                are not normalized, else the cosine.
 
         Raises:
             CheckpointError: no such model.
@@ -39,10 +45,11 @@ class Encoder(NamedTuple):
         model = open_encoder(name, precision=precision, device=device)
         settings = model.sentence_settings
         prompts = prompts_of(str(name), settings, query_prompt, document_prompt, no_prompt=no_prompt)
+        published: Similarity = "dot" if settings.similarity == "dot" and not settings.normalize else "cosine"
         identity = Identity(
             content_hash(encoder_path(name)),
             model.embed("", report=EmbedReport()).shape[0],
-            "cosine",
+            similarity or published,
             prompts.query,
             prompts.document,
             settings.pooling,
@@ -65,18 +72,25 @@ class Encoder(NamedTuple):
             device=device,
             query_prompt=identity.query_prompt,
             document_prompt=identity.document_prompt,
+            similarity=identity.similarity,
         )
         identity.check(encoder.identity)
         return encoder
 
-    def embed_query(self, texts: list[str]) -> np.ndarray:
-        """(num_texts, dimensions) float32 of length 1, with the prompt of queries."""
-        return self._embed(texts, self.identity.query_prompt)
+    def embed_query(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
+        """(num_texts, dimensions) float32, with the prompt of queries; of length 1 for the cosine. Texts that are cut
+        are counted in the report; without it they issue a TruncationWarning."""
+        return self._embed(texts, self.identity.query_prompt, report)
 
     def embed_document(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
-        """(num_texts, dimensions) float32 of length 1, with the prompt of documents."""
+        """As `embed_query`, with the prompt of documents."""
         return self._embed(texts, self.identity.document_prompt, report)
 
-    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None = None) -> np.ndarray:
-        # Texts that are too long are cut and counted.
-        return self.model.embed(texts, normalize=True, prompt=prompt, report=report or EmbedReport(), progress=False)
+    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None) -> np.ndarray:
+        normalize = True if self.identity.similarity == "cosine" else None  # None: as published
+        counts = EmbedReport() if report is None else report  # unknown words, too, which issue no warning here
+        vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)
+        if report is None:
+            remedy = "shorten them to compare them in full"
+            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, 3)
+        return vectors

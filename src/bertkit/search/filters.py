@@ -42,8 +42,8 @@ class OneOf:
 class Between:
     """Match records with a metadata number in a range, both ends included; None: no limit.
 
-    An end that is an int of more than 64 bits is kept as the nearest float inside the range: metadata has no number
-    between them.
+    An end that is an int of more than 64 bits is stored as the nearest float inside the range: no metadata number lies
+    between the two.
     """
 
     key: str

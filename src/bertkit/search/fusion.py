@@ -8,8 +8,9 @@ RANK_OFFSET = 60
 """The constant of Cormack, Clarke & Büttcher 2009."""
 
 WEIGHT_OF_WORDS = 0.2
-"""Weight of the largest possible BM25 beside a cosine of 1. From 0.2 to 0.4 the joined ranking is, within the 95 %
-interval, not below the better of the two on any of the five collections of `benchmarks/search_quality.py`."""
+"""Weight of the largest possible BM25 relative to a cosine of 1. With weights from 0.2 to 0.4 the combined ranking is
+not significantly worse (95 % interval) than the better of the two rankings on any of the five collections of
+`benchmarks/search_quality.py`."""
 
 Ranking = tuple[np.ndarray, np.ndarray]
 """(n,) int64 rows and (n,) scores, best first; each row occurs once."""
@@ -23,14 +24,15 @@ def fuse_scores(
     largest_bm25: float,
     k: int,
 ) -> Ranking:
-    """The rows with the ``k`` largest sums of the cosine and the share that BM25 has of the largest value possible for
+    """The rows with the ``k`` largest scores: the cosine plus WEIGHT_OF_WORDS * BM25 / the largest BM25 possible for
     the query.
 
-    A query of rare words that a text contains has a large share, and words decide; one in words of its own has a small
-    share, and meaning decides (a convex combination with theoretical bounds: Bruch, Gai & Ingber 2023).
+    If a text contains the rare words of a query, its BM25 is a large share of the bound, and words determine the
+    ranking. If the query uses other words than the texts, the share is small, and meaning determines it (a convex
+    combination with theoretical bounds: Bruch, Gai & Ingber 2023).
 
-    A row that is not among the nearest has at most the smallest of their cosines: only those are compared whose share
-    is large enough to reach the ``k``-th sum of the nearest.
+    The cosine of a row that is not among the nearest is at most the smallest cosine of the nearest. So a row outside
+    them is compared only if its BM25 is large enough to reach the ``k``-th score of the nearest.
 
     Args:
         nearest: the rows with the largest cosines, best first: at least ``k``, or all.

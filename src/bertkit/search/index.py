@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import SCANS
@@ -99,7 +100,8 @@ class Index:
         Args:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
-                changed, nor its precision and prompts.
+                changed, nor its precision and prompts. Vectors are compared by the cosine, those of a model that is
+                published with the dot product by that.
             precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto"; None: that of the
                 index, "float32" for a new one.
             device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
@@ -118,13 +120,13 @@ class Index:
         """
         folder = Path(folder)
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
-        encoder = None
+        encoder, similarity = None, None
         if has_store(folder):
             with EmbeddedStore.open(folder) as store:
                 known = store.identity
             if no_prompt or (precision, query_prompt, document_prompt) != (None, None, None):
                 model = model or known.model_name or None  # to compare the options
-            precision = precision or known.precision
+            precision, similarity = precision or known.precision, known.similarity
             if not no_prompt:
                 query_prompt = known.query_prompt if query_prompt is None else query_prompt
                 document_prompt = known.document_prompt if document_prompt is None else document_prompt
@@ -136,6 +138,7 @@ class Index:
                 query_prompt=query_prompt,
                 document_prompt=document_prompt,
                 no_prompt=no_prompt,
+                similarity=similarity,
             )
         is_new = not has_store(folder)  # another process can have created it while the model was loaded
         tables = Tables(folder, vectors if is_new else None, device)
@@ -235,11 +238,12 @@ class Index:
         mode: Mode = "hybrid",
         where: Filter | None = None,
         reranker: Model | None = None,
+        report: EmbedReport | None = None,
     ) -> list[Result]:
         """The ``k`` passages that fit a query best.
 
         Args:
-            mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
+            mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
                 scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`. With learned
                 sparse vectors, or a model whose vectors are compared by products, the first hundred of each ranking, or
@@ -247,6 +251,8 @@ class Index:
                 unknown words, is near no passage by meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred; the others follow with their scores.
+            report: receives the counts of embedding the query. Without it, a query that is cut issues a
+                TruncationWarning.
 
         Raises:
             UsageError: a query that is empty or not a str, ``k`` below 1, an unknown mode, or a reranker with several
@@ -263,7 +269,7 @@ class Index:
         vector = None
         if mode in ("hybrid", "dense"):
             with self.store.expected():
-                vector = self.encoder.embed_query([query])
+                vector = self.encoder.embed_query([query], report)
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
             rankings = []

@@ -276,7 +276,7 @@ def _record(row: Sequence[Any]) -> Record:
 
 
 def _metadata_json(metadata: Mapping[str, Scalar]) -> str:
-    """Metadata as JSON with sorted keys, the same before and after PostgreSQL stored it.
+    """Metadata as JSON with sorted keys, equal before and after it is stored in PostgreSQL.
 
     The type jsonb has no exponents and no negative zero: 1e+16 would come back as an int, and -0.0 as 0.0.
     """

@@ -1,4 +1,4 @@
-"""Snippets: the sentences of a passage with most words of a query, with their offsets in the document."""
+"""Snippets: the sentences of a passage with the most words of a query, with their offsets in the document."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -11,7 +11,7 @@ from bertkit.search.sparse import SparseIndex
 
 
 class Tables(LexicalIndex):
-    """The tables of an index beside its records: words, learned sparse vectors if it has them, and source files.
+    """The tables of an index in addition to its records: words, learned sparse vectors if any, and source files.
 
     Args:
         folder: folder of the store.

@@ -99,7 +99,7 @@ def _answer(request: Request, refusal: Refusal) -> Response:
 
 
 def _refusal_of(request: Request, error: Exception) -> Refusal:
-    """The refusal for an exception; one that is nobody's fault but the server's is logged."""
+    """The refusal for an exception; an unexpected exception, which is a fault of the server, is logged."""
     if isinstance(error, RequestValidationError):
         return _invalid_body(error.errors())
     if isinstance(error, BertkitError):

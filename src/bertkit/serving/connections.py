@@ -68,7 +68,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and tell the request in progress."""
+        """Stop the timer, and cancel the request in progress."""
         self._stop()
         super().connection_lost(exc)
         if self.cycle is not None and self.cycle.disconnected:

@@ -1,5 +1,5 @@
-"""Calls whose texts are tokenized already: their sequences share a run of the encoder with those of other calls, and
-each call computes its results from its own part of the run."""
+"""Calls with tokenized texts: their sequences share a run of the encoder with those of other calls, and each call
+computes its results from its part of the run."""
 
 import threading
 from collections.abc import Callable, Hashable

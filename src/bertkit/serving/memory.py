@@ -1,7 +1,8 @@
 """Memory of a server: returned to the operating system when it is unused, and searched for cycles without long pauses.
 
-The C library keeps what batches of many tokens and the compiling of kernels leave behind: a hundred megabytes. Weights
-that were read from a mapped file, to prepare those of the kernels, also stay in memory until they are paged out.
+After large batches and the compilation of kernels, the C library keeps about a hundred megabytes of freed memory.
+Weights that were read from a mapped file, to prepare those of the kernels, also stay in memory until they are paged
+out.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ _WEIGHTS = ".safetensors"
 
 
 def exempt_from_collection() -> None:
-    """Leave the objects of now, most of them of imported modules, out of Python's searches for unused cycles.
+    """Exempt the existing objects, most of them of imported modules, from Python's searches for unused cycles.
 
-    Such a search stops every thread; with them it takes some hundred milliseconds, and some ten with those of hundreds
-    of requests. Those are searched when the server is idle.
+    Such a search stops every thread. With these objects it takes a few hundred milliseconds; with those of hundreds of
+    requests alone, a few tens of milliseconds. The latter are searched when the server is idle.
     """
     gc.unfreeze()  # those of models that were replaced are searched again
     gc.collect()

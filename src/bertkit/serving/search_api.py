@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from bertkit.inference import EmbedReport
 from bertkit.search.filters import And, Equal, Filter
 from bertkit.search.index import Index, Mode, Result
 from bertkit.serving.json_route import Body, JsonRoute
@@ -45,7 +46,10 @@ def search_routes(service: Service) -> APIRouter:
         where = _filter(body.where)
 
         def work(ticket: Ticket) -> Any:
-            results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker)
+            report = EmbedReport()
+            results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
+            ticket.num_inputs_cut += report.num_texts_cut
+            ticket.num_tokens_cut += report.num_tokens_cut
             answer = {"results": [_as_json(index, result) for result in results]}
             if answerer is None:
                 return answer

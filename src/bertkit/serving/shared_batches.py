@@ -42,11 +42,11 @@ _LONE_TOKENS = 64
 """Most tokens of a text that is computed on all cores; memory of products grows with them."""
 
 _SHARE_UNDISTURBED = 0.8
-"""Share of the texts that come alone, and stay so until they are computed, above which such a text gets all cores: they
-finish it sooner, but use more processor time for it."""
+"""A text that arrives alone is computed on all cores if at least this share of such texts stayed alone until they were
+computed: all cores finish it sooner, but use more processor time for it."""
 
 _SMALL_BATCH_TOKENS = 192
-"""Token count that a core may always take, however little waits."""
+"""Minimum token limit of a batch: a core may take this number even if few tokens wait."""
 
 
 class SharedBatches:
@@ -225,7 +225,8 @@ class SharedBatches:
             submit(self._compute, batch, is_extra, num_used, came_alone)
 
     def _budget(self, job: Queued) -> int:
-        """One core's share of what waits: small batches while little waits, so that what comes next starts soon."""
+        """Maximum tokens of a batch: one core's share of the queue. Batches are small while the queue is short, so that
+        the next requests start soon."""
         most = job.runner.tokens_per_batch(self._queue.num_tokens)
         share = max(_SMALL_BATCH_TOKENS, -(-self._queue.num_tokens // self.cores.num_threads))
         return min(most, share) if job.runner.device.type == "cpu" else most

@@ -18,7 +18,7 @@ from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer.layout import OnLong
 
 _MOST_CHARACTERS = 1_000_000
-"""Of a template filled with each label: a small body could ask for gigabytes."""
+"""Maximum number of characters of a template filled with each label: a small body could ask for gigabytes."""
 
 Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 

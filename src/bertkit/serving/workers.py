@@ -28,7 +28,7 @@ waited twice as long at ten times the load; with 19 a thread that holds Python's
 def yield_to_event_loop() -> None:
     """Let the calling thread have the cores only as far as the event loop leaves them, where the system can do that.
 
-    The event loop needs little, but at once: it refuses what is too much, and says that the server lives.
+    The event loop needs little time, but without delay: it refuses requests under overload, and answers /health.
     """
     if sys.platform == "linux":
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICENESS)
