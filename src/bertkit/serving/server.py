@@ -105,6 +105,9 @@ def serve(
             signal.signal(number, handler)
     if not is_idle:
         atexit._run_exitfuncs()  # temporary folders are removed
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # its reader has gone
+                stream.flush()
         os._exit(0)
 
 
