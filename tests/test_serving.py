@@ -338,6 +338,7 @@ from bertkit.cli import main
 
 def slow(*_):
     print("began", flush=True)
+    print("and not flushed")
     time.sleep(600)
 
 setattr(server, sys.argv[1], slow)
@@ -348,7 +349,7 @@ main()
 
 @pytest.mark.parametrize(("slow", "number"), [("_open", signal.SIGTERM), ("_warm_up", signal.SIGINT)])
 def test_a_signal_ends_a_server_that_is_not_ready_at_once(slow, number, encoder, tmp_path):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
     command = [sys.executable, "-c", _SLOW, slow, str(encoder), str(tmp_path / "socket")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -357,7 +358,34 @@ def test_a_signal_ends_a_server_that_is_not_ready_at_once(slow, number, encoder,
         time.sleep(0.1)
         process.send_signal(number)
         assert process.wait(10) == 0 and process.stderr.read() == b""
+        assert process.stdout.read() == b"and not flushed\n"
     assert not (tmp_path / "socket").exists()
+
+
+_SIGNALED = """
+import os, signal, sys, time
+import bertkit.serving.server as server
+from bertkit.cli import main
+
+def signaled(*arguments, opened=server._open):
+    models = opened(*arguments)
+    sys.setswitchinterval(10)  # as in a long call that keeps the interpreter's lock
+    os.kill(os.getpid(), signal.SIGTERM)
+    end = time.monotonic() + 0.1
+    while time.monotonic() < end:
+        pass
+    return models
+
+server._open = signaled
+sys.argv[1:] = ["serve", "--port", "0", "--unix-socket", sys.argv[2], "--model", sys.argv[1]]
+main()
+"""
+
+
+def test_a_signal_while_loading_ends_is_not_lost(encoder, tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _SIGNALED, str(encoder), str(tmp_path / "socket")]
+    assert subprocess.run(command, env=environment, timeout=60, check=True, stderr=subprocess.PIPE).stderr == b""
 
 
 def test_keys_protect_every_route_but_health(encoder, tmp_path):

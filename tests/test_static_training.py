@@ -129,6 +129,9 @@ def test_commands(tmp_path, capfd):
     assert run(arguments) == 2
     assert "exists: choose another folder" in capfd.readouterr().err
     arguments[-1] = str(tmp_path / "other")
+    with pytest.raises(UsageError, match="expected an integer"):
+        PairTraining(dimensions=2.5)  # type: ignore[arg-type]
+    assert PairTraining(nested=[8, 4]).nested == (8, 4)  # type: ignore[arg-type]
     for extra, message in (
         (["--seed", "-1"], "seed=-1: expected an integer from 0"),
         (["--temperature", "0"], "temperature=0"),

@@ -151,6 +151,27 @@ def test_files_are_short_and_have_docstrings():
     assert not silent, f"files without a docstring: {silent}"
 
 
+def writes_text(node: ast.AST) -> bool:
+    """True for a call that opens a file to write text."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    modes = [
+        part.value for part in (*node.args, *(one.value for one in node.keywords)) if isinstance(part, ast.Constant)
+    ]
+    return name == "write_text" or (name == "open" and any(mode in ("w", "a", "x", "r+", "w+", "wt") for mode in modes))
+
+
+def test_lines_end_alike_on_every_system():
+    calls = [(file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text())) if writes_text(node)]
+    wrong = [
+        f"{file.relative_to(SOURCE)}:{node.lineno}"
+        for file, node in calls
+        if "newline" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert calls and not wrong, f"text is written without newline=: {wrong}"
+
+
 def test_public_names_exist_and_are_all():
     assert set(bertkit.__all__) == {*bertkit._HOMES, "__version__"}
     for name in bertkit.__all__:

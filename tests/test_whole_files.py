@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 
 import bertkit.files.whole_files
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import whole_file, whole_folder
+from bertkit.files.whole_files import check_folder_writable, whole_file, whole_folder
 
 
 def write_file(path: Path) -> None:
@@ -145,3 +146,23 @@ def test_a_folder_is_replaced_in_one_step(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "replace", None)  # no moment without a folder
     write_folder(tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes with names")
+def test_pipe_named_like_a_temporary_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / ".file.0123456789abcdef.partial"
+    os.mkfifo(pipe)
+    os.utime(pipe, (0, 0))
+    signal.alarm(5)
+    try:
+        with whole_file(tmp_path / "file") as file:
+            file.write_text("a")
+    finally:
+        signal.alarm(0)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_root_of_a_disk_is_no_folder_to_write() -> None:
+    for write in (check_folder_writable, write_folder):
+        with pytest.raises(UsageError, match="it is the root of a disk; choose a folder in it"):
+            write(Path(Path.cwd().anchor))

@@ -207,7 +207,7 @@ def test_training_on_the_command_line(tmp_path, capfd):
         (["--window", "0"], "window=0: expected at least 1"),
         (["--method", "glove"], "glove"),
         (["--seed", "-1"], "seed=-1: expected an integer from 0"),
-        (["--learning-rate", "nan"], "learning_rate=nan: expected a number above 0"),
+        (["--learning-rate", "nan"], "learning_rate=nan: expected a finite number"),
         (["--subsample", "-1"], "subsample=-1"),
     ):
         assert run([*arguments, *extra]) == 2

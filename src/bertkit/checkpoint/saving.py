@@ -101,7 +101,7 @@ def save_checkpoint(
             if checkpoint.trained is not None:
                 content["task"] = task_json(checkpoint.trained)
                 if checkpoint.trained.card:
-                    (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8")
+                    (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8", newline="\n")
             write_json(folder / "bertkit.json", content)
     except (OSError, SafetensorError) as error:
         raise OSError(

@@ -251,7 +251,7 @@ def _add_to_card(card: Path, data: Path, done: _Evaluation) -> None:
     heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     with whole_file(card) as temporary:
-        temporary.write_text(with_section(text, heading, body), encoding="utf-8")
+        temporary.write_text(with_section(text, heading, body), encoding="utf-8", newline="\n")
     note(f"{card}: {heading}")
 
 

@@ -55,7 +55,7 @@ def evaluate_collection(
     if judge is not None:
         rankings = rerank(judge, collection, rankings)
     if run_file is not None:
-        with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8") as file:
+        with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             write_run(rankings, file.write)
     scores = retrieval_scores(collection.judgments, rankings)
     measured, differences = measured_retrieval(scores), {}

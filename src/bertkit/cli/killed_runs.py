@@ -78,7 +78,7 @@ def verify_resume(
 
 def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen:
     command = [*_COMMAND, "pretrain", *arguments, "--out", str(run)]
-    with open(_messages(run), "w") as messages:  # an unread pipe would fill up and block the run
+    with open(_messages(run), "wb") as messages:  # an unread pipe would fill up and block the run
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
 

@@ -69,7 +69,7 @@ def command(
         kept=kept,
     )
     written: list[int] = []  # numbers of negatives
-    with whole_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with whole_file(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for row in mined:
             contents = list(formatted(row, format, options.num_negatives))
             file.writelines(json.dumps(content, ensure_ascii=False) + "\n" for content in contents)

@@ -86,4 +86,5 @@ def json_value(value: Any) -> Any:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON value, indented, atomically."""
     with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -21,6 +21,7 @@ except ImportError:  # Windows
 
 _ABANDONED_SECONDS = 60
 """Age from which a temporary file that no process has locked is abandoned: new ones are not locked yet."""
+_END_OF_NAME = re.compile(r"[0-9a-f]{16}\.partial")  # of `_unused_name`
 
 
 @contextmanager
@@ -103,9 +104,12 @@ def check_folder_writable(path: Path) -> None:
     """Check that a folder can be written or replaced at ``path``, before long work; missing parents can be created.
 
     Raises:
-        UsageError: ``path`` or its nearest existing parent is not a folder, or cannot be written to.
+        UsageError: ``path`` or its nearest existing parent is not a folder, or cannot be written to; or ``path`` is the
+            root of a disk.
     """
     path = path.absolute()
+    if not path.name:
+        raise UsageError(f"cannot write the folder {path}: it is the root of a disk; choose a folder in it")
     nearest = next(parent for parent in path.parents if parent.exists())
     for folder in (path, nearest) if path.exists() else (nearest,):
         if not folder.is_dir():
@@ -189,10 +193,10 @@ def _held(temporary: Path, path: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    name, names = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{16}\.partial"), []
-    with suppress(PermissionError):
-        names = os.listdir(path.parent)
-    for left in [path.with_name(each) for each in names if name.fullmatch(each)]:
+    start, names = f".{path.name}.", []
+    with suppress(OSError):
+        names = [name for name in os.listdir(path.parent) if name.startswith(start)]  # of a folder of many files
+    for left in [path.with_name(name) for name in names if _END_OF_NAME.fullmatch(name, len(start))]:
         with suppress(OSError):
             is_old = time.time() - left.lstat().st_mtime > _ABANDONED_SECONDS
             if is_old and (lock := _locked(left)) is not None:
@@ -208,7 +212,7 @@ def _locked(path: Path) -> int | None:
     if fcntl is None:
         return None
     with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # nothing waits for the other end of a pipe
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

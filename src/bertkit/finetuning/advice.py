@@ -22,7 +22,7 @@ FEWEST_WITH_GAIN = 100
 
 _MOST_NAMED = 8
 _STILL_FALLING = 0.05  # relative decrease of the loss
-_MUCH_WORSE = 2.0  # increase of the loss of a batch
+_MUCH_WORSE = 2.0  # increase of the loss
 _FEWEST_LOSSES = 6  # minimum number of logged losses to judge the trend by
 
 
@@ -124,12 +124,19 @@ def still_falling(losses: Sequence[float]) -> str | None:
     )
 
 
-def got_worse(first: float, last: float) -> str | None:
+def got_worse(losses: Sequence[float], saved: float) -> str | None:
     """Advice if the last weights, which nothing was compared with, have a far higher training loss than the first.
 
-    >>> got_worse(0.693, 25.8)
+    Args:
+        losses: logged in training, at least one.
+        saved: loss of the last batch by the last weights; it can be a single row, so the lowest of three decides.
+
+    >>> got_worse([0.693], 25.8)
     'the training loss rose from 0.693 to 25.8: the model got worse, so train again with a lower learning rate'
+    >>> got_worse([0.35, 0.31, 2.9], 3.0) is None
+    True
     """
+    first, last = losses[0], min([*losses[1:], saved][-3:])
     if last <= _MUCH_WORSE * first:
         return None
     return (
@@ -145,7 +152,7 @@ def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
     events = [event for _, event in logged_lines(log, [])]
     losses = [event["loss"] for event in events if event["event"] == "step"]
     saved = [event["loss"] for event in events if event["event"] == "checkpoint" and "loss" in event]
-    sentence = got_worse(losses[0], saved[-1]) if outcome.best_step is None and losses and saved else None
+    sentence = got_worse(losses, saved[-1]) if outcome.best_step is None and losses and saved else None
     if sentence is None and outcome.reason == "finished":
         sentence = still_falling(losses)
     if sentence is not None:

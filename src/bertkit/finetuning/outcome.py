@@ -38,7 +38,8 @@ def write_comparison(outcome: Outcome, folder: Path, metric: str, scores: Mappin
     """Record an outcome, and add the scores by method to the card of its model, under the name of the ``metric``."""
     write_outcome(outcome, folder)
     card, table = folder / "README.md", markdown_table(("method", metric), scores.items())
-    card.write_text(with_section(card.read_text(encoding="utf-8"), "Comparison", table), encoding="utf-8")
+    text = with_section(card.read_text(encoding="utf-8"), "Comparison", table)
+    card.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_outcome(folder: Path) -> Outcome:

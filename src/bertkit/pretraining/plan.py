@@ -171,7 +171,7 @@ def _write_sample(inputs: Inputs, recipe: Recipe, path: Path) -> tuple[int, bool
     if len(blocks) == 1 and inputs.held_out:  # the trial holds out a part of the sample
         sentences = blocks[0].splitlines(keepends=True)
         blocks = ["".join(sentences[::2]), "".join(sentences[1::2])]
-    path.write_text("\n".join(blocks), encoding="utf-8")
+    path.write_text("\n".join(blocks), encoding="utf-8", newline="\n")
     return num_characters, num_kept == num_characters
 
 

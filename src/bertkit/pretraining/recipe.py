@@ -4,12 +4,13 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar
 
 from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import MaskUnit
+from bertkit.tasks.field_types import check_field_types
 from bertkit.training import TrainingSettings
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
@@ -30,6 +31,7 @@ class ModelSettings:
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         if self.architecture not in ARCHITECTURES:
             raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(ARCHITECTURES)}")
 
@@ -41,6 +43,9 @@ class VocabularySettings:
     size: int = 30_522  # entries to train on the corpus; the size of BERT's uncased vocabulary
     lowercase: bool = True  # uncased
     add_words: int = 0  # words of the corpus to add to a checkpoint's vocabulary
+
+    def __post_init__(self) -> None:
+        check_field_types(self)
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,7 @@ class DataSettings:
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            values, value = get_args(part.type), getattr(self, part.name)
-            if get_origin(part.type) is Literal and value not in values:
-                raise UsageError(f"{part.name}={value!r}: expected one of {', '.join(values)}")
+        check_field_types(self)
         for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -176,26 +178,14 @@ def with_length(
 def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
     if not isinstance(given, dict):
         raise UsageError(f"{where}: expected a section of settings")
-    known = {part.name: getattr(part.type, "__name__", str(part.type)) for part in fields(kind)}  # pyrefly: ignore
-    for name, value in given.items():
+    known = [part.name for part in fields(kind)]  # pyrefly: ignore
+    for name in given:
         if name not in known:
             raise UsageError(f"{where}: unknown setting {name!r}; expected one of {', '.join(known)}")
-        if not _fits(value, known[name]):
-            raise UsageError(f"{where}: {name} = {value!r} is not of type {known[name]}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def _fits(value: Any, annotation: str) -> bool:
-    """True if a TOML value has this type; the settings check ranges and choices themselves."""
-    if annotation == "Literal":
-        return True
-    if value is None:
-        return "None" in annotation
-    if isinstance(value, bool):
-        return "bool" in annotation
-    kinds = {int: ("int", "float"), float: ("float",), str: ("str",), dict: ("dict",)}
-    kinds |= {list: ("tuple",), tuple: ("tuple",)}
-    return any(name in annotation for name in kinds.get(type(value), ()))
+    try:
+        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _change(content: dict[str, Any], change: str) -> None:

@@ -108,7 +108,7 @@ class BulkEmbedding:
             "shards": [[[one.name, str(one.path), one.size, one.modified] for one in shard] for shard in shards],
         }
         with whole_file(folder / _PLAN) as file:
-            file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+            file.write_text(json.dumps(plan, indent=1), encoding="utf-8", newline="\n")
         return cls(folder)
 
     @property
@@ -160,7 +160,7 @@ class BulkEmbedding:
             "skipped": [[one.path, one.why] for one in skipped],
         }
         with whole_file(self._marker(number)) as file:
-            file.write_text(json.dumps(marker), encoding="utf-8")
+            file.write_text(json.dumps(marker), encoding="utf-8", newline="\n")
 
     def records(self) -> Iterator[Record]:
         """The records of all shards, for the ``add`` of any store.

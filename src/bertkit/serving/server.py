@@ -105,6 +105,9 @@ def serve(
             signal.signal(number, handler)
     if not is_idle:
         atexit._run_exitfuncs()  # temporary folders are removed
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # its reader has gone
+                stream.flush()
         os._exit(0)
 
 
@@ -131,12 +134,13 @@ async def _serve(
     reload_wanted = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
     loading = _in_thread(lambda: _open(load, batches))
+    stopped = loop.create_future()
     for number in _STOPPING:
-        loop.add_signal_handler(number, loading.cancel)
-    try:
-        service = Service(await loading, batches, metrics)
-    except asyncio.CancelledError:
+        loop.add_signal_handler(number, stopped.cancel)
+    await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if stopped.cancelled():  # also if both: a signal must not be lost
         return False
+    service = Service(loading.result(), batches, metrics)
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds

@@ -5,6 +5,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from bertkit.errors import UsageError
 
 LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
@@ -12,7 +14,7 @@ LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
 
 
 def check_field_types(instance: object) -> None:
-    """Check every field of a dataclass of bool, int, float, str, literals, tuples of them, or None.
+    """Check every field of a dataclass of bool, int, float, str, literals, tuples of them, dicts, or None.
 
     A float is a finite number that float32 can hold, or such an int; a bool is not a number.
 
@@ -22,7 +24,9 @@ def check_field_types(instance: object) -> None:
     for name, hint in _hints(type(instance)).items():
         value = getattr(instance, name)
         if not _fits(value, hint):
-            raise UsageError(f"{name}={value!r:.60}: expected {_described(hint)}")
+            is_of_numpy = isinstance(value, np.generic) and not isinstance(value, float)  # a float64 is a float
+            remedy = "; convert it with .item()" if is_of_numpy else ""
+            raise UsageError(f"{name}={value!r:.60}: expected {_described(hint)}{remedy}")
 
 
 @cache
@@ -44,6 +48,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(hints) and all(map(_fits, value, hints))
     if hint is type(None):
         return value is None
+    if origin is dict:
+        return isinstance(value, dict)
     if isinstance(value, bool):
         return hint is bool
     if hint is float:
@@ -53,6 +59,8 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _described(hint: Any) -> str:
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is dict:
+        return "keys and values"
     if origin in (Union, UnionType):
         return " or ".join(map(_described, arguments))
     if origin is Literal:

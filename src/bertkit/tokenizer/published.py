@@ -326,7 +326,7 @@ def write_engine(
         }
     else:
         with whole_file(directory / "tokenizer.json") as temporary:
-            temporary.write_text(engine.definition, encoding="utf-8")
+            temporary.write_text(engine.definition, encoding="utf-8", newline="\n")
         # A custom class of the publisher would be code (auto_map): write the general class.
         settings = {key: value for key, value in engine.settings.items() if key != "auto_map"}
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"

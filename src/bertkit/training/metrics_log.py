@@ -17,7 +17,7 @@ class MetricsLog:
     def __init__(self, run: Path, *, tensorboard: bool = False) -> None:
         path = run / "metrics.jsonl"
         is_cut = path.exists() and path.stat().st_size and path.read_bytes()[-1:] != b"\n"  # by a kill while writing
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 open as long as the run
+        self._file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 open as long as the run
         if is_cut:
             self._file.write("\n")
         self._writer: Any = None

@@ -61,9 +61,7 @@ class Trainer:
     optimizer: CombinedOptimizer
     run: Path  # folder of metrics and checkpoints
     save_model: Callable[..., None]  # save_model(folder, parameters=...) writes a model directory
-    state: TrainingState = field(
-        default_factory=TrainingState
-    )  # where the run is; of a resumed run, from its checkpoint
+    state: TrainingState = field(default_factory=TrainingState)  # of a resumed run: that of its checkpoint
     evaluate: Callable[[], dict[str, float]] | None = None  # metrics on held-out data
     best_by: str = "loss"  # the metric that selects the best checkpoint; NaN is never the best
     higher_is_better: bool = False  # of this metric

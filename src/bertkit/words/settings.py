@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import check_field_types
 from bertkit.transformer.config import check_above_zero
 
 
@@ -47,11 +48,10 @@ class WordTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in ("skip-gram", "cbow"):
-            raise UsageError(f"method={self.method!r}: expected 'skip-gram' or 'cbow'")
+        check_field_types(self)
         _check_counts(self, "dimensions", "window", "min_count", "negatives", "epochs")
         check_above_zero(self, "learning_rate")
-        if not 0 <= self.subsample < float("inf"):
+        if self.subsample < 0:
             raise UsageError(f"subsample={self.subsample}: expected a number of at least 0")
         _check_seed(self.seed)
 
@@ -90,6 +90,9 @@ class PairTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.nested, list):
+            object.__setattr__(self, "nested", tuple(self.nested))
+        check_field_types(self)
         _check_counts(self, "dimensions", "epochs", "max_length")
         if self.batch_size < 2:
             raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the other rows are negatives")
