@@ -171,7 +171,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     for given in (["heads", "X.CONLLU"], ["probe", "X.CONLLU", "X.CONLLU", "--label", "relations"]):
         assert run(["inspect", *given, "--model", "model", "--json"]) == 0, capsys.readouterr().err
     for given, option in (
-        (["fill", "the cat", "--top-k", "3"], "--top-k shows tokens for each [MASK], and the text has none"),
+        (["fill", "the cat", "--top-k", "3"], "--top-k is for a text with [MASK]"),
         (["fill", "the [MASK]", "--method", "plain"], "--method is for a text without [MASK]"),
         (["why", "a cat", "--similar", "the dog", "--steps", "9"], "a pair, --label or --steps"),
     ):

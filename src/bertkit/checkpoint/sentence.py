@@ -58,7 +58,7 @@ class SentenceSettings:
 
     @property
     def retrieval_prompts(self) -> tuple[str, str]:
-        """The prompts of queries and of documents; in place of one that is not stored, the default prompt."""
+        """The prompts of queries and of documents; the default prompt if one of them is not stored."""
         default = self.prompts.get(self.default_prompt_name or "", "")
         names = ("document", "passage", "corpus")
         document = next((self.prompts[name] for name in names if name in self.prompts), default)

@@ -93,8 +93,10 @@ class Numbers(Scoring):
         rows = np.stack([targets, predicted], axis=1)
         if not np.isfinite(rows).all():
             index = int((~np.isfinite(rows)).any(axis=1).argmax())
-            true, found = rows[index]
-            raise UsageError(f"example {index} has the score {true:g}, predicted {found:g}: expected finite numbers")
+            target, prediction = rows[index]
+            raise UsageError(
+                f"example {index} has the score {target:g}, predicted {prediction:g}: expected finite numbers"
+            )
         return rows
 
     def counts(self, rows, weights):

@@ -125,7 +125,7 @@ class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
     Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
-    in ``config.json``. An example has ``texts``, by which equal ones are found, its label if known, ``location``, the
+    in ``config.json``. An example has ``texts`` (equal for repeated examples), its label if known, ``location``, the
     file and line for errors, and ``num_characters``.
     """
 

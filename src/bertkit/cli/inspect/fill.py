@@ -39,7 +39,7 @@ def command(
                 raise UsageError(f"--method is for a text without {mask}: omit it")
             return inspect_fill(model, text, **({} if top_k is None else {"top_k": top_k}))
         if top_k is not None:
-            raise UsageError(f"--top-k shows tokens for each {mask}, and the text has none: omit it")
+            raise UsageError(f"--top-k is for a text with {mask}: omit it")
         return inspect_surprise(model, text, method=method or "plain")
 
     show(inspected, view)
