@@ -178,8 +178,8 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
         The pages written, the index first.
 
     Raises:
-        OverLengthError, UsageError: as `inspect_all`; the folder cannot be written, or has an index.html that is not such
-            an index.
+        OverLengthError, UsageError: as `inspect_all`; the folder cannot be written, or has an index.html that is
+            not such an index.
     """
     folder = Path(folder)
     check_folder_writable(folder)
