@@ -45,7 +45,7 @@ def test_records_describe_their_networks(record) -> None:
 
 
 def test_every_architecture_has_a_config_of_its_own() -> None:
-    """By which a network finds its record: another record of the same config would take its place."""
+    """Networks look up their record by the config: of two records with one config class, one would be lost."""
     for record in ARCHITECTURES.values():
         assert architecture_of(record.config.of_size("tiny", vocab_size=31)) is record
 

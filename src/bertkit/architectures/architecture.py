@@ -56,7 +56,7 @@ class Architecture:
 
     model_type: str
     class_prefix: str  # prefix of the published class names: "Bert" + "ForMaskedLM"
-    config: type[Any]  # no other record has it: a network's record is found by its config
+    config: type[Any]  # of this record only: `architecture_of` looks records up by it
     encoder: Callable[..., Encoder]  # (config, with_pooler=bool)
     prepare: Callable[[Any, str], PreparedEncoder]  # (encoder, precision)
     heads: Mapping[str, Head]

@@ -9,6 +9,7 @@ margin"). The model must not have been trained on the examples. Shape letters: U
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -117,10 +118,9 @@ def _error(
     if outcomes.was_read is not None:
         start, end = example.words[index - int(np.searchsorted(outcomes.example_of, number))]
         word, around = example.text[start:end], start
-    pair = getattr(example, "pair", None)
     return LabelError(
-        number, example.location, excerpt(example.text, around), None if pair is None else excerpt(pair), word,
-        given, likely, float(given_probability), float(likely_probability),
+        number, example.location, *_excerpts(example, around), word, given, likely, float(given_probability),
+        float(likely_probability),
     )  # fmt: skip
 
 
@@ -128,7 +128,10 @@ def _of_numbers(outcomes: Outcomes, order: np.ndarray) -> Iterator[LabelError]:
     for number in order.tolist():
         example, predicted, names = outcomes.examples[number], outcomes.predicted[number], outcomes.names
         likely = f"{predicted:.3g}" if names is None else names[outcomes.levels(predicted)]
-        pair = None if example.pair is None else excerpt(example.pair)
-        yield LabelError(
-            number, example.location, excerpt(example.text), pair, None, str(example.label), likely, None, None
-        )
+        yield LabelError(number, example.location, *_excerpts(example), None, str(example.label), likely, None, None)
+
+
+def _excerpts(example: Any, around: int = 0) -> tuple[str, str | None]:
+    """Excerpts of the text, at a character, and of the other text of a pair; None if there is no other."""
+    text, *others = example.texts
+    return excerpt(text, around), excerpt(others[0]) if others else None

@@ -80,7 +80,7 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
 def dev_in_training(train: Sequence[Any], dev: Sequence[Any]) -> str | None:
     """A sentence on dev texts that are in training rows, up to case, white space and punctuation, if there are any."""
     counts = Counter(map(normalized_sides, dev))
-    firsts = {sides[0] for sides in counts}  # other texts of a row are long where they are compared in vain
+    firsts = {sides[0] for sides in counts}  # compared first: other texts, such as contexts, can be long
     candidates = (example for example in train if tuple(normalized_words(example.texts[0])) in firsts)
     known = {sides for sides in map(normalized_sides, candidates) if sides in counts}
     if not (number := sum(counts[sides] for sides in known)):

@@ -66,10 +66,11 @@ def plan(
         and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
         and not _may_exist(one.path or name)
     }
-    places = {source.absolute_path for source in sources}
-    named_otherwise = {known[name].path: name for name in known.keys() - present if known[name].path in places}
+    absolute_paths = {source.absolute_path for source in sources}
+    missing = known.keys() - present
+    named_otherwise = {known[name].path: name for name in missing if known[name].path in absolute_paths}
     absent: dict[str, list[str]] = {}  # by content, files that may have been renamed
-    for name in sorted(known.keys() - present - set(named_otherwise.values())):
+    for name in sorted(missing - set(named_otherwise.values())):
         absent.setdefault(known[name].content, []).append(name)
     jobs, touched = [], []
     for given in sources:
