@@ -74,7 +74,7 @@ def test_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.Mo
         BERT, model_type="toy", class_prefix="Toy", config=ToyConfig, names=_toy_names(BERT.names),
         heads={"masked_lm": BERT.heads["masked_lm"], "sequence_classification": BERT.heads["sequence_classification"]},
         key_names={"hidden_size": "width"}, required_values={"sparse": (False,)}, ignored_keys=frozenset({"remark"}),
-        token_id_keys={"first_token_id": "cls"}, unsupported_precisions=("int8",),
+        token_id_keys={"first_token_id": "cls"},
     )  # fmt: skip
     monkeypatch.setitem(ARCHITECTURES, "toy", toy)
     monkeypatch.setitem(registry._BY_CONFIG, ToyConfig, toy)
@@ -91,8 +91,6 @@ def test_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.Mo
     reopened = bertkit.load(tmp_path / "toy")
     assert reopened.config == config and list(reopened.network.heads) == list(KINDS["sequence_classification"])
     assert (reopened.embed("the cat") == model.embed("the cat")).all()
-    with pytest.raises(bertkit.BertkitError, match=r"int8.*toy"):
-        bertkit.load(tmp_path / "toy", precision="int8").embed("the cat")
     with pytest.raises(bertkit.BertkitError, match="toy has no next_sentence head"):
         bertkit.load(tmp_path / "toy", heads=["next_sentence"], new=["next_sentence"])
     (tmp_path / "toy" / "config.json").write_text(json.dumps(content | {"sparse": True}))

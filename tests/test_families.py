@@ -1,7 +1,9 @@
 """Every architecture prepared for inference, in training, fine-tuned, with adapters, and in its published forms."""
 
 import re
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +13,16 @@ from exactness import Family, error
 from families import FAMILIES
 from random_models import edit_json, edit_tensors
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from torch import Tensor, nn
 
 import bertkit
 from bertkit import collate
 from bertkit.architectures import prepare
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
+from bertkit.transformer import prepared_int8
 from bertkit.transformer.kernels import training, training_kernels
+from bertkit.transformer.kernels.tile_attention import attend_tiles
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,10 +42,6 @@ def family(request: pytest.FixtureRequest) -> Family:
 def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
     family: Family, precision: str, number: int
 ) -> None:
-    if precision in family.record.unsupported_precisions:
-        with pytest.raises(UsageError, match=f"{precision}.*{family.model_type}"):
-            prepare(family.our_model("encoder", 1).encoder, precision)
-        return
     model = family.our_model("encoder", number)
     encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]], max_length=19, on_long="truncate")
     batch = collate(encodings)
@@ -53,6 +54,41 @@ def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
     together = results.last_hidden_state.split(batch.seqlens)
     for encoding, in_batch in zip(encodings, together, strict=True):
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
+
+
+def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference is the encoder in float64 with rounded weights, and with rounded inputs of its products."""
+    monkeypatch.setattr(prepared_int8, "attend", attend_in_float32)
+    if family.model_type == "deberta-v2":
+        pytest.skip("keys and queries of positions, from the same weights, are not rounded")
+    model = family.our_model("encoder", 1)
+    batch = collate(model.tokenizer.encode_batch(TEXTS, max_length=19, on_long="truncate"))
+    with torch.inference_mode():
+        expected = model.encoder(batch).last_hidden_state
+        results = prepare(model.encoder, "int8")(batch).last_hidden_state
+    exact = deepcopy(model.encoder).double()
+    for layer in {layer for part in exact.layers for layer in part.modules() if isinstance(layer, nn.Linear)}:
+        with torch.no_grad():
+            steps = layer.weight.abs().amax(1, keepdim=True) / 127
+            layer.weight.copy_((layer.weight / steps).round() * steps)
+        layer.register_forward_pre_hook(lambda layer, inputs: rounded_to_8_bits(*inputs))
+    with torch.inference_mode():
+        rounded = exact(batch).last_hidden_state
+    assert error(results, rounded) <= 5e-3 < error(expected, rounded) / 2
+
+
+def attend_in_float32(*arguments: Any) -> None:
+    """`attend`, which on some processors rounds to bfloat16."""
+    attend_tiles(*arguments[:5], None, *arguments[5:])
+
+
+def rounded_to_8_bits(rows: Tensor) -> Tensor:
+    """Rows in 256 steps from the smallest to the largest number; 0 counts as one if vectors of 16 have room left."""
+    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+    if rows.shape[1] % 16:
+        low, high = low.clamp(max=0), high.clamp(min=0)
+    step = (high - low) / 255
+    return low + ((rows - low) / step).round() * step
 
 
 def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:

@@ -15,9 +15,12 @@ from bertkit.training import compute_gradients
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.arrays import array, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate
+from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate, plain_gate
+from bertkit.transformer.kernels.linear import PlainInt8Linear
+from bertkit.transformer.kernels.rows import Product, Quantized, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
+from bertkit.transformer.prepared_int8 import Int8AddThenNorm, activate_gate, hidden_states_of
 from bertkit.transformer.rotary import Rotary, rotary_of, rotate
 
 LENGTHS = [5, 1, 33, 64, 17, 8, 130, 7, 2]
@@ -247,3 +250,43 @@ def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
         compute_gradients(parameters, [batch(1)], lambda given: loss(made, given), dtype=dtype, seed=3)
         results.append([parameter.grad.clone() for parameter in parameters])
     assert all(map(torch.equal, *results))
+
+
+def random_product(num_rows: int, num_outputs: int) -> tuple[Product, Tensor]:
+    """A product of 8-bit numbers without bias, and the same scaled."""
+    generator = torch.Generator().manual_seed(num_outputs)
+    x, weight = torch.randn(num_rows, 23, generator=generator), torch.randn(num_outputs, 23, generator=generator) / 2
+    product = PlainInt8Linear(weight, None)(hidden_states_of(x + 1).quantized)
+    scaled = np.empty(product.values.shape, np.float32)
+    read_rows(product, scaled)
+    torch.testing.assert_close(torch.from_numpy(scaled), (x + 1) @ weight.T, rtol=0, atol=0.2)
+    return product, torch.from_numpy(scaled)
+
+
+def check_8_bits(quantized: Quantized, expected: Tensor, atol: float) -> None:
+    """Rows are off by at most half of 1/255 of their range, beside ``atol``."""
+    values, step = torch.from_numpy(quantized.values).double() - 128, (expected.amax(1) - expected.amin(1)) / 255
+    rows = values * torch.from_numpy(quantized.scales)[:, None] + torch.from_numpy(quantized.middles)[:, None]
+    assert ((rows - expected).abs().amax(1) <= 0.51 * step + atol).all()
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("activation", ["gelu", "silu", "relu"])
+@pytest.mark.parametrize("width", [37, 16, 5])
+def test_gate_in_8_bits(width: int, activation: str) -> None:
+    product, scaled = random_product(6, 2 * width)
+    expected = plain_gate(scaled, activation)
+    check_8_bits(activate_gate(product, activation), expected, atol=2e-4 * scaled.abs().max())
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("width", [37, 16, 5])
+def test_add_then_norm_in_8_bits(width: int) -> None:
+    product, scaled = random_product(6, width)
+    residual = torch.randn(6, width, generator=torch.Generator().manual_seed(0))
+    norm = nn.LayerNorm(width, eps=1e-3, bias=False)
+    randomize(norm, 3)
+    summed, normed = Int8AddThenNorm(norm)(product, residual)
+    expected = PlainAddThenNorm(norm, torch.float32)(scaled, residual)
+    torch.testing.assert_close((summed, normed.tensor), expected, rtol=0, atol=1e-5)
+    check_8_bits(normed.quantized, expected[1], atol=1e-5)

@@ -28,7 +28,7 @@ CHOICES = {  # every path that some CPU or build of torch takes
         linear=plain_modernbert_kernels().linear
     ),
 }
-CLOSE = {"float32": 1e-5, "bfloat16": 0.06}  # of the largest hidden state, tiny random models
+CLOSE = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.25}  # of the largest hidden state, tiny random models
 
 
 def small(number: int = 5, **changes) -> Model:
@@ -38,7 +38,7 @@ def small(number: int = 5, **changes) -> Model:
 
 @pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("precision", CLOSE)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @torch.inference_mode()
 def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
     model = small(hidden_activation="gelu")
@@ -89,13 +89,10 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, batched)
 
 
-def test_int8_raises_for_modernbert(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    model = small()
-    with pytest.raises(UsageError, match=r"int8.* choose bfloat16"):
-        Model(model.checkpoint, "int8").embed("the cat")
+def test_auto_tries_every_precision(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    choice = auto_precision.choose_precision(model.encoder, model.tokenizer)
-    assert choice.precision in CLOSE and "int8" not in choice.reason
+    choice = auto_precision.choose_precision(small().encoder, small().tokenizer)
+    assert choice.precision in CLOSE and "bfloat16" in choice.reason and "int8" in choice.reason
 
 
 def test_weight_update_is_detected() -> None:

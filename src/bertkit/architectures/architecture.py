@@ -61,7 +61,6 @@ class Architecture:
     prepare: Callable[[Any, str], PreparedEncoder]  # (encoder, precision)
     heads: Mapping[str, Head]
     names: TensorNames
-    unsupported_precisions: tuple[str, ...] = ()
     key_names: Mapping[str, str] = field(default_factory=dict)  # config field -> its key in config.json, where the two
     # differ
     required_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys that affect the outputs, with

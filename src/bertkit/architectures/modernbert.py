@@ -23,7 +23,6 @@ MODERNBERT = Architecture(
     config=ModernBertConfig,
     encoder=_encoder,
     prepare=PreparedModernBertEncoder,
-    unsupported_precisions=("int8",),
     alternates_layers=True,
     heads={
         "masked_lm": Head(lambda config, options: ModernBertMaskedLMHead(config), tokens),

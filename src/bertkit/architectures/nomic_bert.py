@@ -42,7 +42,7 @@ def _classifier_rules(prefix: str) -> list[tuple[str, str]]:
 
 _LAYER = r"encoder\.layers\.(\d+)\."
 _CLASSIFIERS = {"classifier.weight": ("sequence_classification", "token_classification")}
-_SHARED: dict[str, Any] = {"encoder": _encoder, "prepare": PreparedGatedEncoder, "unsupported_precisions": ("int8",)}
+_SHARED: dict[str, Any] = {"encoder": _encoder, "prepare": PreparedGatedEncoder}
 
 NOMIC_BERT = Architecture(
     model_type="nomic_bert",

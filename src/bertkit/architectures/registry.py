@@ -11,7 +11,6 @@ from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
 
@@ -59,10 +58,7 @@ def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
     """Prepare an encoder for inference at a precision.
 
     Raises:
-        UsageError: a precision that this architecture, or the device of the encoder, does not support.
+        UsageError: a precision that the device of the encoder does not support.
     """
-    record = architecture_of(encoder.config)
-    if precision in record.unsupported_precisions:
-        raise UsageError(f"precision={precision!r} is not supported for {record.model_type}: choose bfloat16")
-    prepared = record.prepare(encoder, precision)
+    prepared = architecture_of(encoder.config).prepare(encoder, precision)
     return GraphedEncoder(prepared) if can_be_recorded(encoder, precision) else prepared

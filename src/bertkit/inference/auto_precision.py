@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.architectures import architecture_of, prepare
+from bertkit.architectures import prepare
 from bertkit.batch import Batch, collate
 from bertkit.device import device_name
 from bertkit.errors import BertkitError
@@ -77,10 +77,7 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = batch.to(device)
     reference, slowest = _measure(encoder, "float32", batch)
     choice, fastest, findings = "float32", slowest, []
-    unsupported = architecture_of(encoder.config).unsupported_precisions
     for precision in _faster_precisions(device):
-        if precision in unsupported:
-            continue
         vectors, seconds = _measure(encoder, precision, batch)
         cosine = float(F.cosine_similarity(vectors, reference).min())
         findings.append(f"{precision} {slowest / seconds:.1f}x at cosine {cosine:.5f}")

@@ -1,4 +1,4 @@
-"""BERT layers prepared for inference with 8-bit products; everything between products is float32.
+"""Layers prepared for inference with 8-bit products; everything between products is float32.
 
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
@@ -17,7 +17,8 @@ from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turn
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import linear_for
-from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
+from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays, plain_gate
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
 from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
@@ -31,6 +32,8 @@ from bertkit.transformer.kernels.rows import (
 )
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.relative import PositionRows
+from bertkit.transformer.rotary import Rotary
+from bertkit.transformer.window import Window
 
 
 class HiddenStates(NamedTuple):
@@ -41,6 +44,13 @@ class HiddenStates(NamedTuple):
 
     tensor: Tensor  # (T, D) float32, for the residual
     quantized: Quantized  # (T, D), for the products
+
+
+def hidden_states_of(tensor: Tensor) -> HiddenStates:
+    """(T, D) float32, also in 8 bits."""
+    quantized = room_for(*tensor.shape)
+    quantize_rows(tensor.numpy(), 0, len(tensor), quantized)
+    return HiddenStates(tensor, quantized)
 
 
 class Int8Embeddings:
@@ -57,10 +67,7 @@ class Int8Embeddings:
             quantized = room_for(len(batch.input_ids), self.fused.tables[0].shape[1])
             return HiddenStates(self.fused(batch, quantized), quantized)
         hidden = self.embed(batch)
-        hidden = hidden if self.project is None else self.project(hidden)
-        quantized = room_for(*hidden.shape)
-        quantize_rows(hidden.numpy(), 0, len(hidden), quantized)
-        return HiddenStates(hidden, quantized)
+        return hidden_states_of(hidden if self.project is None else self.project(hidden))
 
 
 class Int8Layer:
@@ -78,48 +85,81 @@ class Int8Layer:
 
     def __call__(self, hidden_states: HiddenStates, batch: Batch, chosen: Tensor | None = None) -> HiddenStates:
         """(T, D) to (T, D), or with the positions of C ``chosen`` tokens to (C, D)."""
-        context = self._attend(self.query_key_value(hidden_states.quantized), batch)
+        query_key_value = self.query_key_value(hidden_states.quantized)
+        context = attend_product(query_key_value, batch, self.num_heads, window=self.window, bias=self.bias)
         if chosen is not None:
             context = _rows_of(context, chosen)
             hidden_states = HiddenStates(hidden_states.tensor[chosen], _rows_of(hidden_states.quantized, chosen))
-        attended = _add_and_norm(self.output(context), hidden_states, self.attention_norm)
+        attended = add_and_norm(self.output(context), hidden_states, self.attention_norm)
         expanded = self._activate(self.expand(attended.quantized))
-        return _add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
-
-    def _attend(self, query_key_value: Product, batch: Batch) -> Quantized:
-        """(T, 3 D) to (T, D)."""
-        num_tokens, width = query_key_value.values.shape
-        quantized = room_for(num_tokens, width // 3)
-        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
-        for rows in quantized:
-            rows[cu_seqlens[-1] :] = 0  # after the last sequence
-        bias = bias_of_length(self.bias, batch.max_seqlen)
-        if isinstance(bias, PositionRows):
-            positions = position_arrays(bias)
-            attend_disentangled(query_key_value, cu_seqlens, self.num_heads, context, quantized, *positions)
-            return quantized
-        added = bias_array(bias, width // 3 // self.num_heads)
-        _, window = turns_and_reach(None, self.window, batch.max_seqlen)
-        attend(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, window, added)
-        return quantized
+        return add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
 
     def _activate(self, product: Product) -> Quantized:
         """(T, F) to (T, F)."""
-        quantized = room_for(*product.values.shape)
-        if self.activation == "gelu":
-            gelu_rows(product, quantized)
-        else:
+        if self.activation != "gelu":
             read_rows(product, product.values)
-            activated = apply_activation(torch.from_numpy(product.values), self.activation).numpy()
-            quantize_rows(activated, 0, len(activated), quantized)
+            return hidden_states_of(apply_activation(torch.from_numpy(product.values), self.activation)).quantized
+        quantized = room_for(*product.values.shape)
+        gelu_rows(product, quantized)
         return quantized
 
 
-def _add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> HiddenStates:
+def attend_product(
+    query_key_value: Product,
+    batch: Batch,
+    num_heads: int,
+    rotary: Rotary | None = None,
+    window: int | Window | None = None,
+    bias: Tensor | PositionRows | None = None,
+) -> Quantized:
+    """`plain_attention` of a product: (T, 3 D) to (T, D)."""
+    num_tokens, width = query_key_value.values.shape
+    quantized = room_for(num_tokens, width // 3)
+    context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
+    for rows in quantized:
+        rows[cu_seqlens[-1] :] = 0  # after the last sequence
+    bias = bias_of_length(bias, batch.max_seqlen)
+    if isinstance(bias, PositionRows):
+        positions = position_arrays(bias)
+        attend_disentangled(query_key_value, cu_seqlens, num_heads, context, quantized, *positions)
+        return quantized
+    added = bias_array(bias, width // 3 // num_heads)
+    turns = turns_and_reach(rotary, window, batch.max_seqlen)
+    attend(query_key_value, cu_seqlens, num_heads, context, quantized, *turns, added)
+    return quantized
+
+
+def activate_gate(product: Product, activation: str) -> Quantized:
+    """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
+    num_tokens, width = product.values.shape
+    if activation not in ("gelu", "silu"):
+        read_rows(product, product.values)
+        return hidden_states_of(plain_gate(torch.from_numpy(product.values), activation)).quantized
+    quantized = room_for(num_tokens, width // 2)
+    gate_rows(product, activation == "silu", quantized)
+    return quantized
+
+
+def add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> HiddenStates:
     """``norm(product + residual)``."""
     hidden, quantized = torch.empty_like(residual.tensor), room_for(*residual.tensor.shape)
     norm_rows(product, residual.tensor.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
+
+
+class Int8AddThenNorm:
+    """``residual + product``, and the same after a layer normalization without bias."""
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        self.norm = norm_arrays(norm)
+
+    def __call__(self, product: Product, residual: Tensor) -> tuple[Tensor, HiddenStates]:
+        """(T, D) each to (T, D) each."""
+        summed, normed, quantized = torch.empty_like(residual), torch.empty_like(residual), room_for(*residual.shape)
+        means, factors = np.empty(len(residual), np.float32), np.empty(len(residual), np.float32)
+        outs = (summed.numpy(), normed.numpy(), means, factors, quantized)
+        add_then_norm_forward(product, residual.numpy(), self.norm, None, *outs)
+        return summed, HiddenStates(normed, quantized)
 
 
 def _rows_of(quantized: Quantized, chosen: Tensor) -> Quantized:

@@ -101,6 +101,17 @@ class GatedLayer(nn.Module):
             record.attention_output, record.feed_forward_output = attended, expanded
         return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout)
 
+    def linears(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Weight and bias of the four products: query, key and value; output; gate and expand; project."""
+        attention, feed_forward = self.attention, self.feed_forward
+        query_key_value, output, project = attention.query_key_value, attention.output, feed_forward.project
+        return [
+            (query_key_value.weight, query_key_value.bias),
+            (output.weight, output.bias),
+            (feed_forward.gate_and_expand(), None),
+            (project.weight, project.bias),
+        ]
+
 
 class GatedEncoder(Encoder):
     """Post-norm Transformer with rotary positions and gated feed-forward networks (Nussbaum et al. 2024, section 3)."""

@@ -3,6 +3,7 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,8 +13,16 @@ from bertkit.batch import Batch
 from bertkit.device import product_dtype
 from bertkit.transformer.gated.encoder import GatedEncoder, GatedLayer
 from bertkit.transformer.interface import EncoderOutput
+from bertkit.transformer.kernels.arrays import norm_arrays
 from bertkit.transformer.kernels.dispatch import Kernels, ModernBertKernels, kernels_for, modernbert_kernels_for
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
+from bertkit.transformer.prepared_int8 import (
+    HiddenStates,
+    Int8Embeddings,
+    activate_gate,
+    add_and_norm,
+    attend_product,
+)
 from bertkit.transformer.rotary import Rotary
 
 
@@ -21,19 +30,14 @@ class PreparedGatedLayer:
     """`GatedLayer` with weights in the dtype of the products, and fused residuals."""
 
     def __init__(self, layer: GatedLayer, kernels: Kernels, gated: ModernBertKernels, dtype: torch.dtype) -> None:
-        attention, feed_forward = layer.attention, layer.feed_forward
-
-        def linear(part: nn.Linear) -> Any:
-            return kernels.linear(part.weight.to(dtype), None if part.bias is None else part.bias.to(dtype))
-
-        self.query_key_value, self.output, self.project = (
-            linear(part) for part in (attention.query_key_value, attention.output, feed_forward.project)
+        self.query_key_value, self.output, self.expand, self.project = (
+            kernels.linear(weight.to(dtype), None if bias is None else bias.to(dtype))
+            for weight, bias in layer.linears()
         )
-        self.expand = kernels.linear(feed_forward.gate_and_expand().to(dtype), None)
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.attention, self.gate = gated.attention, gated.gate
-        self.num_heads, self.activation = attention.num_heads, feed_forward.activation
+        self.num_heads, self.activation = layer.attention.num_heads, layer.feed_forward.activation
 
     def __call__(self, hidden_states: Tensor, batch: Batch, rotary: Rotary) -> Tensor:
         """(T, D) to (T, D)."""
@@ -44,6 +48,25 @@ class PreparedGatedLayer:
         )
 
 
+class Int8GatedLayer:
+    """`GatedLayer` with 8-bit products, which are scaled by the next kernel."""
+
+    def __init__(self, layer: GatedLayer, linear: Callable) -> None:
+        self.query_key_value, self.output, self.expand, self.project = (
+            linear(weight, bias) for weight, bias in layer.linears()
+        )
+        self.attention_norm = norm_arrays(layer.attention_norm)
+        self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
+        self.num_heads, self.activation = layer.attention.num_heads, layer.feed_forward.activation
+
+    def __call__(self, hidden_states: HiddenStates, batch: Batch, rotary: Rotary) -> HiddenStates:
+        """(T, D) to (T, D)."""
+        context = attend_product(self.query_key_value(hidden_states.quantized), batch, self.num_heads, rotary)
+        attended = add_and_norm(self.output(context), hidden_states, self.attention_norm)
+        gated = activate_gate(self.expand(attended.quantized), self.activation)
+        return add_and_norm(self.project(gated), attended, self.feed_forward_norm)
+
+
 class PreparedGatedEncoder:
     """`GatedEncoder` prepared for inference; see `PreparedBertEncoder`."""
 
@@ -51,12 +74,16 @@ class PreparedGatedEncoder:
         weight = encoder.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
-        kernels, gated = kernels_for(precision, weight.device), modernbert_kernels_for(precision, weight.device)
-        dtype = product_dtype(precision, weight.dtype)
+        kernels, layers = kernels_for(precision, weight.device), encoder.in_order()
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
-            self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
-            self.layers = [PreparedGatedLayer(layer, kernels, gated, dtype) for layer in encoder.in_order()]
+            if precision == "int8":
+                self.embeddings = Int8Embeddings(encoder.embeddings)
+                self.layers: list[Any] = [Int8GatedLayer(layer, kernels.linear) for layer in layers]
+            else:
+                dtype, gated = product_dtype(precision, weight.dtype), modernbert_kernels_for(precision, weight.device)
+                self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
+                self.layers = [PreparedGatedLayer(layer, kernels, gated, dtype) for layer in layers]
             self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
 
     def fits(self, encoder: nn.Module) -> bool:
@@ -69,12 +96,15 @@ class PreparedGatedEncoder:
     ) -> EncoderOutput:
         """As `GatedEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
-        dtype = self.encoder.embeddings.word.weight.dtype
-        hidden = self.embeddings(filled)
+        hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         rotary = self.rotary.at(filled.position_ids)
-        hidden_states = [hidden[:num_tokens].to(dtype)] if with_hidden_states else []
+        hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, filled, rotary)
             if with_hidden_states:
-                hidden_states.append(hidden[:num_tokens].to(dtype))
-        return EncoderOutput(hidden[:num_tokens].to(dtype), None, hidden_states if with_hidden_states else None)
+                hidden_states.append(self._plain(hidden, num_tokens))
+        return EncoderOutput(self._plain(hidden, num_tokens), None, hidden_states if with_hidden_states else None)
+
+    def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
+        tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
+        return tensor[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 import llvmlite.binding
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,7 +18,8 @@ from torch import Tensor
 from bertkit.executor import on_one_core
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
-from bertkit.transformer.kernels.rows import Product, Quantized, padded
+from bertkit.transformer.kernels.rows import Product, Quantized
+from bertkit.transformer.kernels.vectors import WIDTH
 
 _ROWS_EXPECTED = 1_024
 """A hint for the packed layout; any number of rows works."""
@@ -147,20 +149,20 @@ class WidenedLinear(OneDNNLinear):
 
 
 class PlainInt8Linear(RowInvariant):
-    """``x W^T + b`` of quantized rows, with float32 operations: the reference.
+    """``x W^T + b`` of quantized rows, with float32 operations: the reference; b may be None.
 
     Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an unscaled `Product`: the
     next kernel scales it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
         rounded = (weight / scales[:, None]).round().to(torch.int8)
         self.kind = (type(self).__name__, *weight.shape)
         self.weight, self.scales, self.rounded_sums = self.pack(rounded), scales, rounded.sum(dim=1)
-        self.weight_sums = padded((self.rounded_sums * scales).numpy())
-        self.bias = padded(bias.numpy())
+        self.weight_sums = np.pad((self.rounded_sums * scales).numpy(), (0, WIDTH))
+        self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(bias.numpy(), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""

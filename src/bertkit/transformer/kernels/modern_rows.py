@@ -6,33 +6,33 @@ Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.rows import read, whole_vectors, write
+from bertkit.transformer.kernels.rows import quantize_row, read, whole_vectors, write
 from bertkit.transformer.kernels.training_rows import apply_dropout, mean_and_factor
-from bertkit.transformer.kernels.vector_functions import exp2, normal
+from bertkit.transformer.kernels.vector_functions import gelu, normal, silu
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
     broadcast,
     fma,
-    inverse,
     larger,
     load,
+    smaller,
     store,
     store_first,
     total,
-    where_positive,
 )
 
 
 @compiled
-def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, factors):
-    """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D).
+def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, factors, quantized):
+    """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D); x may be a Product.
 
     Args:
         norm: Norm; its bias is ignored.
         dropout: Dropout, or None.
         means, factors: (T,) means of the rows and 1 / standard deviations, for the backward pass.
+        quantized: Quantized, also receives the norm; or None.
     """
-    num_rows, width = x.shape
+    num_rows, width = residual.shape
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
         sums = broadcast(np.float32(0))
@@ -46,9 +46,15 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
             write(summed, row, c, numbers)
         mean, factor = mean_and_factor(line, width, sums, norm.eps)
         means[row], factors[row] = mean, factor
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
-            scaled = (load(line, c) - broadcast(mean)) * broadcast(factor)
-            write(normed, row, c, scaled * load(norm.weight, c))
+            numbers = (load(line, c) - broadcast(mean)) * broadcast(factor) * load(norm.weight, c)
+            write(normed, row, c, numbers)
+            if quantized is not None:
+                low, high = smaller(low, numbers), larger(high, numbers)
+                store(line, c, numbers)
+        if quantized is not None:
+            quantize_row(line, low, high, quantized, row)
 
 
 @compiled
@@ -98,15 +104,26 @@ def gate_forward(x, out):
 
 @compiled
 def silu_gate_forward(x, out):
-    """As `gate_forward`, with SiLU: ``left * right / (1 + exp(-left))``."""
+    """As `gate_forward`, with SiLU."""
     num_rows, width = out.shape
-    zero, one = broadcast(np.float32(0)), broadcast(np.float32(1))
     for row in range(num_rows):
         for c in range(0, width, WIDTH):
-            left, right = read(x, row, c), read(x, row, width + c)
-            power = exp2(larger(left, zero - left) * broadcast(np.float32(-1 / np.log(2))))
-            sigmoid = inverse(one + power)
-            write(out, row, c, left * where_positive(left, sigmoid, power * sigmoid) * right)
+            write(out, row, c, silu(read(x, row, c)) * read(x, row, width + c))
+
+
+@compiled
+def gate_rows(product, is_silu, quantized):
+    """``quantized = activation(left) * right``, of the halves of a (T, 2 F) Product: SiLU, or GELU in 16 bits."""
+    num_rows, width = quantized.values.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
+        for c in range(0, width, WIDTH):
+            left, right = read(product, row, c), read(product, row, width + c)
+            numbers = (silu(left) if is_silu else gelu(left)) * right
+            low, high = smaller(low, numbers), larger(high, numbers)
+            store(line, c, numbers)
+        quantize_row(line, low, high, quantized, row)
 
 
 @compiled

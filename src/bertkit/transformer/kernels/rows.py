@@ -57,8 +57,8 @@ class Product(NamedTuple):
     values: np.ndarray  # (T, D) float32: the products of value - 128 and the weights
     scales: np.ndarray  # (T,) float32, of the rows
     middles: np.ndarray  # (T,) float32, of the rows
-    weight_sums: np.ndarray  # (D,) float32: the product for a row of ones; then zeros up to whole vectors
-    bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
+    weight_sums: np.ndarray  # (D,) float32: the product for a row of ones; then WIDTH zeros
+    bias: np.ndarray  # (D,) float32, then WIDTH zeros
 
 
 def room_for(num_rows: int, width: int) -> Quantized:

@@ -378,10 +378,8 @@ class _AddThenNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=dtype)
         means, factors = torch.empty(len(x)), torch.empty(len(x))
-        arrays = norm_arrays(norm)
-        add_then_norm_forward(
-            array(x), array(residual), arrays, mask, array(summed), array(normed), means.numpy(), factors.numpy()
-        )
+        arrays, outs = norm_arrays(norm), (array(summed), array(normed), means.numpy(), factors.numpy())
+        add_then_norm_forward(array(x), array(residual), arrays, mask, *outs, None)
         ctx.save_for_backward(summed, means, factors)
         ctx.arrays, ctx.mask, ctx.x_dtype = arrays, mask, x.dtype
         return summed, normed

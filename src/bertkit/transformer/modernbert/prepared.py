@@ -4,16 +4,27 @@ The residual stream is float32 (float64 for float64 weights) at every precision:
 so rounding errors would accumulate over layers. Shape letters: T total_tokens, D hidden_size.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels.dispatch import ModernBertKernels, modernbert_kernels_for
+from bertkit.transformer.kernels.dispatch import ModernBertKernels, kernels_for, modernbert_kernels_for
+from bertkit.transformer.kernels.rows import Product
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.layer import ModernBertLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
+from bertkit.transformer.prepared_int8 import (
+    HiddenStates,
+    Int8AddThenNorm,
+    activate_gate,
+    attend_product,
+    hidden_states_of,
+)
 from bertkit.transformer.rotary import Rotary
 
 
@@ -38,6 +49,29 @@ class PreparedModernBertLayer:
         return hidden_states, self.project(self.kernels.gate(self.expand(normed), self.activation))
 
 
+class Int8ModernBertLayer:
+    """`ModernBertLayer` with 8-bit products, which are scaled by the next kernel."""
+
+    def __init__(self, layer: ModernBertLayer, linear: Callable) -> None:
+        attention, feed_forward = layer.attention, layer.feed_forward
+        self.query_key_value, self.output, self.expand, self.project = (
+            linear(part.weight, None)
+            for part in (attention.query_key_value, attention.output, feed_forward.expand, feed_forward.project)
+        )
+        self.feed_forward_norm = Int8AddThenNorm(layer.feed_forward_norm)
+        self.activation = feed_forward.activation
+        self.num_heads, self.window, self.theta = attention.num_heads, attention.window, attention.theta
+
+    def __call__(
+        self, hidden_states: Tensor, normed: HiddenStates, batch: Batch, rotary: Rotary
+    ) -> tuple[Tensor, Product]:
+        """As `PreparedModernBertLayer`."""
+        query_key_value = self.query_key_value(normed.quantized)
+        context = attend_product(query_key_value, batch, self.num_heads, rotary, self.window)
+        hidden_states, normed = self.feed_forward_norm(self.output(context), hidden_states)
+        return hidden_states, self.project(activate_gate(self.expand(normed.quantized), self.activation))
+
+
 class PreparedModernBertEncoder:
     """`ModernBertEncoder` prepared for inference; see `PreparedBertEncoder`."""
 
@@ -47,13 +81,20 @@ class PreparedModernBertEncoder:
         weight = encoder.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
-        kernels = kernels or modernbert_kernels_for(precision, weight.device)
-        self.dtype = product_dtype(precision, weight.dtype)  # of the products
-        self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
+        self.encoder, self._weights, layers = encoder, WeightsAsTheyAre(encoder), encoder.in_order()
         with torch.inference_mode():
-            self.layers = [PreparedModernBertLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
+            if precision == "int8":
+                linear = kernels_for(precision, weight.device).linear
+                self.enter: Callable = hidden_states_of
+                self.layers: list[Any] = [Int8ModernBertLayer(layer, linear) for layer in layers]
+                self.norms_after: list[Any] = [Int8AddThenNorm(norm) for norm in encoder.norms_after()]
+            else:
+                kernels = kernels or modernbert_kernels_for(precision, weight.device)
+                dtype = product_dtype(precision, weight.dtype)  # of the products
+                self.enter = lambda hidden: hidden.to(dtype)
+                self.layers = [PreparedModernBertLayer(layer, kernels, dtype) for layer in layers]
+                self.norms_after = [kernels.add_then_norm(norm, dtype) for norm in encoder.norms_after()]
             self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
-            self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""
@@ -66,7 +107,7 @@ class PreparedModernBertEncoder:
         """As `ModernBertEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden = self.encoder.embeddings.look_up(filled)
-        normed = hidden.to(self.dtype)
+        normed: Any = self.enter(hidden)  # HiddenStates or Tensor
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
         hidden_states = [hidden[:num_tokens]] if with_hidden_states else []
         for layer, norm_after in zip(self.layers, self.norms_after, strict=True):
@@ -74,7 +115,8 @@ class PreparedModernBertEncoder:
             hidden, normed = norm_after(update, hidden)
             if with_hidden_states:
                 hidden_states.append(hidden[:num_tokens])
-        last = normed[:num_tokens].to(hidden.dtype)
+        last = normed.tensor if isinstance(normed, HiddenStates) else normed
+        last = last[:num_tokens].to(hidden.dtype)
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None,
