@@ -139,17 +139,26 @@ def block_of(linear: Any) -> int | None:
     None if `few_rows` does not give its bits: weights of another kind or shape, or packed or added in another way, or
     a processor without the instructions.
     """
-    if type(linear) not in (OneDNNLinear, WidenedLinear) or linear.bias is None:
+    if type(linear) not in (OneDNNLinear, WidenedLinear):
         return None
-    num_outputs, width, packed = *linear.kind[1:3], linear.bias.dtype
+    num_outputs, width, packed = *linear.kind[1:3], bias_of(linear).dtype
     feature = "avx512bf16" if packed == torch.bfloat16 else "avx512f"
     if not has_wide_registers(feature) or num_outputs % PANEL or width * packed.itemsize % (4 * WIDTH):
         return None
-    return _block(type(linear), *linear.kind[1:4])
+    return _block(type(linear), *linear.kind[1:])
 
 
-def _of_probe(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> Any:
-    return kind(probe_weight(num_outputs, width, dtype), torch.zeros(num_outputs, dtype=dtype))
+def bias_of(linear: Any) -> Tensor:
+    """(N,) in the dtype of the packed weight, zeros for a linear layer without a bias."""
+    if linear.bias is not None:
+        return linear.bias
+    dtype = torch.float32 if isinstance(linear, WidenedLinear) else linear.kind[3]
+    return torch.zeros(linear.kind[1], dtype=dtype)
+
+
+def _of_probe(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bias: bool = True) -> Any:
+    bias = torch.zeros(num_outputs, dtype=dtype) if has_bias else None
+    return kind(probe_weight(num_outputs, width, dtype), bias)
 
 
 def tensor_of(numbers: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -168,12 +177,12 @@ def address_of(linear: Any) -> int:
 
 
 @cache
-def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype) -> int | None:
+def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bias: bool = True) -> int | None:
     """`block_of` an (N, K) weight in a kind of linear layer."""
     if not can_read_packed_weights():
         return None
-    linear = _of_probe(kind, num_outputs, width, dtype)
-    if torch.ops.mkldnn._nbytes(linear.weight) != linear.bias.dtype.itemsize * num_outputs * width:
+    linear = _of_probe(kind, num_outputs, width, dtype, has_bias)
+    if torch.ops.mkldnn._nbytes(linear.weight) != bias_of(linear).dtype.itemsize * num_outputs * width:
         return None
     x, residual = torch.empty(1, width, dtype=dtype), torch.empty(1, num_outputs, dtype=dtype)
     blocks = {min(width, block) for block in range(PANEL, width + PANEL, PANEL)}
@@ -194,9 +203,9 @@ def _multiply(linear: Any, block: int, x: Tensor, residual: Tensor | None = None
     num_rows, width, num_outputs = len(x), x.shape[1], linear.kind[1]
     given = array(x)
     rows, out = np.zeros((num_rows + ROOM, width), given.dtype), np.empty((num_rows + ROOM, num_outputs), given.dtype)
-    rows[:num_rows] = given
+    rows[:num_rows], bias = given, array(bias_of(linear))
     multiply(
-        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), array(linear.bias), block, array(linear.bias),
+        np.zeros(2, np.int64), 0, rows, num_rows, address_of(linear), bias, block, bias,
         np.intp(PLAIN if residual is None else ADD), out if residual is None else array(residual), out,
         np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, num_rows * PANEL), np.float32),
     )  # fmt: skip

@@ -24,11 +24,12 @@ from bertkit.transformer.kernels.few_rows_decoder import (
     decode_few_rows,
     multiply_few_rows,
 )
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear
 from bertkit.transformer.kernels.panel_linear import PanelLinear, rows_with_room
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.prepared_few_rows import address_of, block_of, tensor_of
+from bertkit.transformer.prepared_few_rows import address_of, bias_of, block_of, tensor_of
 from bertkit.transformer.prepared_few_rows_int8 import gives_bits_of, vectors_of
 
 
@@ -53,7 +54,7 @@ class FewRowsDecoder:
         processor without AVX-512, or products whose bits would differ."""
         if not layers or layers[0].activation not in CODES:
             return None
-        return cls(layers) if all(_is_known(linear) for layer in layers for linear in layer.linears) else None
+        return cls(layers) if all(is_known(linear) for layer in layers for linear in layer.linears) else None
 
     def __call__(self, hidden: Tensor, cache: DecodingCache) -> Tensor:
         """(M, D) to (M, D), for a number of rows in TILE_ROWS, in a step that the cache has begun."""
@@ -95,7 +96,7 @@ class FewRowsLinear:
     """A linear layer for a few rows, bit-identical to it."""
 
     def __init__(self, linear: Any) -> None:
-        self._linear, self._weights = linear, _weights_of([linear])
+        self._linear, self._weights = linear, weights_of([linear])
 
     def __call__(self, x: Tensor) -> Tensor:
         """(M, K) to (M, N), for at most 48 rows."""
@@ -110,15 +111,18 @@ def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:
     """The linear layer for a few rows; None where other kernels are needed, as for `FewRowsDecoder`."""
     if isinstance(linear, PanelLinear):
         return linear
-    return FewRowsLinear(linear) if _is_known(linear) else None
+    return FewRowsLinear(linear) if is_known(linear) else None
 
 
-def _is_known(linear: Any) -> bool:
+def is_known(linear: Any) -> bool:
+    """Whether a product for few rows gives the bits of a linear layer."""
     match linear:
         case PanelLinear():
             return True
         case RoundedLinear():
             return gives_bits_of(linear.linear)
+        case OneDNNInt8Linear():
+            return gives_bits_of(linear)
     return block_of(linear) is not None
 
 
@@ -132,20 +136,22 @@ def _num_outputs(linear: Any) -> int:
 
 
 def _weights(layers: Sequence[Any], name: str) -> Weights | RoundedWeights:
-    return _weights_of([getattr(layer, name) for layer in layers])
+    return weights_of([getattr(layer, name) for layer in layers])
 
 
-def _weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
+def weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
+    """The weights of a product in all layers."""
     match linears[0]:
         case PanelLinear():
             return PanelLinear.of_layers(linears)
         case RoundedLinear():
-            rounded = [linear.linear for linear in linears]
-            addresses = np.array([address_of(linear) for linear in rounded], np.int64)
-            return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in rounded]))
-    biases, block = np.stack([array(linear.bias) for linear in linears]), block_of(linears[0])
+            return weights_of([linear.linear for linear in linears])
+    addresses = np.array([address_of(linear) for linear in linears], np.int64)
+    if isinstance(linears[0], OneDNNInt8Linear):
+        return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in linears]))
+    biases, block = np.stack([array(bias_of(linear)) for linear in linears]), block_of(linears[0])
     assert block is not None
-    return Weights(np.array([address_of(linear) for linear in linears], np.int64), biases[0, :0], block, biases)
+    return Weights(addresses, biases[0, :0], block, biases)
 
 
 def _norms(layers: Sequence[Any], name: str) -> LayerNorms:

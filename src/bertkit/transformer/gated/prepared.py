@@ -4,6 +4,7 @@ Shape letters: T total_tokens, D hidden_size.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.arrays import norm_arrays
 from bertkit.transformer.kernels.dispatch import Kernels, ModernBertKernels, kernels_for, modernbert_kernels_for
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
+from bertkit.transformer.prepared_few_rows import is_few
+from bertkit.transformer.prepared_few_rows_gated import FewGatedRows
 from bertkit.transformer.prepared_int8 import (
     HiddenStates,
     Int8Embeddings,
@@ -98,12 +101,21 @@ class PreparedGatedEncoder:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         rotary = self.rotary.at(filled.position_ids)
+        if not with_hidden_states and is_few(filled) and self._few_rows is not None:
+            given = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
+            return EncoderOutput(self._plain(self._few_rows(given, hidden, filled, [rotary]), num_tokens), None, None)
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, filled, rotary)
             if with_hidden_states:
                 hidden_states.append(self._plain(hidden, num_tokens))
         return EncoderOutput(self._plain(hidden, num_tokens), None, hidden_states if with_hidden_states else None)
+
+    @cached_property
+    def _few_rows(self) -> FewGatedRows | None:
+        norms = [(layer.attention_norm, layer.feed_forward_norm) for layer in self.layers]
+        number = len(self.layers)
+        return FewGatedRows.of(self.layers, norms, [0] * number, [None] * number, False)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden

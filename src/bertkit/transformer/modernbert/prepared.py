@@ -5,6 +5,7 @@ so rounding errors would accumulate over layers. Shape letters: T total_tokens, 
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from bertkit.transformer.kernels.rows import Product
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.layer import ModernBertLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
+from bertkit.transformer.prepared_few_rows import is_few
+from bertkit.transformer.prepared_few_rows_gated import FewGatedRows
 from bertkit.transformer.prepared_int8 import (
     HiddenStates,
     Int8AddThenNorm,
@@ -109,6 +112,9 @@ class PreparedModernBertEncoder:
         hidden = self.encoder.embeddings.look_up(filled)
         normed: Any = self.enter(hidden)  # HiddenStates or Tensor
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
+        if not with_hidden_states and is_few(filled) and self._few_rows is not None:
+            last = self._few_rows(hidden, normed, filled, list(rotary.values()))
+            return EncoderOutput(last[:num_tokens].to(hidden.dtype), None, None)
         hidden_states = [hidden[:num_tokens]] if with_hidden_states else []
         for layer, norm_after in zip(self.layers, self.norms_after, strict=True):
             hidden, update = layer(hidden, normed, filled, rotary[layer.theta])
@@ -122,3 +128,9 @@ class PreparedModernBertEncoder:
             pooled=None,
             hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
         )
+
+    @cached_property
+    def _few_rows(self) -> FewGatedRows | None:
+        norms = [(layer.feed_forward_norm, after) for layer, after in zip(self.layers, self.norms_after, strict=True)]
+        thetas, windows = list(self.rotary), [layer.window for layer in self.layers]
+        return FewGatedRows.of(self.layers, norms, [thetas.index(layer.theta) for layer in self.layers], windows, True)
