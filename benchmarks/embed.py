@@ -3,8 +3,8 @@
     python benchmarks/embed.py [--rounds 3] [--scale 1.0] [--threads 2] [--out benchmarks/results]
 
 Passages of Python's documentation, Wikipedia paragraphs and tweets go through all-MiniLM-L6-v2, and some passages
-through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a separate process for each
-model. The processes take turns (A B C, A B C, ...), and only one of them computes at a time.
+through encoders of the base size of BERT, RoBERTa, MPNet, DeBERTa v3 and ModernBERT. Every system has a separate
+process for each model. The processes take turns (A B C, A B C, ...), and only one of them computes at a time.
 """
 
 import argparse
@@ -16,7 +16,16 @@ import products
 import report
 import texts
 from comparison import EXPLANATION, cells, compare
-from models import BERT_BASE, DEBERTA_BASE, MINILM, MPNET_BASE, ROBERTA_BASE, converted_folder, published_folder
+from models import (
+    BERT_BASE,
+    DEBERTA_BASE,
+    MINILM,
+    MODERNBERT_BASE,
+    MPNET_BASE,
+    ROBERTA_BASE,
+    converted_folder,
+    published_folder,
+)
 from peers import SYSTEMS, System
 from turns import say, shown, start, take_turns
 from worker import Turn, Worker
@@ -27,6 +36,7 @@ WORKLOADS = {  # model -> source of texts -> how many
     ROBERTA_BASE: {"documentation passages": 100},
     MPNET_BASE: {"documentation passages": 100},
     DEBERTA_BASE: {"documentation passages": 100},
+    MODERNBERT_BASE: {"documentation passages": 100},
 }
 TUNING_SHARE = 0.2  # of the texts
 
@@ -68,6 +78,7 @@ def _worker(system: System, published: Path, threads: int) -> Worker:
 def _products(published: Path, threads: int) -> Worker:
     config = json.loads((published / "config.json").read_text())
     shape = (config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"])
+    shape += (config["model_type"] == "modernbert",)
     return Worker("products", "load", *shape, threads)
 
 

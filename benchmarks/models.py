@@ -18,10 +18,16 @@ from peers.batching import MAX_LENGTH
 from bertkit.locate import locate
 
 MINILM = "all-MiniLM-L6-v2"
-BERT_BASE, ROBERTA_BASE, MPNET_BASE, DEBERTA_BASE = (
-    f"{name}, random weights" for name in ("BERT-base", "RoBERTa-base", "MPNet-base", "DeBERTa-v3-base")
+BERT_BASE, ROBERTA_BASE, MPNET_BASE, DEBERTA_BASE, MODERNBERT_BASE = (
+    f"{name}, random weights"
+    for name in ("BERT-base", "RoBERTa-base", "MPNet-base", "DeBERTa-v3-base", "ModernBERT-base")
 )
-_MODEL_TYPES = {ROBERTA_BASE: "roberta", MPNET_BASE: "mpnet", DEBERTA_BASE: "deberta-v2"}  # others: BERT
+_MODEL_TYPES = {  # others: BERT
+    ROBERTA_BASE: "roberta",
+    MPNET_BASE: "mpnet",
+    DEBERTA_BASE: "deberta-v2",
+    MODERNBERT_BASE: "modernbert",
+}
 SHAPES = {  # name -> how its configuration differs from BERT-base's
     "BERT-base": {},
     "MiniLM-L6 shape": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1_536},

@@ -9,7 +9,9 @@ NUM_ROWS = 1_024
 _SECONDS = 0.25  # for each shape
 
 
-def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int) -> Callable[[], float]:
+def load(
+    hidden_size: int, intermediate_size: int, num_layers: int, is_gated: bool, threads: int
+) -> Callable[[], float]:
     """A function that measures the seconds per token of the four products of every layer.
 
     Products are computed by oneDNN with packed weights and NUM_ROWS rows, separately on each core at the same time; in
@@ -25,7 +27,7 @@ def load(hidden_size: int, intermediate_size: int, num_layers: int, threads: int
     shapes = [  # outputs, inputs
         (3 * hidden_size, hidden_size),
         (hidden_size, hidden_size),
-        (intermediate_size, hidden_size),
+        ((1 + is_gated) * intermediate_size, hidden_size),
         (hidden_size, intermediate_size),
     ]
 

@@ -2,8 +2,9 @@
 
     python benchmarks/query.py [--num-queries 300] [--rounds 3] [--threads 2] [--out benchmarks/results]
 
-Short passages of Python's documentation go one by one through all-MiniLM-L6-v2. Every system has a separate process.
-The processes take turns of all queries, and only one of them computes at a time.
+Short passages of Python's documentation go one by one through all-MiniLM-L6-v2 and through encoders of the base size of
+BERT and ModernBERT. Every system has a separate process for each model. The processes take turns of all queries, and
+only one of them computes at a time.
 """
 
 import argparse
@@ -13,11 +14,12 @@ import numpy as np
 import report
 import texts
 from comparison import cosines, number
-from models import MINILM, converted_folder, published_folder
+from models import BERT_BASE, MINILM, MODERNBERT_BASE, converted_folder, published_folder
 from peers import REFERENCE, SYSTEMS, System, batching
 from turns import start, take_turns
 from worker import Turn, Worker
 
+MODELS = (MINILM, BERT_BASE, MODERNBERT_BASE)
 NUM_TOKENS = range(10, 15)  # [CLS] and [SEP] included
 EXPLANATION = (
     "median, p95: of the time from text to vector, tokenizing included, over all queries of all rounds. vs ST: median "
@@ -30,17 +32,20 @@ _COLUMNS = ("system", "median ms", "p95 ms", "vs ST", "bertkit/it", "min cosine"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-queries", type=int, default=300)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     results, options = report.begin("query", parser)
-    published = published_folder(MINILM)
-    queries = short_queries(published, options.num_queries)
-    skipped: dict[str, str] = {}
+    queries = short_queries(published_folder(MINILM), options.num_queries)  # all models have its vocabulary
+    results |= {"num_rounds": options.rounds, "texts": texts.description(queries, published_folder(MINILM))}
+    results |= {"comparisons": [], "skipped": {}}
     systems = [system for system in SYSTEMS if not system.name.endswith("tuned")]  # there is nothing to tune
-    workers = start(systems, lambda system: _worker(system, published, options.threads), skipped)
-    turns = take_turns(workers, options.rounds, queries)
-    for worker in workers.values():
-        worker.close()
-    results |= {"model": MINILM, "texts": texts.description(queries, published), "num_rounds": options.rounds}
-    results |= {"systems": _rows(turns), "skipped": skipped}
+    for model in options.models:
+        published, skipped = published_folder(model), {}
+        workers = start(systems, lambda system, at=published: _worker(system, at, options.threads), skipped)
+        turns = take_turns(workers, options.rounds, queries)
+        for worker in workers.values():
+            worker.close()
+        results["comparisons"].append({"model": model, "systems": _rows(turns)})
+        results["skipped"] |= {f"{model}: {name}": reason for name, reason in skipped.items()}
     report.finish(results, describe(results), options.out)
 
 
@@ -78,27 +83,29 @@ def _rows(turns: dict[System, list[Turn]]) -> list[dict]:
 
 def describe(results: dict) -> str:
     about = results["texts"]
-    rows = [
-        [
-            row["system"],
-            f"{row['median_ms']:.2f}",
-            f"{row['p95_ms']:.2f}",
-            number(row["ratio_to_reference"], ".2f"),
-            number(row["bertkit_ratio"], ".2f"),
-            number(row["min_cosine"], ".6f"),
+    tables = []
+    for comparison in results["comparisons"]:
+        rows = [
+            [
+                row["system"],
+                f"{row['median_ms']:.2f}",
+                f"{row['p95_ms']:.2f}",
+                number(row["ratio_to_reference"], ".2f"),
+                number(row["bertkit_ratio"], ".2f"),
+                number(row["min_cosine"], ".6f"),
+            ]
+            for row in comparison["systems"]
         ]
-        for row in results["systems"]
-    ]
+        tables += [f"## {comparison['model']}", "", report.markdown_table(list(_COLUMNS), *rows), ""]
     lines = [
-        f"# One query at a time with {results['model']}, {results['date']}",
+        f"# One query at a time, {results['date']}",
         "",
         f"{about['num_texts']} different queries of {NUM_TOKENS[0]} to {NUM_TOKENS[-1]} tokens (median "
         f"{about['median_tokens']:g}), {results['num_rounds']} rounds.",
         "",
         report.machine(results),
         "",
-        report.markdown_table(list(_COLUMNS), *rows),
-        "",
+        *tables,
         EXPLANATION,
         "",
         *report.skipped_lines(results),

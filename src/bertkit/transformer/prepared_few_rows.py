@@ -125,7 +125,7 @@ def kernel_of_short_texts() -> str:
         return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
     precisions = " or ".join(names)
     rows = f"up to {max(TILE_ROWS)} tokens in {precisions}"
-    return f"{rows} run through all layers of a BERT, or of a decoder, in one compiled function"
+    return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
 
 
 def linears_of(layer: Any) -> list[Any]:
