@@ -38,6 +38,12 @@ def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
     return packed(input_ids, token_type_ids, seqlens)
 
 
+def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
+    """Pack sequences of token ids, (n,) each, at least one; every token has type 0."""
+    input_ids = np.concatenate(rows)
+    return packed(input_ids, np.zeros_like(input_ids), np.array([len(row) for row in rows]))
+
+
 def packed(input_ids: np.ndarray, token_type_ids: np.ndarray, seqlens: np.ndarray) -> Batch:
     """A batch of B sequences that are packed already.
 

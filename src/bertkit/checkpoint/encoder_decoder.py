@@ -135,7 +135,7 @@ def warm_started(directory: Path, seed: int) -> EncoderDecoderCheckpoint:
     return made
 
 
-def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) -> EncoderDecoderCheckpoint:
+def open_encoder_decoder(directory: Path) -> EncoderDecoderCheckpoint:
     """Open a published folder.
 
     Raises:
@@ -179,7 +179,7 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
         for copy in copies.get(name, ()):
             if copy in values and not torch.equal(values[copy], values[sources[name]]):
                 raise CheckpointError(f"{folder}: {copy} differs from {name}: untied embeddings are not supported")
-        state[ours] = value.to(dtype)
+        state[ours] = value.float()
     network.load_state_dict(state, strict=False, assign=True)
     tokenizer = Tokenizer.load(folder)
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})

@@ -7,15 +7,11 @@ architectures, tasks, checkpoint, pages, model.
 """
 
 from bertkit.checkpoint.generation_rules import Ending
+from bertkit.generation.causal import Causal
 from bertkit.generation.engine import Decoding, Generated, generate_ids
-from bertkit.generation.generator import (
-    Causal,
-    GeneratedText,
-    Generator,
-    SequenceToSequence,
-    load_generator,
-    writes_text,
-)
+from bertkit.generation.generator import GeneratedText, Generator
+from bertkit.generation.opening import load_generator, writes_text
+from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.generation.settings import GenerationSettings
 
 __all__ = [
