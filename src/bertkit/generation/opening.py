@@ -13,7 +13,6 @@ from bertkit.generation.causal import Causal
 from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import load
-from bertkit.transformer import EncoderConfig
 
 
 def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | SequenceToSequence:
@@ -34,7 +33,7 @@ def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | Sequenc
         checkpoint.network.to(resolve_device(device))
         _warn_of_rules(checkpoint.generation, name)
         return SequenceToSequence(checkpoint)
-    if not _is_causal(read_config(transformer_folder(folder)).transformer):
+    if not read_config(transformer_folder(folder)).transformer.is_decoder:
         raise UsageError(
             f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model (GPT-2, BERT "
             "with is_decoder) or an encoder-decoder"
@@ -51,11 +50,7 @@ def writes_text(name: str | Path) -> bool:
         CheckpointError: no such model, or a config.json that cannot be read.
     """
     folder = transformer_folder(locate(name))
-    return is_encoder_decoder(folder) or _is_causal(read_config(folder).transformer)
-
-
-def _is_causal(config: EncoderConfig) -> bool:
-    return getattr(config, "is_decoder", False)
+    return is_encoder_decoder(folder) or read_config(folder).transformer.is_decoder
 
 
 def _warn_of_rules(rules: dict[str, Any], name: str | Path) -> None:
