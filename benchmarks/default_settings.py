@@ -104,7 +104,7 @@ def main() -> None:
         if options.list:
             return
         results["runs"] = runs.gather()
-        title = report.heading("Default settings", results)
+        title = report.heading("Default settings", results, results["runs"].values())
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)
     except RuntimeError as error:
         raise SystemExit(f"default_settings: {error}") from None
@@ -262,7 +262,6 @@ def describe(runs: dict[str, dict[str, Any]]) -> list[str]:
             frozen = f"{100 * statistics.mean(scores[FROZEN].values()):.1f}"
             rows.append([data, model, f"{size}", f"{len(scores[FROZEN])}", frozen, *cells])
     header = ["data", "model", "rows", "seeds", FROZEN, *(name for name in tried if name != FROZEN)]
-    processors = sorted({run["cpu"] for run in runs.values()})
     return [
         report.markdown_table(header, *rows),
         "",
@@ -274,8 +273,6 @@ def describe(runs: dict[str, dict[str, Any]]) -> list[str]:
         "defaults (5e-5, 3 epochs, batches of 8), trainer-1e-4: at bertkit's rate and batches. tf-idf: TF-IDF of words "
         "and pairs of words with logistic or ridge regression. pretrained: a model of 4 layers of 256, pre-trained on "
         "novels for 150 steps. Rows of banking77 include those of labels with one row, which are left out.",
-        "",
-        f"The runs were made on {' and '.join(processors)}.",
         "",
         *_pooled(runs),
     ]

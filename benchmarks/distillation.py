@@ -138,7 +138,7 @@ def main() -> None:
         if runs.carry_out(options):
             found = runs.finished()
             rows = [_compared(data, found) for data in (*CLASSIFIERS, MASKED_LM)]
-            lines = [*report.heading("Distillation", results), "", *_lines(rows)]
+            lines = [*report.heading("Distillation", results, found.values()), "", *_lines(rows)]
             report.finish(results | {"scale": options.scale, "compared": rows}, "\n".join(lines), options.out)
     except RuntimeError as error:
         raise SystemExit(f"distillation: {error}") from None

@@ -24,12 +24,15 @@ EXPLANATION = (
     f"seconds: of the whole job, models opened before. Of the usual loop, {NUM_EPOCHS} times the median epoch: it does "
     "the same in each. Of bertkit, reading every tweet once into an empty folder, then the head. by batch, at once: "
     "the speed over transformers', whose loop pads each batch to its longest tweet; or all tweets, which it tokenizes "
-    "off the clock, to the longest of all, as tutorials do. loss: mean of the first and of the last epoch; the same "
+    "off the clock, to the longest of all, as tutorials do. loss: mean of the first and of the last epoch; off "
+    "by: largest difference in an epoch from the loop by batch. The same "
     "head, initial values and order of batches for all; logistic regression, scikit-learn's at its defaults, reads "
     f"vectors of length 1. accuracy: on {NUM_UNSEEN} unseen tweets. The loops' epochs after the timed ones are trained "
     "off the clock, on the features of the last of them."
 )
-_COLUMNS = ("system", "head", "seconds", "encoding", "by batch", "at once", "loss, first", "last", "accuracy")
+_COLUMNS = (
+    *("system", "head", "seconds", "encoding", "by batch", "at once", "loss, first", "last", "off by", "accuracy"),
+)
 
 
 def main() -> None:
@@ -88,8 +91,15 @@ def _times(encoding: list[float], head: list[float]) -> dict:
     return {"seconds": statistics.median(whole), "encoding": statistics.median(encoding)}
 
 
+def _difference(losses: list[float] | None, of_loop: list[float] | None) -> str:
+    if losses is None or of_loop is None:
+        return "-"
+    return f"{max(abs(one - other) for one, other in zip(losses, of_loop, strict=True)):.0e}"
+
+
 def describe(results: dict) -> str:
     about = results["texts"]
+    losses = {row["system"]: row["losses"] for row in results["systems"]}
     rows = [
         [
             row["system"],
@@ -99,6 +109,7 @@ def describe(results: dict) -> str:
             number(row["vs_by_batch"], ".1f"),
             number(row["vs_at_once"], ".1f"),
             *(f"{row['losses'][place]:.4f}" if row["losses"] else "-" for place in (0, -1)),
+            _difference(row["losses"], losses.get(LOOP.name)),
             f"{row['accuracy']:.3f}",
         ]
         for row in results["systems"]

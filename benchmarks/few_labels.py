@@ -41,7 +41,7 @@ def main() -> None:
         runs = FewLabels(options.out, options.scale, options.threads, options.draws)
         if runs.carry_out(options):
             results |= runs.gather()
-            title = report.heading("Few labels", results)
+            title = report.heading("Few labels", results, runs.finished().values())
             report.finish(results, "\n".join([*title, *describe(results)]), options.out)
     except RuntimeError as error:
         raise SystemExit(f"few_labels: {error}") from None

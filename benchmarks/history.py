@@ -278,7 +278,7 @@ def describe(results: dict[str, Any], finished: dict[str, dict[str, Any]]) -> st
     header = ["system", *(f"{task}, {metric}" for task, metric in TASKS.items()), "vectors, s", "tasks, s"]
     return "\n".join(
         [
-            *report.heading("From one-hot words to BERT", results),
+            *report.heading("From one-hot words to BERT", results, finished.values()),
             (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").strip(),
             "Scores with 95 % bootstrap intervals over test rows; seconds of processor time, of training the vectors "
             "and of all four tasks, with their training. Frozen systems: logistic regression, or cosines.",

@@ -42,7 +42,7 @@ def main() -> None:
         if options.list:
             return
         results["runs"] = {name: result for name in runs.names() if (result := runs.result(name)) is not None}
-        title = report.heading("Fine-tuning within a number of minutes", results)
+        title = report.heading("Fine-tuning within a number of minutes", results, results["runs"].values())
         report.finish(results, "\n".join([*title, *describe(results["runs"])]), options.out)
     except RuntimeError as error:
         raise SystemExit(f"minutes: {error}") from None

@@ -19,8 +19,8 @@ import torch
 
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, initialize_encoder_decoder
+from bertkit.batch import batch_of_ids
 from bertkit.comparison import Predictor
-from bertkit.generation.decoding import batch_of_ids
 from bertkit.transformer import BertConfig, TransformerConfig
 from bertkit.transformer.directional import DirectionalEncoder
 

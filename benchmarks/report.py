@@ -5,6 +5,8 @@ import json
 import os
 import platform
 import re
+from collections import Counter
+from collections.abc import Collection
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -82,17 +84,24 @@ def circumstances(threads: int) -> dict:
 
 def machine(results: dict) -> str:
     """The machine and versions in two lines of text."""
-    flags, versions = ", ".join(results["cpu_flags"]), results["versions"].items()
+    versions = results["versions"].items()
     return (
-        f"{results['cpu']}, {results['num_cores']} cores, {flags or 'x86 flags unknown'}; {results['num_threads']} "
-        f"threads for each system; load average before: {results['load_average_before']}.\n"
+        f"{_processor(results)}; load average before: {results['load_average_before']}.\n"
         f"Python {results['python']}, " + ", ".join(f"{name} {found}" for name, found in versions) + "."
     )
 
 
-def heading(title: str, results: dict) -> list[str]:
-    """The first lines of a text: title, date and machine."""
-    return [f"# {title}, {results['date']}", "", machine(results), ""]
+def _processor(results: dict) -> str:
+    flags = ", ".join(results["cpu_flags"]) or "x86 flags unknown"
+    return f"{results['cpu']}, {results['num_cores']} cores, {flags}; {results['num_threads']} threads for each system"
+
+
+def heading(title: str, results: dict, runs: Collection[dict] = ()) -> list[str]:
+    """The first lines of a text: title, date and machine; with ``runs``, which may be of other machines, their
+    processors."""
+    numbers = sorted(Counter(map(_processor, runs)).items())
+    described = [f"- runs on {processor}: {number}" for processor, number in numbers] or [machine(results)]
+    return [f"# {title}, {results['date']}", "", *described, ""]
 
 
 def markdown_table(header: list[str], *rows: list[str]) -> str:

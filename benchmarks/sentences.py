@@ -136,7 +136,12 @@ def main() -> None:
 
 
 def _lines(results: dict, found: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [*report.heading("Sentence encoders", results), "", "| run | score | seconds |", "|---|---|---|"]
+    lines = [
+        *report.heading("Sentence encoders", results, found.values()),
+        "",
+        "| run | score | seconds |",
+        "|---|---|---|",
+    ]
     alike: dict[str, list[dict[str, Any]]] = {}
     for name, one in found.items():
         alike.setdefault(name.partition("-seed-")[0], []).append(one)

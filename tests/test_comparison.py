@@ -10,12 +10,12 @@ from random_models import randomize, vocabulary_tokens
 
 from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
+from bertkit.batch import batch_of_ids
 from bertkit.cli import run
 from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
 from bertkit.comparison.features import _mean_of_tokens, measure_features, token_features, word_features
 from bertkit.comparison.page import write_comparison_page
-from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
-from bertkit.comparison.run import _new_network
+from bertkit.comparison.predictors import hidden_log_probs, text_scores
 from bertkit.comparison.writers import LENGTHS, letters_of, measure_writer, new_writer
 from bertkit.errors import DataError
 from bertkit.inspection import LabeledWords
@@ -29,7 +29,7 @@ CONFIG = BertConfig(99, 24, 2, 3, 37, max_position_embeddings=32)
 
 
 def network_of(name: str):
-    network = _new_network(name, CONFIG, 1)
+    network = MODELS[name].network(CONFIG, 1)
     randomize(network, 2)
     return network.eval()
 
@@ -66,7 +66,7 @@ def test_predictions_do_not_depend_on_the_batch(name: str) -> None:
     for number, row in enumerate(rows):
         alone = hidden_log_probs(network, 4, [row], at[number : number + 1])[0]
         torch.testing.assert_close(alone, together[number], rtol=1e-4, atol=1e-4)
-    batch = batch_of(rows)
+    batch = batch_of_ids(rows)
     assert batch.seqlens == [5, 20, 3, 11]
 
 
@@ -78,7 +78,7 @@ def test_scores_of_texts_are_pseudo_log_likelihoods() -> None:
     texts = ["the cat sat", "walk and talk", "a"]
     expected = model.pseudo_log_likelihood(texts)
     np.testing.assert_allclose(text_scores(model.network, tokenizer, texts), expected, rtol=1e-4)
-    assert isinstance(_new_network("bert", CONFIG, 1), Network)
+    assert isinstance(MODELS["bert"].network(CONFIG, 1), Network)
 
 
 def test_every_token_is_predicted_but_special_ones() -> None:

@@ -114,6 +114,16 @@ def test_cross_encoder_rescores_mined_candidates(model: tuple[Model, Path]) -> N
         assert (scores <= 0.5).all() and (np.diff(scores) <= 0).all()
 
 
+def test_vectors_with_another_prompt_are_not_used_again(tmp_path: Path) -> None:
+    made, kept = our_model("encoder", 6), tmp_path / "kept"
+    results = []
+    for prompt in ("", "the film was great and "):
+        made.checkpoint.sentence = SentenceSettings(prompts={"query": prompt})
+        results.append(mining._vectors(made, TEXTS[:3], made.sentence_settings.retrieval_prompts[0], kept))
+        np.testing.assert_array_equal(results[-1], mining._vectors(made, TEXTS[:3], prompt, None))
+    assert not np.allclose(*results)
+
+
 @pytest.mark.parametrize("with_judge", [False, True])
 def test_a_stopped_run_goes_on(model: tuple[Model, Path], tmp_path: Path, with_judge: bool, monkeypatch) -> None:
     judge = our_model("sequence_classification", 4, 1) if with_judge else None

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, load
 from bertkit.cli import run as run_command
@@ -24,13 +25,15 @@ from bertkit.cli.killed_runs import ResumeCheck, verify_resume
 from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.files import SkippedRow
+from bertkit.objectives import PretrainingBatch
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training import training_report
 from bertkit.reports.training_findings import findings_of
-from bertkit.training import Ranks, Trainer, checkpoints
+from bertkit.training import Ranks, checkpoints
+from bertkit.training.batch_gradients import BatchGradients
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -509,8 +512,13 @@ def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    norms = (torch.tensor(1.0), torch.tensor(math.nan))
-    monkeypatch.setattr(Trainer, "_clip", lambda self, parameters: norms[self.state.step == 4])
+    compute = BatchGradients.compute
+
+    def broken_at_step_4(self: BatchGradients, batch: PretrainingBatch, step: int) -> tuple[Tensor, Tensor, int]:
+        sums, norm, num_tokens = compute(self, batch, step)
+        return sums, norm * math.nan if step == 4 else norm, num_tokens
+
+    monkeypatch.setattr(BatchGradients, "compute", broken_at_step_4)
     code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
     start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
     ways = ("not a finite number", "--out", "--model", "learning_rate=", "model.from_checkpoint=true", str(start))

@@ -685,6 +685,8 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
 def test_rejects_files_that_are_not_tags(write):
     with pytest.raises(UsageError, match="convert it to jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
+    with pytest.raises(DataError, match=r"a.json: a table in JSON is expected .* named .jsonl"):
+        list(read_tagged(write("a.json", '{"words": ["a", "b"], "tags": ["O", "O"]}\n')))
     with pytest.raises(DataError, match=r"b.csv, line 1 has no known column name"):
         list(read_tagged(write("b.csv", "a,O\n"), labeled=False))
     with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):

@@ -5,6 +5,7 @@ Gives: the rows with negatives, and counts of the candidates that were left out.
 May import: errors, tasks, inference, neighbors, model.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -176,6 +177,7 @@ def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None)
         for _, vectors in model.embed_stream(missing, report=report, normalize=True, prompt=prompt):
             yield vectors
 
+    kept /= hashlib.sha256(prompt.encode()).hexdigest()[:16]
     results = kept_vectors(kept, texts, compute)
     warn_of_truncation(
         report.num_texts, report.num_texts_cut, report.num_tokens_cut, "shorten them to compare them in full", 3

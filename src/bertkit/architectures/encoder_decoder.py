@@ -4,7 +4,7 @@ Shape letters: T target tokens, S source tokens, D hidden_size, V vocab_size.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -40,21 +40,21 @@ class EncoderDecoderConfig:
     def __post_init__(self) -> None:
         if self.encoder.is_decoder or not self.decoder.is_decoder:
             raise UsageError("expected is_decoder=False in the encoder's config, and True in the decoder's")
-        if type(self.encoder) is not type(self.decoder) or type(self.encoder) not in (BertConfig, TransformerConfig):
+        if type(self.encoder) is not type(self.decoder) or type(self.encoder) not in ENCODER_DECODERS:
             raise UsageError("encoder and decoder must both be BERTs, or both original Transformers")
         sizes = [(config.vocab_size, config.hidden_size) for config in (self.encoder, self.decoder)]
         if self.shares_embeddings and sizes[0] != sizes[1]:
             raise UsageError(f"a shared embedding requires equal vocabularies and widths: the stacks have {sizes}")
-        if self.model_type == "marian" and sizes[0][1] != sizes[1][1]:
+        if not self.kind.may_project and sizes[0][1] != sizes[1][1]:
             raise UsageError(f"hidden_size={sizes[0][1]} of the encoder and {sizes[1][1]} of the decoder: expected one")
         for name in ("start_id", "end_id", "pad_id"):
             if not 0 <= getattr(self, name) < self.decoder.vocab_size:
                 raise UsageError(f"{name}={getattr(self, name)}: expected an id below {self.decoder.vocab_size}")
 
     @property
-    def model_type(self) -> EncoderDecoderType:
-        """``model_type`` in ``config.json``."""
-        return "marian" if isinstance(self.encoder, TransformerConfig) else "encoder-decoder"
+    def kind(self) -> "EncoderDecoderKind":
+        """What is specific to these stacks."""
+        return ENCODER_DECODERS[type(self.encoder)]
 
 
 class Sources(NamedTuple):
@@ -76,10 +76,7 @@ class EncoderDecoder(nn.Module):
             self.decoder.embeddings.word = self.encoder.embeddings.word
         sizes = config.encoder.hidden_size, config.decoder.hidden_size
         self.project = nn.Linear(*sizes) if sizes[0] != sizes[1] else None
-        if config.model_type == "marian":
-            self.head: nn.Module = VocabularyHead(config.decoder, has_bias=True)
-        else:
-            self.head = MaskedLMHead(config.decoder)
+        self.head = config.kind.head(config.decoder)
 
     def forward(self, batch: Batch, *, target: Batch, recorder: Recorder | None = None) -> Tensor:
         """(T, V) logits of the token after each target token.
@@ -130,11 +127,44 @@ _BERT_RULES = [
 ]
 
 
+@dataclass(frozen=True)
+class EncoderDecoderKind:
+    """Everything specific to one ``model_type``, apart from its layers and its config.json."""
+
+    model_type: EncoderDecoderType
+    head: Callable[[BertConfig], nn.Module]  # the decoder's config to its language model head
+    may_project: bool  # the stacks may have different widths, with a linear layer between them
+    shared_embedding: str  # published name of the word embedding of both stacks
+    rules: Sequence[tuple[str, str]]  # patterns of parameter names, and their published names
+    embedding_deviation: Callable[[BertConfig], float]  # standard deviation of initial embeddings
+
+
+ENCODER_DECODERS: dict[type[BertConfig], EncoderDecoderKind] = {
+    TransformerConfig: EncoderDecoderKind(
+        model_type="marian",
+        head=lambda config: VocabularyHead(config, has_bias=True),
+        may_project=False,
+        shared_embedding="model.shared.weight",
+        rules=_MARIAN_RULES,
+        embedding_deviation=lambda config: config.hidden_size**-0.5,
+    ),
+    BertConfig: EncoderDecoderKind(
+        model_type="encoder-decoder",
+        head=MaskedLMHead,
+        may_project=True,
+        shared_embedding="encoder.embeddings.word_embeddings.weight",
+        rules=_BERT_RULES,
+        embedding_deviation=lambda config: 0.02,
+    ),
+}
+"""By the class of the stacks' configs."""
+
+
 def published_name(name: str, config: EncoderDecoderConfig) -> str:
     """The published name of a parameter of `EncoderDecoder`."""
     if config.shares_embeddings and name.endswith("embeddings.word.weight"):
-        return "model.shared.weight" if config.model_type == "marian" else "encoder.embeddings.word_embeddings.weight"
-    for pattern, replacement in _MARIAN_RULES if config.model_type == "marian" else _BERT_RULES:
+        return config.kind.shared_embedding
+    for pattern, replacement in config.kind.rules:
         if re.match(pattern, name):
             published = re.sub(pattern, replacement, name, count=1)
             return re.sub(r"\.(query|key|value)_proj\.", lambda match: f".{match[1][0]}_proj.", published)
@@ -148,7 +178,7 @@ def initialize_encoder_decoder(network: EncoderDecoder, seed: int) -> None:
     Matrices use Glorot initialization (2010), as in torch's Transformer; embeddings have a standard deviation of 0.02,
     or 1 / sqrt(width) in the original Transformer; biases are 0, and layer normalization starts as the identity.
     """
-    standard_deviation = network.config.decoder.hidden_size**-0.5 if network.config.model_type == "marian" else 0.02
+    standard_deviation = network.config.kind.embedding_deviation(network.config.decoder)
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, nn.Embedding):

@@ -6,7 +6,7 @@ May import: errors, device, compiled, randomness, tokenizer.
 """
 
 from bertkit.batch.batch import Batch, pad, unpad
-from bertkit.batch.collate import collate
+from bertkit.batch.collate import batch_of_ids, collate
 from bertkit.batch.labeled import IGNORED, LabeledBatch, LabeledEncodings
 from bertkit.batch.token_budget import even_parts, length_sorted_batches
 
@@ -15,6 +15,7 @@ __all__ = [
     "Batch",
     "LabeledBatch",
     "LabeledEncodings",
+    "batch_of_ids",
     "collate",
     "even_parts",
     "length_sorted_batches",

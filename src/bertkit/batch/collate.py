@@ -35,6 +35,22 @@ def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
         input_ids = np.concatenate([encoding.input_ids for encoding in encodings])
         token_type_ids = np.concatenate([encoding.token_type_ids for encoding in encodings])
         seqlens = np.array([len(encoding) for encoding in encodings])
+    return packed(input_ids, token_type_ids, seqlens)
+
+
+def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
+    """Pack sequences of token ids, (n,) each, at least one; every token has type 0."""
+    input_ids = np.concatenate(rows)
+    return packed(input_ids, np.zeros_like(input_ids), np.array([len(row) for row in rows]))
+
+
+def packed(input_ids: np.ndarray, token_type_ids: np.ndarray, seqlens: np.ndarray) -> Batch:
+    """A batch of B sequences that are packed already.
+
+    Args:
+        input_ids, token_type_ids: (total_tokens,).
+        seqlens: (B,) number of tokens of each, at least one sequence.
+    """
     cu_seqlens = np.zeros(len(seqlens) + 1, np.int32)
     np.cumsum(seqlens, out=cu_seqlens[1:])
     position_ids = np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)

@@ -135,7 +135,7 @@ def warm_started(directory: Path, seed: int) -> EncoderDecoderCheckpoint:
     return made
 
 
-def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) -> EncoderDecoderCheckpoint:
+def open_encoder_decoder(directory: Path) -> EncoderDecoderCheckpoint:
     """Open a published folder.
 
     Raises:
@@ -150,7 +150,7 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     with torch.device("meta"):
         network = EncoderDecoder(config)
     names = {published_name(name, config): (name, value) for name, value in network.named_parameters()}
-    copies = _LAYOUTS[config.model_type].copies(config)
+    copies = _LAYOUTS[config.kind.model_type].copies(config)
     sources = {
         name: next((other for other in (name, *copies.get(name, ())) if other in stored), name) for name in names
     }
@@ -179,7 +179,7 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
         for copy in copies.get(name, ()):
             if copy in values and not torch.equal(values[copy], values[sources[name]]):
                 raise CheckpointError(f"{folder}: {copy} differs from {name}: untied embeddings are not supported")
-        state[ours] = value.to(dtype)
+        state[ours] = value.float()
     network.load_state_dict(state, strict=False, assign=True)
     tokenizer = Tokenizer.load(folder)
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
@@ -214,8 +214,8 @@ def save_encoder_decoder(
         tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
     ids = {"decoder_start_token_id": config.start_id, "eos_token_id": config.end_id, "pad_token_id": config.pad_id}
     with whole_folder(directory, overwrite=overwrite) as folder:
-        fixed = {"model_type": config.model_type, "is_encoder_decoder": True}
-        write_json(folder / "config.json", fixed | _LAYOUTS[config.model_type].write(config) | ids)
+        fixed = {"model_type": config.kind.model_type, "is_encoder_decoder": True}
+        write_json(folder / "config.json", fixed | _LAYOUTS[config.kind.model_type].write(config) | ids)
         ends = end_ids(checkpoint.generation)
         several = {"eos_token_id": list(ends)} if len(ends) > 1 else {}
         write_json(folder / "generation_config.json", checkpoint.generation | ids | several)

@@ -62,7 +62,7 @@ def save_checkpoint(
         raise CheckpointError(
             f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them"
         )
-    is_causal_lm = heads == {"masked_lm"} and getattr(network.config, "is_decoder", False)
+    is_causal_lm = heads == {"masked_lm"} and network.config.is_decoder
     has_labels = not heads.isdisjoint(HEADS_WITH_LABELS)
     config = PublishedConfig(
         network.config,

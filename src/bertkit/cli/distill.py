@@ -1,8 +1,7 @@
 """bertkit distill"""
 
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -10,6 +9,7 @@ from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
 from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.tasks.field_types import changed_fields
 from bertkit.training.distillation import DistillationSettings
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def command(
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
         for_examples = [name for name, given in (("columns", columns), ("unlabeled", unlabeled)) if given]
-        _check_none([*for_examples, *_changed(settings, DEFAULTS)], "a masked LM: its recipe is domain-adapt")
+        _check_none([*for_examples, *changed_fields(settings)], "a masked LM: its recipe is domain-adapt")
         student = _initial_student(model, teacher, layers, out)
         _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
         return
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if not is_of_task:
-        _check_none(_changed(weights, WEIGHTS), "a sentence encoder: the loss is the squared distance of vectors")
+        _check_none([*changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors")
     kind: type[TextTask] = type(task_to_distill(model)) if is_of_task else Alignment
     files = [*map(Path, train), *([] if dev is None else [dev])]
     parts = [list(kind.read(ExampleFile(path, not unlabeled, columns_of(columns)))) for path in files]
@@ -104,11 +104,6 @@ def command(
     if outcome.reason == "stopped":
         note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
     emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
-
-
-def _changed(given: Any, defaults: Any) -> list[str]:
-    """Names of the fields that differ from their defaults."""
-    return [one.name for one in fields(given) if getattr(given, one.name) != getattr(defaults, one.name)]
 
 
 def _check_none(names: list[str], teacher: str) -> None:

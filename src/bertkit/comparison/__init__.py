@@ -7,8 +7,9 @@ training, model, evidence, pretraining, inspection, pages.
 """
 
 from bertkit.comparison.features import Probes, read_senses
+from bertkit.comparison.models import MODELS
 from bertkit.comparison.predictors import Predictor
-from bertkit.comparison.run import MODELS, Comparison
+from bertkit.comparison.run import Comparison
 from bertkit.comparison.writers import WRITERS
 
 __all__ = ["MODELS", "WRITERS", "Comparison", "Predictor", "Probes", "read_senses"]

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from bertkit.architectures import Network
-from bertkit.comparison.predictors import Predictor, batch_of
+from bertkit.batch import batch_of_ids
+from bertkit.comparison.predictors import Predictor
 from bertkit.errors import DataError, UsageError
 from bertkit.inspection.contextual import LabeledWords, cosines, pieces_of
 from bertkit.inspection.probes import probe
@@ -87,7 +88,7 @@ def token_features(
         encodings = list(tokenizer.encode_batch(list(texts[first : first + _ROWS])))
         lengths = [min(len(one.input_ids), max_length) for one in encodings]
         rows = [one.input_ids[:length].astype(np.int64) for one, length in zip(encodings, lengths, strict=True)]
-        batch = batch_of(rows)
+        batch = batch_of_ids(rows)
         if isinstance(network, Network):
             states = network.encoder(batch, with_pooled=False).last_hidden_state
         else:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.architectures import Network, NetworkOutput
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch, batch_of_ids
 from bertkit.errors import DataError
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ def hidden_log_probs(network: Network | Predictor, mask_id: int, rows: Sequence[
         hidden = [row.copy() for row in group]
         for row, index in zip(hidden, own, strict=True):
             row[index] = mask_id
-        batch = batch_of(hidden if isinstance(network, Network) else group)
+        batch = batch_of_ids(hidden if isinstance(network, Network) else group)
         positions = batch.cu_seqlens[:-1].long() + torch.from_numpy(own)
         logits = network(batch, masked_positions=positions).logits["masked_lm"]
         results.append(logits.float().log_softmax(-1))
@@ -98,18 +98,3 @@ def check_lengths(tokenizer: Tokenizer, texts: Sequence[str], num_positions: int
                 f"{text!r:.60} has {len(row)} tokens, the compared models {num_positions} positions: shorten it, or "
                 "leave it out"
             )
-
-
-class _Row:
-    """A sequence of ids for `collate`."""
-
-    def __init__(self, ids: np.ndarray) -> None:
-        self.input_ids, self.token_type_ids = ids, np.zeros_like(ids)
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
-def batch_of(rows: Sequence[np.ndarray]) -> Batch:
-    """The packed batch of sequences of ids."""
-    return collate([_Row(row) for row in rows])

@@ -16,10 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.architectures import Network, initialize
+from bertkit.architectures import Network
+from bertkit.comparison.clozes import HELD_OUT_SEED, held_out_rows, measured_clozes, word_id
 from bertkit.comparison.features import Probes, measure_features
+from bertkit.comparison.models import MODELS, special_ids
 from bertkit.comparison.page import write_comparison_page
-from bertkit.comparison.predictors import Predictor, check_lengths, hidden_log_probs, rows_of, text_scores
+from bertkit.comparison.predictors import Predictor, check_lengths
 from bertkit.comparison.writers import LENGTHS, WRITERS, letters_of, measure_writer
 from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.corpus.shards import TokenShard
@@ -28,36 +30,14 @@ from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_file
-from bertkit.objectives import (
-    EveryToken,
-    Loader,
-    Masking,
-    PretrainingTask,
-    SpecialIds,
-    TokenBlocks,
-    continues_word,
-)
+from bertkit.objectives import Loader, PretrainingTask, TokenBlocks
 from bertkit.pretraining.feed import PretrainingFeed
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.pretraining.text import check_texts, learn_vocabulary, write_shards
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import Ranks, Run, TrainingSettings, checkpoints, claim_run_folder, evaluate
 from bertkit.transformer import BertConfig
-from bertkit.transformer.directional import DirectionalEncoder, NeighborMean
 
-MODELS: Mapping[str, str] = {
-    "bert": "both sides at once, in every layer",
-    "left-to-right": "the left alone",
-    "right-to-left": "the right alone",
-    "shallow-bidirectional": "both sides separately, concatenated after the last layer",
-    "static": "five tokens on each side, without order",
-}
-"""The models, and the context from which each predicts a token."""
-
-_HELD_OUT_SEED = 12_345
-_MOST_CLOZES = 2_000
-_FEWEST_TOKENS = 7
-"""Tokens of a sequence with a hidden one in its middle, [CLS] and [SEP] included."""
 _TEXTS = 20_000  # of each file, for the writers
 _NO_PROBES = Probes()
 _SPREAD = ("cloze_accuracy", "minimal_pairs", "parts_of_speech", "senses", "similarity")
@@ -142,11 +122,11 @@ class Comparison:
             )
         tokenizer = Tokenizer.from_vocab(vocabulary)
         if cloze is not None:
-            _word_id(tokenizer, cloze[1])  # before hours of training
+            word_id(tokenizer, cloze[1])  # before hours of training
         sentences = [text for paradigm in suite for pair in paradigm.pairs for text in pair]
         check_lengths(tokenizer, [*sentences, *(cloze or ())[:1]], self._num_positions)
         shards = write_shards(self.corpus, (), self.out, tokenizer, data, self.column)
-        self._held_out_rows(tokenizer, shards[1])  # before hours of training
+        held_out = held_out_rows(tokenizer, shards[1], self.max_seqlen)  # before hours of training
         for seed in self.seeds:
             for name in self.models:
                 folder = self.out / f"{name}-{seed}"
@@ -154,7 +134,7 @@ class Comparison:
                 if network is None:
                     return self._rows(cloze is not None)
                 result = read_json(folder / "result.json") or {}
-                result |= self._measured(network, tokenizer, shards[1], suite, cloze)
+                result |= measured_clozes(network, tokenizer, held_out, suite, cloze)
                 result |= measure_features(network, tokenizer, probes, self.max_seqlen, seed)
                 write_json(folder / "result.json", result)
                 self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
@@ -212,7 +192,7 @@ class Comparison:
             measured = [result for result in results if result]
             if not measured:
                 continue
-            row: dict[str, Any] = {"model": name, "sees": MODELS[name], "seeds": len(measured)}
+            row: dict[str, Any] = {"model": name, "sees": MODELS[name].sees, "seeds": len(measured)}
             for key in ("parameters", "steps", "cloze_accuracy", "cloze_perplexity", *_SPREAD[1:], "word_prob"):
                 values = [result[key] for result in measured if key in result]
                 if not values or (key == "word_prob" and not with_cloze):
@@ -250,24 +230,20 @@ class Comparison:
             self.size, vocab_size=len(tokenizer.vocabulary), max_position_embeddings=self._num_positions,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
         )  # fmt: skip
-        network = _new_network(name, config, seed)
+        network = MODELS[name].network(config, seed)
         if (folder / "result.json").is_file():
             network.load_state_dict(load_file(folder / "model.safetensors"))
             return network.eval()
         if saved := checkpoints(folder):
             network.load_state_dict(load_file(saved[-1] / "model" / "model.safetensors"))
-        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-        if name == "bert":
-            objective: Any = Masking(special, continues_word(tokenizer.vocabulary.tokens), seed=seed)
-        else:
-            objective = EveryToken(special)
+        special, objective = special_ids(tokenizer), MODELS[name].objective(tokenizer, seed)
         loader = Loader([TokenBlocks(shards[0], special, self.max_seqlen, seed)], objective, seed)
         minutes = None if self.num_steps is not None else self.minutes
         training = TrainingSettings(
             num_steps=self.num_steps, minutes=minutes, batch_size=self.batch_size, learning_rate=self.learning_rate,
             warmup=0.1, tokens_per_part=None, seed=seed,
         )  # fmt: skip
-        held_out = Loader([TokenBlocks(shards[1], special, self.max_seqlen, _HELD_OUT_SEED)], objective, _HELD_OUT_SEED)
+        held_out = Loader([TokenBlocks(shards[1], special, self.max_seqlen, HELD_OUT_SEED)], objective, HELD_OUT_SEED)
         number = min(64, held_out.sources[0].num_examples(0))
         parts = held_out.batch(0, number, stage=0, mask_rate=0.15).split(4)
         run = Run(folder, Ranks(), self.log_line)
@@ -289,54 +265,6 @@ class Comparison:
         write_json(folder / "result.json", facts)
         return network.eval()
 
-    def _held_out_rows(self, tokenizer: Tokenizer, held_out: TokenShard) -> list[np.ndarray]:
-        """The ids of held-out sequences, with enough tokens on each side of a hidden one.
-
-        Raises:
-            DataError: there is none.
-        """
-        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-        source = TokenBlocks(held_out, special, self.max_seqlen, _HELD_OUT_SEED)
-        sequences = source.take(0, np.arange(min(_MOST_CLOZES, source.num_examples(0))))
-        rows = np.split(sequences.input_ids.astype(np.int64), sequences.cu_seqlens[1:-1])
-        long = [row for row in rows if len(row) >= _FEWEST_TOKENS]
-        if not long:
-            raise DataError(
-                f"the longest held-out sequence has {max(map(len, rows), default=0)} tokens, [CLS] and [SEP] included: "
-                f"expected at least {_FEWEST_TOKENS} for a hidden one in the middle; give longer documents, or a "
-                "larger max_seqlen"
-            )
-        return long
-
-    def _measured(
-        self,
-        network: Network | Predictor,
-        tokenizer: Tokenizer,
-        held_out: TokenShard,
-        suite: Sequence[Paradigm],
-        cloze: tuple[str, str] | None,
-    ) -> dict[str, float]:
-        """Metrics on held-out text, with one hidden token in the middle of each sequence."""
-        rows = self._held_out_rows(tokenizer, held_out)
-        at = np.array([len(row) // 2 for row in rows])
-        log_probs = hidden_log_probs(network, tokenizer.mask_id, rows, at)
-        tokens = torch.tensor([row[index] for row, index in zip(rows, at, strict=True)])
-        metrics = {
-            "cloze_accuracy": float((log_probs.argmax(-1) == tokens).double().mean()),
-            "cloze_perplexity": float((-log_probs.gather(1, tokens[:, None]).mean()).exp()),
-            "clozes": float(len(rows)),
-        }
-        if suite:
-            pairs = [pair for paradigm in suite for pair in paradigm.pairs]
-            scores = text_scores(network, tokenizer, [text for pair in pairs for text in pair]).reshape(-1, 2)
-            metrics["minimal_pairs"] = float((scores[:, 0] > scores[:, 1]).mean())
-        if cloze is not None:
-            (row,) = rows_of(tokenizer, [cloze[0]])
-            hidden = int(np.flatnonzero(row == tokenizer.mask_id)[0])
-            own = hidden_log_probs(network, tokenizer.mask_id, [row], np.array([hidden]))
-            metrics["word_prob"] = float(own[0, _word_id(tokenizer, cloze[1])].exp())
-        return metrics
-
 
 def _check_documents(corpus: Sequence[Path], reading: Reading) -> None:
     """Check that a part of the corpus can be held out.
@@ -351,32 +279,6 @@ def _check_documents(corpus: Sequence[Path], reading: Reading) -> None:
             f"{', '.join(map(str, corpus))}: expected two or more documents, to train on some and test on the others; "
             "a txt file is one unless each line is a sentence and empty lines separate documents: give two files"
         )
-
-
-def _word_id(tokenizer: Tokenizer, word: str) -> int:
-    """The id of a word that is one token.
-
-    Raises:
-        UsageError: it is none, several, or an unknown one.
-    """
-    (ids,) = tokenizer.plain_ids([word])
-    if len(ids) != 1 or int(ids[0]) in tokenizer.vocabulary.special_ids():
-        told = "unknown to" if len(ids) == 1 else f"{len(ids)} tokens of"
-        raise UsageError(f"the word {word!r} is {told} this vocabulary: expected one token")
-    return int(ids[0])
-
-
-def _new_network(name: str, config: BertConfig, seed: int) -> Network | Predictor:
-    """A model of the comparison with initial weights."""
-    if name == "bert":
-        network: Any = Network(config, ["masked_lm"])
-    elif name == "static":
-        network = Predictor(NeighborMean(config), config)
-    else:
-        direction: Any = {"left-to-right": "left", "right-to-left": "right", "shallow-bidirectional": "both"}[name]
-        network = Predictor(DirectionalEncoder(config, direction), config)
-    initialize(network, config, seed)
-    return network
 
 
 def _save(folder: Path, parameters: Mapping[str, Tensor]) -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, initialize_encoder_decoder
-from bertkit.comparison.predictors import batch_of
+from bertkit.batch import batch_of_ids
 from bertkit.transformer import TransformerConfig
 
 WRITERS: Mapping[str, str] = {
@@ -68,7 +68,7 @@ class TransformerWriter(nn.Module):
 
     def forward(self, sources: Tensor, before: Tensor) -> Tensor:
         """As `RecurrentWriter.forward`."""
-        source, target = (batch_of(list(rows.numpy())) for rows in (sources, before))
+        source, target = (batch_of_ids(list(rows.numpy())) for rows in (sources, before))
         return self.network(source, target=target).view(*before.shape, _SIZE)
 
 

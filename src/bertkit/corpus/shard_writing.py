@@ -4,9 +4,7 @@ Every few seconds files are flushed to disk, then the manifest is replaced, whic
 to continue reading. After an interruption, writing resumes from there and gives the same bytes.
 """
 
-import hashlib
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +19,12 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.compiled import compiled
-from bertkit.corpus.documents import Part, Reading, as_list, read_parts
+from bertkit.corpus.documents import Part, Reading, read_parts
 from bertkit.corpus.duplicates import SeenSentences
 from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.sentences import sentence_text
 from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
+from bertkit.corpus.shard_sources import check_same, find_sources, source_hash, source_of
 from bertkit.corpus.shards import (
     FORMAT,
     HELD_OUT,
@@ -36,9 +35,7 @@ from bertkit.corpus.shards import (
     token_dtype,
     vocabulary_sha256,
 )
-from bertkit.corpus.texts import PYTHON_DOCS, check_names, find_files
 from bertkit.errors import BertkitError, DataError, UsageError
-from bertkit.files import extension
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import remove_unfinished
 from bertkit.randomness import key_of, uniform
@@ -106,7 +103,7 @@ def write_shard(
         "num_duplicates": 0,
         "num_forgotten": 0,  # sentences whose duplicates are not detected, see duplicates.py
         "duplicate_examples": [],
-        "sources": [_source(path) for path in paths],
+        "sources": [source_of(path) for path in paths],
         "left_out": [str(path) for path in left_out],  # files in the folders with other extensions
         "progress": {
             "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
@@ -122,25 +119,11 @@ def write_shard(
         manifest = fresh
         write_json(folder / MANIFEST, manifest)
     else:
-        _check_same(manifest, fresh, folder)
+        check_same(manifest, fresh, folder)
     if not manifest["finished"]:
         with ExitStack() as stack:
             _Writing(folder, tokenizer, settings, paths, manifest, stack).run(num_threads or num_processors())
     return open_shard(folder, tokenizer)
-
-
-def find_sources(sources: str | Path | Sequence[str | Path], column: str | None) -> tuple[list[Path], list[Path]]:
-    """The files to read, and those in the folders with other extensions.
-
-    Raises:
-        DataError, UsageError: as ``find_files`` and ``check_names``; or a ``column`` when all files are txt.
-    """
-    found = [find_files(source) for source in as_list(sources)]
-    paths, left_out = ([path for files in found for path in files[kind]] for kind in (0, 1))
-    check_names([*paths, *left_out])
-    if column is not None and all(extension(path) == ".txt" for path in paths):
-        raise UsageError(f"txt files have no column {column!r}; omit --column")
-    return paths, left_out
 
 
 class _Writing:
@@ -208,7 +191,7 @@ class _Writing:
         hashing = self._pool(1)
         position, line = self._progress["position"], self._progress["line"]
         for path in self._paths[self._progress["source"] :]:
-            file_hash = hashing.submit(_hash, path)
+            file_hash = hashing.submit(source_hash, path)
             yield from read_parts(path, self._settings, position, line)
             yield file_hash
             position, line = 0, 1
@@ -265,7 +248,7 @@ class _Writing:
 
     def _finish_source(self, file_hash: str) -> None:
         number = self._progress["source"]
-        source, now = self._manifest["sources"][number], _source(self._paths[number])
+        source, now = self._manifest["sources"][number], source_of(self._paths[number])
         if any(source[key] != now[key] for key in ("size", "modified_ns")):
             raise DataError(f"{source['path']} changed while it was read: delete {self._folder} and write it again")
         source["sha256"] = file_hash
@@ -343,57 +326,3 @@ def _entropy(counts: np.ndarray) -> float:
     """Entropy of token frequencies, in nats: the loss of predicting each token by its frequency alone."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
-
-
-def _source(path: Path) -> dict[str, Any]:
-    """The identity of a file; ``sha256`` after it was read."""
-    if str(path) == PYTHON_DOCS:
-        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "sha256": _hash(path), "layout": None}
-    status = path.stat()
-    known = {"path": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
-    return {**known, "sha256": None, "layout": None}
-
-
-def _hash(path: Path) -> str:
-    """The hash of a file; for python-docs, a hash of Python's version."""
-    if str(path) == PYTHON_DOCS:
-        return hashlib.sha256(sys.version.encode()).hexdigest()
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -> None:
-    """Check that a shard, finished or not, was made from the same sources, vocabulary and settings.
-
-    Sources that were not started may have changed; their identity is updated.
-    """
-    advice = "choose another folder, or delete this one"
-    if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
-        raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
-    for name, wanted in fresh["settings"].items():
-        used = manifest["settings"].get(name, wanted)  # the shard may predate the setting
-        if used != wanted:
-            raise DataError(f"{folder} holds a shard made with {name}={used!r}, not {wanted!r}: {advice}")
-    recorded, now = manifest["sources"], fresh["sources"]
-    if len(recorded) != len(now):
-        raise DataError(f"{folder} holds a shard of {len(recorded)} files, but {len(now)} are given: {advice}")
-    progress = manifest.get("progress", {"source": len(recorded), "position": 0})
-    num_begun = progress["source"] + (progress["position"] > 0)
-    for number, (old, new) in enumerate(zip(recorded, now, strict=True)):
-        if number >= num_begun:
-            recorded[number] = new
-        elif not _is_same(old, new):
-            if "sha256" not in old:
-                raise DataError(
-                    f"{folder} holds a shard of {old['path']} by an older version, whose hash cannot be compared with "
-                    f"{new['path']}, which has another modification time: {advice}"
-                )
-            raise DataError(f"{folder} holds a shard of {old['path']}, but {new['path']} differs from it: {advice}")
-
-
-def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether path, size and modification time are equal, or else size and content."""
-    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
-        known = old.get("sha256")
-        return old["size"] == new["size"] and known is not None and known == (new["sha256"] or _hash(Path(new["path"])))
-    return True

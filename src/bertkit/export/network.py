@@ -252,7 +252,7 @@ def graph_of(network: Network, head: str, layers: Sequence[ProjectionLayer]) -> 
         UsageError: an architecture or a head that cannot be exported.
     """
     record = network.architecture
-    if record.graph is None or getattr(network.config, "is_decoder", False):
+    if record.graph is None or network.config.is_decoder:
         known = ", ".join(name for name, each in ARCHITECTURES.items() if each.graph is not None)
         kind = "left-to-right " if record.graph else ""
         raise UsageError(f"{kind}{record.model_type} models cannot be exported: supported are encoders of {known}")

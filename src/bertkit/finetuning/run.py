@@ -14,18 +14,17 @@ from typing import Any
 from tqdm import tqdm
 
 from bertkit.batch import LabeledEncodings
-from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import check_folder_writable, whole_folder
-from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
-from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor, what_head_reads
+from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
+from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
@@ -150,7 +149,8 @@ class Finetuning:
         if self.frozen_only:
             outcome = self._end_frozen(run, model)
         else:
-            self._choose_what_learns(model)
+            saved = checkpoints(self._run)
+            choose_what_learns(model, self.settings, saved[-1] / "model" if saved else None)
             outcome = self._trained(run, model, data, dev, should_stop, frozen)
         if outcome.reason == "stopped" or not self.ranks.is_first:
             return outcome
@@ -286,23 +286,12 @@ class Finetuning:
         task = task_kind(self.task).of_examples(train, self.options)
         return model_to_train(str(self.model), task, self.settings, self.log_line, train[0])
 
-    def _choose_what_learns(self, model: Model) -> None:
-        settings, saved = self.settings, checkpoints(self._run)
-        if settings.lora_rank is None:
-            freeze(model, settings.frozen_layers)
-            model.mark_trained()
-            return
-        add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.seed)
-        if saved:
-            read_adapter(model, saved[-1] / "model" / "adapter")
+    @property
+    def _has_adapters(self) -> bool:
+        return self.settings.lora_rank is not None and not self.frozen_only
 
     def _write(self, model: Model, folder: Path) -> None:
-        """Write the model directory; with adapters, the merged model, and the adapters in a subfolder."""
-        if self.settings.lora_rank is None or self.frozen_only:
-            save_checkpoint(model.checkpoint, folder)
-        else:
-            without_adapters(model).save(folder)
-            write_adapter(model, folder / "adapter", str(self.model))
+        write_learned(model, folder, str(self.model), has_adapters=self._has_adapters)
 
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabeledEncodings:
         task, layout = model.trained.task, model.trained.layout
@@ -353,10 +342,7 @@ class Finetuning:
         best_step = outcome.best_step
         if best_step is not None and best_step != outcome.step:
             best = checkpoint_folder(self._run, best_step) / "model"
-            if self.settings.lora_rank is None:
-                model.network.load_state_dict(load(best, device="cpu").network.state_dict())
-            else:
-                read_adapter(model, best / "adapter")
+            read_learned(model, best, has_adapters=self._has_adapters)
         refit_head(model, data)
         model.network.eval()
         if model.trained.task.head:

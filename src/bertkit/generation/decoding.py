@@ -5,7 +5,6 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.batch import Batch, collate
 from bertkit.device import send
 from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding
@@ -122,19 +120,3 @@ class DecodingInTurns:
     def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
         """As `Decoding.step`."""
         return self.turn(partial(self.decoding.step, tokens, parents))
-
-
-@dataclass(frozen=True)
-class _Ids:
-    """A sequence of token ids for `collate`."""
-
-    input_ids: np.ndarray
-    token_type_ids: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
-def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
-    """The packed batch of sequences of token ids, (n,) int64 each."""
-    return collate([_Ids(row, np.zeros_like(row)) for row in rows])

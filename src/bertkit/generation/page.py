@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.errors import UsageError
+from bertkit.generation.causal import Causal
 from bertkit.generation.engine import Generated
-from bertkit.generation.generator import Causal, SequenceToSequence
+from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.generation.settings import GenerationSettings
 from bertkit.pages import Markup, details, heat_map, paragraph, section, table, write_page
 

@@ -1,9 +1,9 @@
 """Settings of text generation: greedy search, beam search, or sampling."""
 
-import math
 from dataclasses import dataclass
 
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import check_field_types
 
 _MOST_SEED = 2**63 - 1  # an int64, as compiled functions take it
 
@@ -48,24 +48,19 @@ class GenerationSettings:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, list):
+            object.__setattr__(self, "stop", tuple(self.stop))
+        check_field_types(self)
         for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < lowest):
+            if value is not None and value < lowest:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
         if self.seed > _MOST_SEED:
             raise UsageError(f"seed={self.seed}: expected at most {_MOST_SEED}")
-        for name in ("temperature", "top_p", "length_penalty"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise UsageError(f"{name}={value!r}: expected a number")
-        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
-            raise UsageError(f"stop={self.stop!r:.60}: expected several texts, such as (text,)")
-        if self.temperature is not None and not 0 < self.temperature < math.inf:
+        if self.temperature is not None and self.temperature <= 0:
             raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; omit it for greedy")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p={self.top_p!r}: expected a probability above 0 and up to 1")
-        if not math.isfinite(self.length_penalty):
-            raise UsageError(f"length_penalty={self.length_penalty!r}: expected a number")
         if self.num_beams > 1 and self.temperature is not None:
             raise UsageError("beam search does not sample: give num_beams or temperature, not both")
         if self.num_beams > 1 and self.num_candidates:

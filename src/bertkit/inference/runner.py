@@ -58,7 +58,7 @@ class Runner:
         Raises:
             UsageError: a left-to-right model.
         """
-        if getattr(self.network.config, "is_decoder", False):
+        if self.network.config.is_decoder:
             raise UsageError(
                 "this model reads from left to right, and a [MASK] needs both sides: choose a bidirectional model, or "
                 "score texts with log_probs of load_generator"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch.batch import Batch
+from bertkit.batch.collate import packed
 from bertkit.batch.token_budget import even_parts
 from bertkit.device import send_together
 from bertkit.errors import DataError
@@ -142,20 +143,13 @@ def _stage_epoch_index(position: int) -> tuple[int, int, int]:
 
 
 def _together(parts: Sequence[tuple[Sequences, Masked]]) -> PretrainingBatch:
-    seqlens = np.concatenate([np.diff(sequences.cu_seqlens) for sequences, _ in parts])
-    cu_seqlens = np.zeros(len(seqlens) + 1, np.int32)
-    np.cumsum(seqlens, out=cu_seqlens[1:])
     firsts = np.cumsum([0, *(len(sequences.input_ids) for sequences, _ in parts[:-1])])
     positions = [masked.positions + first for (_, masked), first in zip(parts, firsts, strict=True)]
     labels = [sequences.next_sentence_label for sequences, _ in parts if sequences.next_sentence_label is not None]
-    max_seqlen = int(seqlens.max())
-    batch = Batch(
-        input_ids=_tensor([masked.input_ids for _, masked in parts]),
-        token_type_ids=_tensor([sequences.token_type_ids for sequences, _ in parts]),
-        position_ids=torch.from_numpy(np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)),
-        cu_seqlens=torch.from_numpy(cu_seqlens),
-        max_seqlen=max_seqlen,
-        num_positions=max_seqlen,
+    batch = packed(
+        np.concatenate([masked.input_ids for _, masked in parts]),
+        np.concatenate([sequences.token_type_ids for sequences, _ in parts]),
+        np.concatenate([np.diff(sequences.cu_seqlens) for sequences, _ in parts]),
     )
     return PretrainingBatch(
         batch, _tensor(positions), _tensor([masked.labels for _, masked in parts]), _tensor(labels) if labels else None

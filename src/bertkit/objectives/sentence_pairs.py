@@ -81,7 +81,7 @@ class SentencePairs:
     def random_share(self, epoch: int) -> float:
         """The share of pairs whose B is random."""
         cu_examples, _, num_random = self._examples(epoch)
-        return num_random / int(cu_examples[-1])
+        return int(num_random) / int(cu_examples[-1])
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
         """The pairs of (B,) int64 ``indices``."""

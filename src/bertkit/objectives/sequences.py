@@ -35,6 +35,10 @@ class Source(Protocol):
         """The examples of (B,) int64 ``indices`` of an epoch, in that order."""
         ...
 
+    def random_share(self, epoch: int) -> float | None:
+        """Share of the sentence pairs of an epoch whose second part is random; None: single texts."""
+        ...
+
 
 @compiled
 def example_of(cu_examples, index):

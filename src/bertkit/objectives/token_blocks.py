@@ -46,6 +46,9 @@ class TokenBlocks:
         _fill(self.tokens, starts, cu_seqlens, self.special, input_ids)
         return Sequences(input_ids, np.zeros_like(input_ids), cu_seqlens, None)
 
+    def random_share(self, epoch: int) -> None:
+        """None: single texts."""
+
     def _examples(self, epoch: int) -> np.ndarray:
         """(D + 1,) int64 number of blocks before each document."""
         kept = self._kept

@@ -25,14 +25,14 @@ class Program:
     data: object  # a JSON value
 
 
-def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: Program | None = None) -> None:
+def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
     """Write a page atomically.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     with whole_file(path) as temporary:
-        temporary.write_text(page(title, parts, program), encoding="utf-8", newline="\n")
+        temporary.write_text(page(title, parts), encoding="utf-8", newline="\n")
 
 
 def page(title: str, parts: Sequence[Markup], program: Program | None = None, framed: Sequence[Program] = ()) -> str:

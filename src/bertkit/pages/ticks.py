@@ -139,7 +139,7 @@ def format_number(value: float, digits: int = 4) -> str:
     return _minus(value, f",.{max(0, digits - 1 - math.floor(math.log10(size)))}f")
 
 
-def format_short(value: float, digits: int = 4) -> str:
+def format_short(value: float) -> str:
     """As `format_number`, with M, B and T for millions, billions and trillions.
 
     >>> [format_short(value) for value in (30522, 4393342, 2.5e9)]
@@ -147,8 +147,8 @@ def format_short(value: float, digits: int = 4) -> str:
     """
     for unit, name in _LARGE:
         if unit <= abs(value) < 1e15:
-            return f"{_minus(float(f'{value / unit:.{digits}g}'), ',.10g')} {name}"
-    return format_number(value, digits)
+            return f"{_minus(float(f'{value / unit:.4g}'), ',.10g')} {name}"
+    return format_number(value)
 
 
 def format_seconds(seconds: float) -> str:

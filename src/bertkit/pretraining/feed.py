@@ -58,8 +58,7 @@ class PretrainingFeed:
 
     def random_share(self) -> float | None:
         """Share of random sentence pairs in the first epoch; None without sentence pairs."""
-        source = self.loader.sources[0]
-        return float(source.random_share(0)) if isinstance(source, SentencePairs) else None
+        return self.loader.sources[0].random_share(0)
 
 
 def make_feed(

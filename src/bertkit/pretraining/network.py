@@ -84,7 +84,7 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
 
 def _check_encoder(recipe: Recipe, config: EncoderConfig) -> None:
     """Check that the model predicts tokens from both sides, and has a position for each token of a sequence."""
-    if getattr(config, "is_decoder", False):
+    if config.is_decoder:
         raise UsageError(
             "this model reads from left to right, and a masked token is predicted from both sides: choose another "
             "model.architecture, such as bert, without is_decoder"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
-from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
+from bertkit.corpus.shard_sources import find_sources
+from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
 from bertkit.corpus.texts import files_skipped
 from bertkit.errors import UsageError

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertkit.batch import Batch, even_parts
-from bertkit.generation.decoding import batch_of_ids
+from bertkit.batch import Batch, batch_of_ids, even_parts
 
 
 @dataclass(frozen=True, eq=False)

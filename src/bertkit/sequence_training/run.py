@@ -25,6 +25,7 @@ from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metric
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.field_types import changed_fields
 from bertkit.training import Ranks, Run, checkpoint_folder, checkpoints, claim_run_folder, evaluate
 
 _OUTCOME = "outcome.json"
@@ -66,8 +67,8 @@ class SequenceTraining:
         if not train:
             raise DataError("no examples to train on: expected at least one")
         if self.model not in NEW_MODELS:
-            for name in _OF_NEW_MODELS:
-                if (value := getattr(self.settings, name)) != getattr(SequenceSettings, name):
+            for name, value in changed_fields(self.settings).items():
+                if name in _OF_NEW_MODELS:
                     raise UsageError(f"{name}={value!r} is for a new model, and has no effect on {self.model}: omit it")
         run_folder = self.out / "run"
         if checkpoints(run_folder):

@@ -203,26 +203,32 @@ class SharedBatches:
             with self._lock:
                 if not len(self._queue):
                     return
-                num_used, came_alone = 1, 0  # cores; its number if no other text is there
                 if self._num_running < self.cores.num_threads:
-                    batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
-                    others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
-                    self._num_started += 1
-                    if not others and len(batch.sequences) == 1 and batch.num_tokens <= _LONE_TOKENS:
-                        came_alone = self._num_started
-                        if self._share_undisturbed >= _SHARE_UNDISTURBED:
-                            submit, num_used = self._all_cores.submit, self.cores.num_threads
-                    self._num_running += num_used
-                    self._num_long += batch.num_tokens > _LONG_TOKENS
+                    submit, *arguments = self._taken_for_cores()
                 elif self._num_long == self._num_running and not self._is_extra_running:
                     batch = self._queue.take(lambda _: _LONG_TOKENS, short_only=True)
-                    submit, is_extra = self._extra.submit, True
                     if not batch.sequences:
                         return
                     self._is_extra_running = True
+                    submit, arguments = self._extra.submit, [batch, True, 1, 0]
                 else:
                     return
-            submit(self._compute, batch, is_extra, num_used, came_alone)
+            submit(self._compute, *arguments)
+
+    def _taken_for_cores(self) -> tuple[Callable[..., Any], TakenBatch, bool, int, int]:
+        """The next batch for free cores, counted as running: the function that starts it, and the arguments of
+        `_compute`. Call it with the lock."""
+        batch, submit = self._queue.take(self._budget), self.cores.submit
+        num_used, came_alone = 1, 0  # cores; its number if no other text is there
+        others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
+        self._num_started += 1
+        if not others and len(batch.sequences) == 1 and batch.num_tokens <= _LONE_TOKENS:
+            came_alone = self._num_started
+            if self._share_undisturbed >= _SHARE_UNDISTURBED:
+                submit, num_used = self._all_cores.submit, self.cores.num_threads
+        self._num_running += num_used
+        self._num_long += batch.num_tokens > _LONG_TOKENS
+        return submit, batch, False, num_used, came_alone
 
     def _budget(self, job: Queued) -> int:
         """Maximum tokens of a batch: one core's share of the queue. Batches are small while the queue is short, so that

@@ -29,6 +29,12 @@ def check_field_types(instance: object) -> None:
             raise UsageError(f"{name}={value!r:.60}: expected {_described(hint)}{remedy}")
 
 
+def changed_fields(instance: Any) -> dict[str, Any]:
+    """The values of a dataclass that differ from their defaults; every field needs one."""
+    values = {part.name: getattr(instance, part.name) for part in fields(instance)}
+    return {part.name: values[part.name] for part in fields(instance) if values[part.name] != part.default}
+
+
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,15 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from bertkit.device import receive, send
+from bertkit.device import receive
 from bertkit.errors import NonFiniteError
 from bertkit.files.json_files import write_json
-from bertkit.tasks import Loss, Task
+from bertkit.tasks import Task
+from bertkit.training.batch_gradients import BatchGradients
 from bertkit.training.feed import Feed
-from bertkit.training.gradients import (
-    backward_sharded,
-    compute_gradients,
-    compute_gradients_of_vectors,
-    outputs_of,
-    sums_of_parts,
-    vectors_of_parts,
-)
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor, is_sharded
-from bertkit.training.recorded_gradients import RecordedGradients, recorder_of
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import (
@@ -80,18 +72,8 @@ class Trainer:
     _trained: tuple[Any, int] | None = field(default=None, init=False)  # the batch of the last step, and its position
 
     @cached_property
-    def _loss_of(self) -> Any:
-        """The loss of a part, given the totals of its batch; compiled, if it is to be."""
-        network, task = self.network, self.task
-
-        def loss_of(part: Any, totals: Tensor) -> Loss:
-            return task.loss(outputs_of(network, part), part, totals)
-
-        return torch.compile(loss_of, dynamic=False) if self.compile else loss_of
-
-    @cached_property
-    def _recorded(self) -> RecordedGradients | None:
-        return recorder_of(self.network, self._loss_of, self.task, self.settings.precision)
+    def _gradients(self) -> BatchGradients:
+        return BatchGradients(self.network, self.task, self.settings, self.ranks, self.compile)
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
@@ -148,50 +130,22 @@ class Trainer:
         return self.state.step - (self.state.best_step or 0) >= self.patience * every
 
     def _step(self, batch: Any, position: int, progress: float, facts: dict[str, float]) -> None:
-        """One optimizer step: the gradients of the parts of this rank's batch, one part per core, are summed over parts
-        and ranks and clipped, and the weights are updated. ``facts`` of the batch are logged."""
+        """One optimizer step: the weights are updated by the gradients of a batch. ``facts`` of the batch are
+        logged."""
         settings, state = self.settings, self.state
-        parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        device = parameters[0].device
-        counts = self.ranks.add(torch.cat([torch.tensor([float(batch.num_tokens)]), self.task.totals(batch)]))
-        dtype = getattr(torch, settings.precision)
-        seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
-
-        if is_sharded(self.network):
-            loss = partial(self._loss_of, totals=counts[1:])
-            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
-        else:
-            parts = self._split(batch, device)
-            if self._recorded is not None:
-                parts = map(self._recorded.filled, parts)
-            parts = [part.to(device) for part in parts]
-            if self.task.of_vectors:
-                losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
-            else:
-                totals, recorded = send(counts[1:], device), None
-                loss = partial(self._loss_of, totals=totals)
-                if self._recorded is not None:
-                    recorded = partial(self._recorded, totals=totals)
-                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed, recorded=recorded)
-            self.ranks.add_gradients(parameters)
-        norm = self._clip(parameters)
+        sums, norm, num_tokens = self._gradients.compute(batch, state.step)
         self._read()  # the step before, while the device computes this one
         factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
         facts = {"learning_rate": settings.learning_rate * factor, **facts}
-        sums = torch.stack([loss.sums for loss in losses])
         self._unread = partial(self._take, receive(sums), receive(norm), position, state.step, facts)
-        if device.type != "cuda":
+        if norm.device.type != "cuda":
             self._read()  # before the weights change
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
         self.optimizer.step()
         state.step += 1
-        state.num_tokens += int(counts[0])
+        state.num_tokens += num_tokens
         self._trained = batch, position
-
-    def _split(self, batch: Any, device: torch.device) -> list[Any]:
-        """The parts of a batch: one for each core, or more if they have too many tokens."""
-        return batch.split(torch.get_num_threads() if device.type == "cpu" else 1, self.settings.most_tokens(device))
 
     def _read(self) -> None:
         """Wait for the sums and the norm of the last step, if they have not been read.
@@ -213,43 +167,6 @@ class Trainer:
             self._stop_at_non_finite(position, step, "the loss or a gradient", record)
         self._sums = of_batch if self._sums is None else self._sums + of_batch
         self._last = {"gradient_norm": size} | facts
-
-    def _step_of_vectors(
-        self, batch: Any, parts: list[Any], parameters: list[nn.Parameter], *, dtype: torch.dtype, seed: int
-    ) -> Loss:
-        """Set the gradients of this rank's parts, for a loss of the vectors of all ranks."""
-        of_vectors = self._loss_of_vectors(batch)
-
-        def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
-            everything, own = self.ranks.gather(vectors)
-            of_batch = of_vectors(everything.requires_grad_())
-            (slopes,) = torch.autograd.grad(of_batch.value, everything)
-            return Loss(of_batch.value.detach(), of_batch.sums * self.ranks.is_first), slopes[own]
-
-        def vectors(part: Any) -> Tensor:
-            return self.task.vectors(outputs_of(self.network, part))
-
-        return compute_gradients_of_vectors(parameters, parts, vectors, loss, dtype=dtype, seed=seed)
-
-    def _loss_of_vectors(self, batch: Any) -> Callable[[Tensor], Loss]:
-        """The loss as a function of the vectors of all ranks, given this rank's share of the batch."""
-        labels, _ = self.ranks.gather(batch.labels)
-        whole_batch = replace(batch, labels=labels)
-        return lambda vectors: self.task.loss(vectors, whole_batch.to(vectors.device), self.task.totals(whole_batch))
-
-    def _clip(self, parameters: list[nn.Parameter]) -> Tensor:
-        """Total norm of the gradients, before they are scaled down to the limit; nothing waits for a CUDA device."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        limit = self.settings.clip_norm
-        if gradients[0].device.type == "cuda" and not is_sharded(self.network):  # less work for the CPU
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            if limit is not None:
-                torch._foreach_mul_(gradients, (limit / norm).clamp(max=1.0))
-            return norm
-        norm = gather_full_tensor(nn.utils.get_total_norm(gradients))
-        if limit is not None and (size := float(norm)) > limit:
-            torch._foreach_mul_(gradients, limit / size)
-        return norm
 
     def _after_step(self, before: float, progress: float, bar: tqdm) -> None:
         settings, state = self.settings, self.state
@@ -308,24 +225,13 @@ class Trainer:
                 self._write("samples", **self.sample())
         return improved
 
-    def _loss_after_update(self, batch: Any) -> float:
-        """The loss of a batch, of all ranks, by the current weights without dropout."""
-        device, dtype = next(self.network.parameters()).device, getattr(torch, self.settings.precision)
-        parts = [part.to(device) for part in ([batch] if is_sharded(self.network) else self._split(batch, device))]
-        if self.task.of_vectors:
-            everything, _ = self.ranks.gather(vectors_of_parts(self.network, self.task, parts, dtype=dtype))
-            sums = self._loss_of_vectors(batch)(everything).sums.cpu().double() * self.ranks.is_first
-        else:
-            sums = sums_of_parts(self.network, self.task, parts, dtype=dtype)
-        return self.task.metrics(self.ranks.add(sums))["loss"]
-
     def _save(self) -> None:
         """Write a checkpoint, unless the last update broke the weights."""
         self._read()
         state, facts = self.state, {}
         if self._trained is not None:
             batch, position = self._trained
-            facts["loss"] = self._loss_after_update(batch)
+            facts["loss"] = self._gradients.loss(batch)
             if not math.isfinite(facts["loss"]):
                 self._stop_at_non_finite(position, state.step - 1, "after its update, the loss of its batch", {})
         state.seconds = self.clock() - self._started  # those of an evaluation included

@@ -26,6 +26,8 @@ class EncoderConfig(Protocol):
     def max_position_embeddings(self) -> int: ...
     @property
     def initializer_range(self) -> float: ...
+    @property
+    def is_decoder(self) -> bool: ...  # a token attends to itself and earlier ones, left to right
 
 
 @dataclass(frozen=True, eq=False)

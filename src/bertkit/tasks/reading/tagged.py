@@ -128,7 +128,7 @@ def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: W
         yield from _of_table(path, columns)
     elif extension(path) == ".csv":
         raise UsageError(f"{path}: expected a CoNLL, jsonl or parquet file for words with tags: convert it to jsonl")
-    elif extension(path) in (".jsonl", ".parquet"):
+    elif extension(path) in (".jsonl", ".parquet", ".json", ".ndjson"):  # the last two are refused
         yield from _of_jsonl(path, labeled, columns, words)
     elif not labeled and (str(path) == "-" or (extension(path) == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:

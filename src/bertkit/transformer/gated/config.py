@@ -12,6 +12,7 @@ class NomicBertConfig(BertConfig):
     """Defaults are nomic-embed-text-v1.5 (Nussbaum et al. 2024, and its published ``config.json``)."""
 
     may_be_decoder: ClassVar[bool] = False
+    has_one_expansion: ClassVar[bool] = False  # the first two layers of the feed-forward network are one matrix
     has_biases: ClassVar[bool] = False  # of attention, and of the second layer of the feed-forward network
 
     vocab_size: int = 30_528  # rows of the word embedding
@@ -41,6 +42,7 @@ class GteConfig(NomicBertConfig):
     """Defaults are transformers' ``GteConfig`` (Zhang et al. 2024)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
+    has_one_expansion: ClassVar[bool] = True
     has_biases: ClassVar[bool] = True
 
     vocab_size: int = 250_048  # rows of the word embedding

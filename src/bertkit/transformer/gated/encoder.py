@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
-from bertkit.transformer.gated.config import GteConfig, NomicBertConfig
+from bertkit.transformer.gated.config import NomicBertConfig
 from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import (
     add_norm,
@@ -88,7 +88,7 @@ class GatedLayer(nn.Module):
         super().__init__()
         self.attention = RotaryAttention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = GteFeedForward(config) if isinstance(config, GteConfig) else NomicFeedForward(config)
+        self.feed_forward = (GteFeedForward if config.has_one_expansion else NomicFeedForward)(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import function
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Batch
@@ -26,34 +25,19 @@ from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels import device_steps
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import turns_and_reach
 from bertkit.transformer.kernels.attention import packed_cross_attention, recorded_attention, written_out_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
-from bertkit.transformer.kernels.modern_rows import (
-    add_then_norm_backward,
-    add_then_norm_forward,
-    gate_backward,
-    gate_forward,
-)
 from bertkit.transformer.kernels.row_invariance import training_row_count
-from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.tiled_attention import TiledAttention, TiledCrossAttention
 from bertkit.transformer.kernels.trained_linear import TrainedLinear
-from bertkit.transformer.kernels.training_rows import (
-    Dropout,
-    add_norm_backward,
-    add_norm_forward,
-    dropout_rows,
-    gelu_backward,
-    gelu_forward,
-)
+from bertkit.transformer.kernels.trained_steps import AddNorm, AddThenNorm, DropoutOfRows, Gate, Gelu, LookUp
+from bertkit.transformer.kernels.training_rows import Dropout
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
-
-once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
 
 @dataclass
@@ -140,19 +124,19 @@ def project(x: Tensor, layer: nn.Linear) -> Tensor:
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
-    return table(ids) if _active() is None else _LookUp.apply(table.weight, ids)
+    return table(ids) if _active() is None else LookUp.apply(table.weight, ids)
 
 
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
         return apply_activation(x, name) if is_inference() else device_steps.activate(x, name)
-    return _Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
+    return Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    return gated(x, name) if _active() is None or name != "gelu" else _Gate.apply(x)
+    return gated(x, name) if _active() is None or name != "gelu" else Gate.apply(x)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
@@ -162,7 +146,7 @@ def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
         return x if is_inference() else device_steps.apply_dropout(x, module)
     if not module.training or not module.p:
         return x
-    return _Dropout.apply(x, active.dropout(module.p))
+    return DropoutOfRows.apply(x, active.dropout(module.p))
 
 
 def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout) -> Tensor:
@@ -172,7 +156,7 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout
     if active is None:
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
-    return _AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
+    return AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
 
 def add_then_norm(
@@ -184,7 +168,7 @@ def add_then_norm(
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
-    return _AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+    return AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
 
 
 def self_attention(
@@ -242,7 +226,7 @@ def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
     """Dropout of (H, L, L) probabilities."""
     if not dropout_prob:
         return probs
-    return _Dropout.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
+    return DropoutOfRows.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
@@ -270,129 +254,3 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
         return result
 
     return checkpoint(run, hidden_states, use_reentrant=False)
-
-
-class _LookUp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.shape = weight.shape
-        return F.embedding(ids, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return torch.sparse_coo_tensor(ids[None], grad, ctx.shape, check_invariants=False), None
-
-
-class _Gelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        out = torch.empty_like(x)
-        gelu_forward(array(x), array(out))
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        grad_x = torch.empty_like(x)
-        gelu_backward(array(grad.contiguous()), array(x), array(grad_x))
-        return grad_x
-
-
-class _Gate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        out = x.new_empty(len(x), x.shape[1] // 2)
-        gate_forward(array(x), array(out))
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        grad_x = torch.empty_like(x)
-        gate_backward(array(grad.contiguous()), array(x), array(grad_x))
-        return grad_x
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Dropout) -> Tensor:
-        ctx.mask = mask
-        return _dropped(x, mask)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _dropped(grad.contiguous(), ctx.mask), None
-
-
-def _dropped(x: Tensor, mask: Dropout) -> Tensor:
-    out = torch.empty_like(x)
-    dropout_rows(array(x), mask, array(out))
-    return out
-
-
-class _AddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, norm: nn.LayerNorm, mask: Dropout
-    ) -> Tensor:
-        out, means, factors = torch.empty_like(residual), torch.empty(len(x)), torch.empty(len(x))
-        arrays = norm_arrays(norm)
-        add_norm_forward(array(x), array(residual), arrays, mask, array(out), means.numpy(), factors.numpy())
-        ctx.save_for_backward(x, residual, means, factors)
-        ctx.arrays, ctx.mask = arrays, mask
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, residual, means, factors = ctx.saved_tensors
-        width = x.shape[1]
-        grad_x, grad_residual = torch.empty_like(x), torch.empty_like(residual)
-        grad_weight, grad_bias = padded(np.zeros(width, np.float32)), padded(np.zeros(width, np.float32))
-        add_norm_backward(
-            array(grad.contiguous()), array(x), array(residual), ctx.arrays, ctx.mask, means.numpy(), factors.numpy(),
-            array(grad_x), array(grad_residual), grad_weight, grad_bias,
-        )  # fmt: skip
-        grad_weights = (torch.from_numpy(sums[:width]) for sums in (grad_weight, grad_bias))
-        return grad_x, grad_residual, *grad_weights, None, None
-
-
-class _AddThenNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        residual: Tensor,
-        weight: Tensor,
-        norm: nn.LayerNorm,
-        mask: Dropout | None,
-        dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor]:
-        summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=dtype)
-        means, factors = torch.empty(len(x)), torch.empty(len(x))
-        arrays, outs = norm_arrays(norm), (array(summed), array(normed), means.numpy(), factors.numpy())
-        add_then_norm_forward(array(x), array(residual), arrays, mask, *outs, None)
-        ctx.save_for_backward(summed, means, factors)
-        ctx.arrays, ctx.mask, ctx.x_dtype = arrays, mask, x.dtype
-        return summed, normed
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_summed: Tensor, grad_normed: Tensor) -> tuple[Tensor | None, ...]:
-        summed, means, factors = ctx.saved_tensors
-        width = summed.shape[1]
-        grad_x, grad_residual = torch.empty_like(summed, dtype=ctx.x_dtype), torch.empty_like(summed)
-        grad_weight = padded(np.zeros(width, np.float32))
-        add_then_norm_backward(
-            array(grad_summed.contiguous()), array(grad_normed.contiguous()), array(summed), ctx.arrays, ctx.mask,
-            means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
-        )  # fmt: skip
-        return grad_x, grad_residual, torch.from_numpy(grad_weight[:width]), None, None, None

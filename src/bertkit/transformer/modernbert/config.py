@@ -1,6 +1,7 @@
 """The config of a ModernBERT encoder, with the keys of a published ``config.json``."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from bertkit.errors import UsageError
 from bertkit.transformer.config import (
@@ -25,6 +26,8 @@ class ModernBertConfig:
     Linear layers and normalizations have no bias, except the output of masked language modeling and the
     classifier.
     """
+
+    is_decoder: ClassVar[bool] = False
 
     vocab_size: int = 50_368  # rows of the word embedding
     hidden_size: int = 768  # width of every hidden state
