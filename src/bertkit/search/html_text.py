@@ -110,10 +110,11 @@ def _hidden(tokens: Sequence[_Token]) -> dict[int, int]:
             open_elements.append((index, name))
             num_open[name] += 1
         elif kind == "end" and num_open[name]:
-            closed = ""
-            while closed != name:
+            while True:
                 start, closed = open_elements.pop()
                 num_open[closed] -= 1
+                if closed == name:
+                    break
             ends[start] = index
     return ends
 

@@ -13,6 +13,7 @@ import orjson
 
 from bertkit.serving.refusals import NotReady, Overloaded, Refusal
 from bertkit.serving.service import TICKET, Service
+from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket
 
 Scope = dict[str, Any]
@@ -127,6 +128,12 @@ class Guard:
             return _refused(path, 401, message, "invalid_api_key")
         if scope["method"] == "POST" and not _is_json(headers):
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
+        if (coding := headers.get(b"content-encoding", b"identity").lower()) != b"identity":
+            message = f"content-encoding {coding.decode('latin-1')!r:.40}: send the body without compression"
+            return _refused(path, 415, message, "unsupported_media_type")
+        if b"upgrade" in headers and not is_read:  # the parser takes the body for another protocol
+            message = "upgrade: this server speaks HTTP/1.1 only: choose this version in the client"
+            return _last(_refused(path, 400, message, "unsupported_upgrade"))
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
         if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
@@ -145,19 +152,19 @@ class Guard:
 
     def _too_large(self, path: str) -> Reply:
         most = self._service.settings.max_body_bytes
-        reply = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
-        return reply._replace(headers=reply.headers | {"connection": "close"})
+        return _last(_refused(path, 413, f"the body exceeds {most:,} bytes: send several requests", "body_too_large"))
 
     async def _with_body(self, path: str, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
         """An error response or None, and a receiver of the complete body."""
-        settings, parts, size = self._service.settings, [], 0
+        settings, parts, size, started = self._service.settings, [], 0, time.perf_counter()
+        most = settings.receive_timeout_seconds
         while True:
+            seconds = time.perf_counter() - started
             try:
-                async with asyncio.timeout(settings.receive_timeout_seconds):
+                async with asyncio.timeout(min(most, most + size / settings.receive_bytes_per_second - seconds)):
                     message = await receive()
             except TimeoutError:
-                reply = _refused(path, 408, "the body did not arrive in time", "timeout")
-                return reply._replace(headers=reply.headers | {"connection": "close"}), receive
+                return _too_slow(path, size, time.perf_counter() - started, settings), receive
             if message["type"] == "http.disconnect":
                 return Reply(499, b"", {}), receive
             parts.append(message.get("body", b""))
@@ -224,8 +231,7 @@ class Guard:
             **{f"{verb}_{part}": value for verb in verbs for part, value in parts.items()},
         )
         if ticket.verb != "request":
-            metrics.count(f"te_{ticket.verb}_count")
-            metrics.count(f"te_{ticket.verb}_success")
+            metrics.count(f"te_{ticket.verb}_success", number=ticket.num_inputs)
 
 
 def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
@@ -249,6 +255,20 @@ def _refused(path: str, status: int, message: str, code: str) -> Reply:
     else:
         body = orjson.dumps({"error": message, "error_type": "Validation"})
     return Reply(status, body, {"content-type": "application/json"})
+
+
+def _too_slow(path: str, size: int, seconds: float, settings: ServerSettings) -> Reply:
+    message = (
+        f"{size:,} bytes of the body came in {seconds:.1f} seconds, and not the end: expected a part at least every "
+        f"{settings.receive_timeout_seconds:g} seconds, and after these {settings.receive_bytes_per_second:,} bytes "
+        "per second"
+    )
+    return _last(_refused(path, 408, message, "timeout"))
+
+
+def _last(reply: Reply) -> Reply:
+    """A response after which the connection is closed: the rest of the body is not read."""
+    return reply._replace(headers=reply.headers | {"connection": "close"})
 
 
 def _openai_error(message: str, status: int, code: str | None) -> bytes:
