@@ -243,6 +243,17 @@ def test_answers_much_larger_than_their_requests_are_limited(
     assert asyncio.run(small.ask(path, one))[0] == 200 and small.service._num_answer_bytes == 0
 
 
+def test_large_bodies_in_progress_are_limited_together(fuzzed: Fuzzed) -> None:
+    asked = limited(fuzzed, max_body_bytes_in_progress=300_000)
+    body = json.dumps({"inputs": "a", "padding": "x" * 150_000}).encode()
+    assert asyncio.run(asked.ask("/embed", body))[0] == 200 and asked.app._num_body_bytes == 0
+    asked.app._num_body_bytes = 200_000  # of other requests
+    assert asyncio.run(asked.ask("/embed", body))[0] == 429
+    asked.app._num_body_bytes = 400_000
+    assert asyncio.run(asked.ask("/embed", b'{"inputs": "a"}'))[0] == 200 and asked.app._num_body_bytes == 400_000
+    assert 'te_request_failure{err="overloaded"} 1' in asked.service.metrics.text()
+
+
 def test_inputs_are_counted_when_they_are_admitted_and_when_they_are_computed(fuzzed: Fuzzed) -> None:
     asked = limited(fuzzed)
     for path, body in (

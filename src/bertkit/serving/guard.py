@@ -32,6 +32,9 @@ _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
 _MOST_ID_CHARACTERS = 128
+_SMALL_BODY_BYTES = 100_000
+"""Bodies up to this size are accepted while large ones that arrive slowly occupy all the memory for bodies."""
+_RETRY_SECONDS = 1.0
 _LOG_SECONDS, _MOST_LINES = 0.05, 100
 """Lines of the log that are written together: those of some time, and how many at most."""
 
@@ -61,6 +64,7 @@ class Guard:
         self._app, self._service, self._local_only = app, service, local_only
         self._keys = [key.encode() for key in service.settings.api_keys]
         self._lines: list[str] = []  # for the log
+        self._num_body_bytes = 0  # in progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,7 +85,7 @@ class Guard:
         try:
             refusal = self._refusal(scope, headers)
             if refusal is None and scope["method"] not in _READING:
-                refusal, receive = await self._with_body(scope["path"], ticket, receive)
+                refusal, receive = await self._with_body(scope, ticket, receive)
             if refusal is None:
                 await self._app(scope, receive, send_and_note)
             else:
@@ -91,6 +95,7 @@ class Guard:
                 raise  # the response has begun, or it is not the server that cancels what takes too long to end
             await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
         finally:
+            self._num_body_bytes -= ticket.num_body_bytes
             self._count(scope, ticket, status, time.perf_counter() - started)
 
     def refuse(self, scope: Scope) -> Reply | None:
@@ -154,12 +159,12 @@ class Guard:
         most = self._service.settings.max_body_bytes
         return _last(_refused(path, 413, f"the body exceeds {most:,} bytes: send several requests", "body_too_large"))
 
-    async def _with_body(self, path: str, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
+    async def _with_body(self, scope: Scope, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
         """An error response or None, and a receiver of the complete body."""
-        settings, parts, size, started = self._service.settings, [], 0, time.perf_counter()
+        settings, parts, path, started = self._service.settings, [], scope["path"], time.perf_counter()
         most = settings.receive_timeout_seconds
         while True:
-            seconds = time.perf_counter() - started
+            seconds, size = time.perf_counter() - started, ticket.num_body_bytes
             try:
                 async with asyncio.timeout(min(most, most + size / settings.receive_bytes_per_second - seconds)):
                     message = await receive()
@@ -168,9 +173,13 @@ class Guard:
             if message["type"] == "http.disconnect":
                 return Reply(499, b"", {}), receive
             parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > settings.max_body_bytes:
+            ticket.num_body_bytes += len(parts[-1])
+            self._num_body_bytes += len(parts[-1])
+            if ticket.num_body_bytes > settings.max_body_bytes:
                 return self._too_large(path), receive
+            has_no_room = self._num_body_bytes > settings.max_body_bytes_in_progress
+            if has_no_room and ticket.num_body_bytes > _SMALL_BODY_BYTES:
+                return _last(_answered(scope, Overloaded("Model is overloaded", _RETRY_SECONDS))), receive
             if not message.get("more_body"):
                 break
         whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]

@@ -10,6 +10,7 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()  # allowed bearer tokens; (): no token required
     accept_token_ids: bool = False  # on /v1/embeddings, accept ids of the model's own tokenizer
     max_body_bytes: int = 8_000_000
+    max_body_bytes_in_progress: int = 256_000_000  # of all requests; small bodies are accepted nevertheless
     max_inputs: int = 2_048  # per request, as for OpenAI
     max_concurrent_requests: int = 512  # more are rejected with 429
     max_queue_inputs: int = 16_384  # of all requests in progress
