@@ -1,6 +1,7 @@
 """Limits on the headers of a request and refusals without a task, with a small application behind uvicorn."""
 
 import asyncio
+import contextlib
 import re
 import socket
 import threading
@@ -20,13 +21,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 Connect = Callable[[], socket.socket]
+LARGE = 30_000_000  # more than the buffers of the system take
 
 
 async def application(scope, receive, send) -> None:
     while (await receive()).get("more_body"):
         pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = bytes(LARGE) if scope["path"] == "/large" else b"ok"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
@@ -101,6 +104,41 @@ def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(conn
             time.sleep(0.6)
             client.sendall(b"z" * 100_000)
             assert statuses(client, 1) == [200]  # with its body, which may come later than the head
+
+
+def test_the_rest_of_a_body_that_nobody_reads_has_to_come_in_time(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitedProtocol, "refuse", staticmethod(lambda scope: Reply(429, b"full", {})))
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
+    with connect() as client:
+        client.sendall(head)
+        assert statuses(client, 1) == [429]
+        client.sendall(b"b")
+        assert is_closed(client)
+    with connect() as client:
+        client.sendall(head)
+        assert statuses(client, 1) == [429]
+        client.sendall(b"body")
+        time.sleep(0.6)
+        client.sendall(head + b"body")
+        assert statuses(client, 1) == [429]
+
+
+@pytest.mark.parametrize(("seconds", "is_whole"), [(0.02, True), (1.5, False)])
+def test_an_answer_that_is_not_read_is_dropped(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, seconds: float, is_whole: bool
+) -> None:
+    monkeypatch.setattr(LimitedProtocol, "send_timeout_seconds", 0.5)
+    received = 0
+    with connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
+        time.sleep(seconds)
+        with contextlib.suppress(ConnectionError):
+            while received < LARGE and (part := client.recv(1_000_000)):
+                received += len(part)
+                time.sleep(0.02)
+    assert (received >= LARGE) is is_whole
 
 
 def statuses(client: socket.socket, number: int) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli import app
+from bertkit.serving.settings import ServerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE, UNIT = ROOT / "deploy" / "Dockerfile", ROOT / "deploy" / "bertkit.service"
@@ -56,7 +57,11 @@ def test_the_image_copies_what_exists_and_starts_a_command_that_is_accepted() ->
     compile(eval(check[check.index("[") :])[2], "health check", "exec")
     header = DOCKERFILE.read_text().splitlines()[0]
     is_accepted(["bertkit", "serve", *header.partition("bertkit --")[2].join(["--", ""]).split()])
-    assert arguments_of("USER") and arguments_of("USER")[0] in header + " ".join(arguments_of("RUN"))
+    (user,), (run,) = arguments_of("USER"), arguments_of("RUN")
+    assert user.isdigit() and f"--uid {user} " in run, "a number: Kubernetes refuses names with runAsNonRoot"
+    assert int(re.search(r"--stop-timeout (\d+)", header)[1]) > ServerSettings().drain_timeout_seconds  # type: ignore[index]
+    (cache,) = re.findall(r"-v \S+:(\S+/\.cache)", header)
+    assert f"--owner bertkit {cache}" in run, "a volume that the user can write, for compiled kernels"
 
 
 def _project() -> str:
@@ -71,7 +76,8 @@ def test_the_unit_starts_a_command_that_is_accepted() -> None:
     service = unit["Service"]
     is_accepted(shlex.split(service["ExecStart"]))
     assert service["ExecReload"].endswith("-HUP $MAINPID") and service["LoadCredential"].startswith("keys:")
-    assert int(service["TimeoutStopSec"]) > 30, "longer than the server takes to finish its requests"
+    assert int(service["TimeoutStopSec"]) > ServerSettings().drain_timeout_seconds
+    assert service["RestartForceExitStatus"] == "SIGHUP", "a reload during the imports, before the server handles it"
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
@@ -86,7 +92,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path) -> None:
-    """RUN in a new environment, with the files that COPY names; only the user is not made."""
+    """RUN in a new environment, with the files that COPY names; only the user and its folder are not made."""
     image = tmp_path / "bertkit"
     for copied in arguments_of("COPY"):
         *sources, target = copied.split()
@@ -103,7 +109,7 @@ def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path) -> No
     for command in run.split("&&"):
         from_pypi = re.sub(r"--index-url \S+", "", command)  # the only index that tests need
         words = shlex.split(from_pypi.replace("/bertkit", str(image)))
-        if words[0] == "useradd":
+        if words[0] in ("useradd", "install"):
             continue
         assert words[:2] == ["pip", "install"], command
         subprocess.run([tmp_path / "venv" / "bin" / "python", "-m", *words], check=True, timeout=3_600)

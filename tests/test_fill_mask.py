@@ -1,5 +1,6 @@
 """Filled masks and next sentence probabilities: equal to transformers on the same random weights."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,13 @@ def test_filled_masks_equal_those_of_transformers(model: Model, reference, text:
         assert [candidate.token for candidate in filled.candidates] == tokenizer.convert_ids_to_tokens(ids)
         np.testing.assert_allclose([candidate.score for candidate in filled.candidates], scores, rtol=1e-4, atol=1e-7)
     assert max(filled.candidates[0].score for filled in results) > 0.1  # not all alike
+
+
+def test_many_masks_are_filled_in_parts_with_the_same_bits(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the [MASK] sat [MASK] the [MASK] [MASK] a [MASK]"
+    whole = model.fill_mask(text, top_k=9)
+    monkeypatch.setattr(sys.modules["bertkit.inference.fill_mask"], "_MASKS_AT_A_TIME", 2)
+    assert model.fill_mask(text, top_k=9) == whole and len(whole) == 5
 
 
 def test_whole_vocabulary_sums_to_one(model: Model) -> None:

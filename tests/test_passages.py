@@ -159,6 +159,48 @@ def test_menus_inside_menus_are_hidden() -> None:
     assert html_text(page).text == "One\n\nTwo"
 
 
+def test_a_hidden_element_that_is_not_closed_does_not_hide_the_page() -> None:
+    assert html_text("<p>One<nav>menu<svg>x</svg><p>Two<p>Three").text == "One\n\nmenu\n\nTwo\n\nThree"
+    assert html_text("<nav>menu<p>One<nav>A</nav>Two").text == "menu\n\nOne\n\nTwo"
+    assert html_text("<head><title>A page<body><b>One</b> two") == ("One two", "A page", [])
+    assert html_text("<p>One<svg>x<p>Two</svg>Three").text == "OneThree"
+    assert html_text("<p>One<script>if (a < b) {<p>no").text == "One"
+
+
+def test_markup_is_found_as_in_browsers() -> None:
+    for markup in ("<!--<p>-->", "<!-- > --!>", "<!-->", "<![if !a]>", "<![a b]>", "<?a b?>", "</>", "</ p>", "<!a"):
+        assert html_text(f"One{markup}two<b>").text == ("One" if markup == "<!a" else "Onetwo")
+    for tag in ("<b a='>' c=\"'>\">", "<b a=it's>", "<B\nA=b/c>", '<b a=b?c="d>', "<b a = '>'>", '<b "a>', '<b a="c>'):
+        assert html_text(f"One{tag}two</b> < 3 <4 &lt;b> &#0000065; &#xD800;").text == "Onetwo < 3 <4 <b> A \ufffd", tag
+    assert html_text("<title>The <b> &amp; <i></title><textarea><p></textarea>") == ("<p>", "The <b> & <i>", [])
+    assert html_text(f"One <b &#{'9' * 5_000}; &#x{'f' * 5_000};").text == "One <b \ufffd \ufffd"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<!",
+        "<a ",
+        "<a b='",
+        '<a b="',
+        "<a b='c' ",
+        "<!--",
+        "</a",
+        "<?",
+        "<![",
+        "<title>",
+        "<script>",
+        "<script></",
+        "&#",
+    ],
+)
+def test_hostile_html_takes_linear_time(piece: str) -> None:
+    for page in (piece * 30_000, piece * 30_000 + ">", "<nav>" * 20_000 + piece + "</svg>" * 20_000):
+        started = time.process_time()
+        html_text(page)
+        assert time.process_time() - started < 5
+
+
 def test_html_without_optional_tags() -> None:
     metadata = '<meta charset="utf-8"><link rel="icon" href="x"><style>x{}</style><script>no</script>'
     for start in ("<!doctype html><html>", "<!doctype html><html><head>"):

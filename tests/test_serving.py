@@ -183,6 +183,11 @@ def _logged(server: Server, text: str) -> bool:
 def test_bodies_of_another_type_or_size_are_rejected_before_any_work(server):
     status, answer, _ = server.request("/embed", b"{}", headers={"content-type": "text/plain"})
     assert status == 415 and "application/json" in answer["error"]
+    status, answer, _ = server.request("/embed", b"{}", headers={"content-encoding": "gzip"})
+    assert status == 415 and "content-encoding 'gzip': send the body without compression" in answer["error"]
+    for upgrade in ("h2c", "websocket"):  # as Java's HttpClient sends by default
+        status, answer, _ = server.request("/embed", b"{}", headers={"connection": "upgrade", "upgrade": upgrade})
+        assert status == 400 and "HTTP/1.1 only" in answer["error"]
     with socket.create_connection(_address(server)) as connection:  # 64 MB are announced, and not waited for
         connection.sendall(
             b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

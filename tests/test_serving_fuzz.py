@@ -1,10 +1,12 @@
 """Random bodies for every route, without a network: no 5xx, no NaN or null in a 200, no body kept after its request."""
 
 import asyncio
+import copy
 import gc
 import json
 import math
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -202,16 +204,80 @@ def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
     assert statuses[200] > 10_000, statuses
 
 
-def test_a_body_that_stops_arriving_times_out(fuzzed: Fuzzed) -> None:
-    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.1))
+def limited(fuzzed: Fuzzed, **settings: Any) -> Fuzzed:
+    """The same models with other limits."""
+    other = copy.copy(fuzzed)
+    other.service = Service(fuzzed.service.models, SharedBatches(ServerSettings(**settings)), Metrics())
+    other.app = Guard(Application(other.service), other.service, local_only=False)
+    return other
+
+
+MANY = {"inputs": ["a cat sat"] * 40}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "num_bytes"),
+    [
+        ("/embed_all", MANY | {"model": "encoder"}, 40 * 5 * 18 * 12),
+        ("/tokenize", {"inputs": "a " * 60}, 62 * 80),
+        ("/fill", {"inputs": "[MASK] " * 20, "top_k": 12}, 20 * 12 * 80),
+        ("/models/masks", {"inputs": "[MASK] " + "a" * 990, "parameters": {"top_k": 20}}, 20 * (80 + 997)),
+        ("/embed_sparse", MANY, None),
+    ],
+)
+def test_answers_much_larger_than_their_requests_are_limited(
+    fuzzed: Fuzzed, path: str, body: dict, num_bytes: int | None
+) -> None:
+    sent = json.dumps(body).encode()
+    status, whole = asyncio.run(fuzzed.ask(path, sent))
+    assert status == 200 and (num_bytes is None or 0.3 < len(whole) / num_bytes < 1.2), len(whole)
+    small = limited(fuzzed, max_answer_bytes=4_000)
+    status, answer = asyncio.run(small.ask(path, sent))
+    says = json.loads(answer)["error"]
+    assert status == 422 and "expected at most 4,000: send fewer or shorter inputs" in says
+    assert num_bytes is None or f"the answer would have about {num_bytes:,} bytes" in says
+    small.service._num_answer_bytes = 3_999  # of other requests
+    one = json.dumps({"inputs": "a [MASK]", **({"model": "encoder"} if path == "/embed_all" else {})}).encode()
+    assert asyncio.run(small.ask(path, one))[0] == 429 and small.service._num_answer_bytes == 3_999
+    small.service._num_answer_bytes = 0
+    assert asyncio.run(small.ask(path, one))[0] == 200 and small.service._num_answer_bytes == 0
+
+
+def test_large_bodies_in_progress_are_limited_together(fuzzed: Fuzzed) -> None:
+    asked = limited(fuzzed, max_body_bytes_in_progress=300_000)
+    body = json.dumps({"inputs": "a", "padding": "x" * 150_000}).encode()
+    assert asyncio.run(asked.ask("/embed", body))[0] == 200 and asked.app._num_body_bytes == 0
+    asked.app._num_body_bytes = 200_000  # of other requests
+    assert asyncio.run(asked.ask("/embed", body))[0] == 429
+    asked.app._num_body_bytes = 400_000
+    assert asyncio.run(asked.ask("/embed", b'{"inputs": "a"}'))[0] == 200 and asked.app._num_body_bytes == 400_000
+    assert 'te_request_failure{err="overloaded"} 1' in asked.service.metrics.text()
+
+
+def test_inputs_are_counted_when_they_are_admitted_and_when_they_are_computed(fuzzed: Fuzzed) -> None:
+    asked = limited(fuzzed)
+    for path, body in (
+        ("/embed", {"inputs": ["a", "b", "c"]}), ("/embed", {"inputs": ["a", "a " * 300], "truncate": False}),
+        ("/predict", {"inputs": [["a"], ["b"]]}), ("/embed", {"inputs": []}), ("/tokenize", {"inputs": "a"}),
+    ):  # fmt: skip
+        asyncio.run(asked.ask(path, json.dumps(body).encode()))
+    lines = asked.service.metrics.text().splitlines()
+    for line in ("te_embed_count 5", "te_embed_success 3", "te_predict_count 2", "te_predict_success 2"):
+        assert line in lines
+
+
+@pytest.mark.parametrize("seconds", [3_600.0, 0.02])
+def test_a_body_that_does_not_arrive_in_time_is_refused(fuzzed: Fuzzed, seconds: float) -> None:
+    """Also if a byte now and then arrives."""
+    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.1, receive_bytes_per_second=1_000))
     service = Service(fuzzed.service.models, batches, Metrics())
     app, parts, sent = Guard(Application(service), service, local_only=False), [b'{"inputs"', b': "a'], []
 
     async def receive() -> dict[str, Any]:
         if parts:
             return {"type": "http.request", "body": parts.pop(0), "more_body": True}
-        await asyncio.sleep(3_600)
-        raise AssertionError
+        await asyncio.sleep(seconds)
+        return {"type": "http.request", "body": b"a", "more_body": True}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -219,7 +285,31 @@ def test_a_body_that_stops_arriving_times_out(fuzzed: Fuzzed) -> None:
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers, "client": None}
     asyncio.run(asyncio.wait_for(app(scope, receive, send), 5))
-    assert sent[0]["status"] == 408
+    assert sent[0]["status"] == 408 and (b"connection", b"close") in sent[0]["headers"]
+    says = json.loads(sent[1]["body"])["error"]
+    assert re.match(r"\d+ bytes of the body came in 0\.\d seconds, .* every 0\.1 seconds, .* 1,000 bytes per", says)
+
+
+def test_a_body_that_arrives_steadily_is_read(fuzzed: Fuzzed) -> None:
+    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.2, receive_bytes_per_second=1_000))
+    service = Service(fuzzed.service.models, batches, Metrics())
+    app, parts, sent = Guard(Application(service), service, local_only=False), [b'{"inputs": "a"', *[b" " * 99] * 6], []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05 if parts else 3_600)
+        return {"type": "http.request", "body": parts.pop(0), "more_body": True} if parts[1:] else last()
+
+    def last() -> dict[str, Any]:
+        parts.clear()
+        return {"type": "http.request", "body": b"}", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers, "client": None}
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 5))
+    assert sent[0]["status"] == 200
 
 
 def test_no_body_is_kept_after_its_request(fuzzed: Fuzzed) -> None:

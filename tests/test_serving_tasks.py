@@ -257,7 +257,7 @@ def test_sparse_vectors_are_those_of_the_library(server, models):
         ("/tokenize", {"inputs": []}, 400, "Empty"),
         ("/inspect/lens", {"inputs": "a", "model": "encoder"}, 424, "Backend"),
         ("/inspect/attention", {"inputs": " "}, 422, "Validation"),
-        ("/inspect/nothing", {"inputs": "a"}, 422, "Validation"),
+        ("/inspect/nothing", {"inputs": "a"}, 404, "Validation"),
     ],
     ids=str,
 )

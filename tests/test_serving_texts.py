@@ -136,6 +136,26 @@ def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
     assert (np.float32(first + third) == model.embed(["a cat", "green " * 9], normalize=True)).all()
 
 
+def test_the_windows_of_a_long_text_are_queued_one_by_one_and_removed_when_its_request_ends(model):
+    async def ask():
+        requests = Requests(model, request_timeout_seconds=0.3)
+        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            body = {"inputs": "cat " * 4_000, "on_long": "window"}
+            late = asyncio.ensure_future(client.post("/embed", json=body))
+            while not requests.batches.num_waiting and not late.done():
+                await asyncio.sleep(0.001)
+            num_waiting = requests.batches.num_waiting
+            answer = await late
+        while service.is_busy:
+            await asyncio.sleep(0.001)
+        return num_waiting, answer.status_code, requests.batches.num_waiting, requests.batches.num_batches
+
+    num_waiting, *others = asyncio.run(ask())
+    assert num_waiting > 100 and others == [503, 0, 0]
+
+
 @pytest.mark.parametrize("text", ["cat cat", "dog"])
 def test_a_request_refused_for_room_leaves_the_queue_as_it_was(model, text):
     """Also if it has the text of a request that waits."""

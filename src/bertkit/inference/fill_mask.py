@@ -1,6 +1,7 @@
 """Fill-mask: the most likely tokens for each [MASK]."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -12,6 +13,9 @@ from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong
+
+_MASKS_AT_A_TIME = 256
+"""Those with probabilities of the whole vocabulary in memory."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,14 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
 
     states = runner.run(encodings, forward, rows_per_sequence=np.array([len(positions) for positions in masked]))
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
-    logits = runner.one(lambda: head(states, word_embedding))  # (P, V)
-    probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary have no token
-    best = probabilities.topk(min(top_k, num_entries))
+    best_ids: list[list[int]] = []
+    best_scores: list[list[float]] = []
+    for part in states.split(_MASKS_AT_A_TIME):
+        logits = runner.one(partial(head, part, word_embedding))  # (P, V)
+        probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary have no token
+        best = probabilities.topk(min(top_k, num_entries))
+        best_ids += best.indices.tolist()
+        best_scores += best.values.tolist()
     offsets = [
         tuple(encoding.offsets[each].tolist())
         for encoding, positions in zip(encodings, masked, strict=True)
@@ -78,7 +87,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     ]
     filled = [
         FilledMask(span, _candidates(tokenizer.vocabulary, ids, scores))
-        for span, ids, scores in zip(offsets, best.indices.tolist(), best.values.tolist(), strict=True)
+        for span, ids, scores in zip(offsets, best_ids, best_scores, strict=True)
     ]
     return sorted(filled, key=lambda one: one.offsets)
 

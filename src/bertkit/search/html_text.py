@@ -1,14 +1,42 @@
-"""HTML to text: paragraphs, headings and a title; without scripts, styles and menus."""
+"""HTML to text: paragraphs, headings and a title; without scripts, styles and menus.
 
-from html.parser import HTMLParser
+The tags are found by a small scanner, not by Python's html.parser: that takes quadratic time for hostile pages, stops
+with an exception at some declarations, and reads broken pages differently from one patch release to the next.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import unescape
 from typing import NamedTuple
 
 _HIDDEN = {"script", "style", "noscript", "template", "nav", "svg"}
 _BLOCKS = set(
     "address article aside blockquote br dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
-    "header hr li main ol p pre section summary table td th tr ul".split()
+    "header hr li main nav ol p pre section summary table td th tr ul".split()
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_END_OF_RAW = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style", "title", "textarea")
+}
+"""The end tags of elements without tags in them: "<b>" in a title is text."""
+
+_MARKUP = re.compile(
+    r"""<(?:
+        !--(?:-?>|.*?(?:--!?>|\Z))  # a comment
+        |[!?][^>]*+(?:>|\Z)  # a declaration
+        |(?P<slash>/?)(?P<name>[a-zA-Z][^\s/>]*+)
+         (?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)*+  # attributes, whose quoted values may contain ">"
+         (?:>|\Z)
+        |/[^>]*+(?:>|\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Tags, comments and declarations, as in the HTML standard. An alternative that has begun never fails, so that the
+whole takes linear time; but without a closing quote, the value of an attribute ends like the tag."""
+
+_LONG_NUMBER = re.compile(r"&#0*+(?:[0-9]{8,}|[xX]0*+[0-9a-fA-F]{7,});?")
+"""References to characters that do not exist; `html.unescape` fails at thousands of digits."""
 
 
 class HtmlText(NamedTuple):
@@ -19,32 +47,101 @@ class HtmlText(NamedTuple):
     headings: list[tuple[int, int, str]]  # (first character, level from 1, heading)
 
 
+class _Token(NamedTuple):
+    """Text, or a tag by its name in lower case."""
+
+    kind: str  # "text", "start", "end", or "whole" for a start tag that is its own end: "<br/>"
+    value: str
+
+
 def html_text(source: str) -> HtmlText:
-    """The visible text of HTML, blocks separated by empty lines.
+    """The visible text of HTML, blocks separated by empty lines. A hidden element that is never closed is visible.
 
     >>> html_text("<title>A</title><h1>On &amp; off</h1><p>One  two.</p><script>no()</script>")
     HtmlText(text='On & off\\n\\nOne two.', title='A', headings=[(0, 1, 'On & off')])
     """
-    reader = _Reader()
-    reader.feed(source)
-    reader.close()
+    tokens = list(_tokens(source))
+    reader, ends, at = _Reader(), _hidden(tokens), 0
+    while at < len(tokens):
+        reader.read(tokens[at])
+        at = ends.get(at, at + 1)
     return HtmlText(*reader.result())
 
 
-class _Reader(HTMLParser):
+def _tokens(source: str) -> Iterator[_Token]:
+    """The texts and tags of a page, in order."""
+    at, end, never_ended = 0, source.rfind(">") + 1, set()
+    while match := _MARKUP.search(source, at, end):
+        if at < match.start():
+            yield _Token("text", _unescaped(source[at : match.start()]))
+        at = match.end()
+        if match["name"] is None:
+            continue
+        name = match["name"].lower()
+        if match["slash"]:
+            yield _Token("end", name)
+        elif match[0].endswith("/>"):
+            yield _Token("whole", name)
+        else:
+            yield _Token("start", name)
+            if name not in _END_OF_RAW or name in never_ended:
+                continue
+            if end_tag := _END_OF_RAW[name].search(source, at):
+                yield _Token("text", _unescaped(source[at : end_tag.start()]))
+                at = end_tag.start()
+            elif name in _HIDDEN:
+                return  # the rest is its code
+            else:
+                never_ended.add(name)
+    yield _Token("text", _unescaped(source[at:]))
+
+
+def _unescaped(text: str) -> str:
+    return unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+
+
+def _hidden(tokens: Sequence[_Token]) -> dict[int, int]:
+    """The first and the last token of each hidden element that is closed."""
+    ends: dict[int, int] = {}
+    open_elements: list[tuple[int, str]] = []
+    num_open: Counter[str] = Counter()
+    for index, (kind, name) in enumerate(tokens):
+        if kind == "start" and name in _HIDDEN:
+            open_elements.append((index, name))
+            num_open[name] += 1
+        elif kind == "end" and num_open[name]:
+            while True:
+                start, closed = open_elements.pop()
+                num_open[closed] -= 1
+                if closed == name:
+                    break
+            ends[start] = index
+    return ends
+
+
+class _Reader:
+    """Collects the blocks of a page from its tokens."""
+
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._blocks: list[tuple[str, int]] = []  # text and level of heading, 0 for none
         self._pieces: list[str] = []
         self._title: list[str] = []
-        self._hidden: list[str] = []
         self._level, self._in_title, self._in_pre = 0, False, False
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "title":
-            self._in_title = "svg" not in self._hidden  # else of an image
-        elif tag in _HIDDEN:
-            self._hidden.append(tag)
+    def read(self, token: _Token) -> None:
+        """Read a token that is not inside of a hidden element."""
+        kind, value = token
+        if kind == "text":
+            (self._title if self._in_title else self._pieces).append(value)
+        elif kind == "end":
+            self._end(value)
+        elif kind == "start" or value == "br":
+            self._start(value)
+        elif value in _BLOCKS:
+            self._end_block()
+
+    def _start(self, tag: str) -> None:
+        self._in_title = tag == "title"
         if tag == "br" and self._level:
             self._pieces.append(" ")  # in a heading
         elif tag in _BLOCKS:
@@ -52,28 +149,12 @@ class _Reader(HTMLParser):
             self._level = _HEADINGS.get(tag, self._level)
             self._in_pre = self._in_pre or tag == "pre"
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "br":
-            self.handle_starttag(tag, attrs)
-        elif tag in _BLOCKS:
-            self._end_block()
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "title":
-            self._in_title = False
-        elif tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
+    def _end(self, tag: str) -> None:
+        self._in_title = False  # any tag ends a title, which has none inside
         if tag in _BLOCKS:
             self._end_block()
             self._level = 0 if tag in _HEADINGS else self._level
             self._in_pre = self._in_pre and tag != "pre"
-
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self._title.append(data)
-        elif not self._hidden:
-            self._pieces.append(data)
 
     def _end_block(self) -> None:
         text = "".join(self._pieces)

@@ -1,7 +1,8 @@
-"""HTTP connections with limits on what surrounds the bodies of requests and cheap refusals: uvicorn's protocol over
-httptools."""
+"""HTTP connections with limits on what surrounds the bodies of requests, and on the time of each part, and cheap
+refusals: uvicorn's protocol over httptools."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +18,21 @@ _MOST_HEADER_BYTES = 65_536
 class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection whose client sends too many header bytes, or does not finish them in time (slow loris).
 
-    After a response, uvicorn's own limit on idle connections applies until the next request.
+    After a response, uvicorn's own limit on idle connections applies until the next request; but the rest of a body
+    that nobody reads has to come, and the response has to be read, in time.
 
     Attributes:
+        header_timeout_seconds: of all headers, and of the rest of a body.
+        send_timeout_seconds: in which a part of a response has to be read.
         refuse: returns the response to a request that is refused before its body is read, None to accept it. Such a
             request gets no task of the event loop: hundreds of them can arrive at once.
     """
 
     header_timeout_seconds = 10.0
+    send_timeout_seconds = 60.0
     refuse: Callable[[Any], Reply | None] = staticmethod(lambda scope: None)
     _header_timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
     _awaits_headers = False
     _num_other_bytes = 0  # since the last part of a body, or the last end of headers
 
@@ -58,6 +64,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._num_other_bytes = 0
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """Stop the timer of the rest of a body."""
+        super().on_message_complete()
+        self._stop()
+
+    def on_response_complete(self) -> None:
+        """Start the timer of the rest of a body."""
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body and self._header_timer is None:
+            self._start()
+
     def data_received(self, data: bytes) -> None:
         """Parse and count the bytes; if headers are unfinished after them, start the timer."""
         self._num_other_bytes += len(data)
@@ -68,13 +85,34 @@ class LimitedProtocol(HttpToolsProtocol):
             self._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and cancel the request in progress."""
+        """Stop the timers, and cancel the request in progress."""
         self._stop()
+        self.resume_writing()
         super().connection_lost(exc)
         if self.cycle is not None and self.cycle.disconnected:
             on_disconnect: Callable[[], object] | None = self.cycle.scope.get(ON_DISCONNECT)  # type: ignore[assignment]
             if on_disconnect is not None:
                 on_disconnect()
+
+    def pause_writing(self) -> None:
+        """Start the timer of an answer that waits for its reader."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """Stop the timer: all but a few bytes have been read."""
+        super().resume_writing()
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _expect_reading(self, before: float = math.inf) -> None:
+        """Abort the connection if not a byte was read since there were ``before`` of them, else wait again."""
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._send_timer = self.loop.call_later(self.send_timeout_seconds, self._expect_reading, left)
+        else:
+            self.transport.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         reply = None

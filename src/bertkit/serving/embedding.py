@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from fastapi import Request, Response
 
 from bertkit.inference import EmbedReport, Runner
@@ -19,6 +20,9 @@ Input = str | TokenIds | list[str | TokenIds]
 """A text or the token ids of one, or several: a flat list of ids is one input."""
 
 Vectors = Sequence[np.ndarray] | np.ndarray
+
+_BYTES_PER_NUMBER, _BYTES_PER_WEIGHT = 12, 40
+"""About the JSON of a number of a vector, and of a weight with its index."""
 
 
 def inputs_of(given: Input) -> list[str | TokenIds]:
@@ -147,6 +151,7 @@ def text_like(given: str | TokenIds) -> str:
 
 
 def token_vectors(
+    service: Service,
     served: ServedModel,
     texts: Sequence[str],
     ticket: Ticket,
@@ -157,6 +162,7 @@ def token_vectors(
     """Last hidden states of the tokens of each text, (n, D) float32; windows are concatenated.
 
     Raises:
+        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
         ComputationFailed: a number is not finite.
     """
     model = served.model
@@ -166,6 +172,7 @@ def token_vectors(
     )
     ticket.num_inputs_cut += encodings.num_texts_cut
     ticket.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+    service.reserve(ticket, len(encodings.input_ids) * model.config.hidden_size * _BYTES_PER_NUMBER)
     rows = model.last_hidden_states(encodings)
     if not np.isfinite(rows).all():
         raise ComputationFailed("Backend error: a vector is not finite")
@@ -174,6 +181,7 @@ def token_vectors(
 
 
 def sparse_vectors(
+    service: Service,
     served: ServedModel,
     texts: Sequence[str],
     ticket: Ticket,
@@ -181,11 +189,12 @@ def sparse_vectors(
     as_queries: bool,
     prompt_name: str | None = None,
     on_long: OnLong = "truncate",
-) -> list[list[dict[str, Any]]]:
-    """Index and value of each nonzero weight of each text.
+) -> list[orjson.Fragment]:
+    """Index and value of each nonzero weight of each text, as JSON.
 
     Raises:
         BertkitError: a text that is too long under ``on_long="error"``.
+        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
         ComputationFailed: a weight is not finite.
     """
     if on_long == "error":
@@ -196,13 +205,19 @@ def sparse_vectors(
     )
     ticket.num_inputs_cut += report.num_texts_cut
     ticket.num_tokens_cut += report.num_tokens_cut
+    service.reserve(ticket, len(vectors.weights) * _BYTES_PER_WEIGHT)
     if not np.isfinite(vectors.weights).all():
         raise ComputationFailed("Backend error: a weight is not finite")
     ids, weights = (np.split(values, vectors.starts[1:-1]) for values in (vectors.token_ids, vectors.weights))
     return [
-        [{"index": index, "value": value} for index, value in zip(*(part.tolist() for part in parts), strict=True)]
-        for parts in zip(ids, weights, strict=True)
+        as_fragment([{"index": index, "value": value} for index, value in zip(*parts, strict=True)])
+        for parts in ([part.tolist() for part in both] for both in zip(ids, weights, strict=True))
     ]
+
+
+def as_fragment(part: Any) -> orjson.Fragment:
+    """A part of an answer as JSON: the objects of Python take ten times the memory."""
+    return orjson.Fragment(orjson.dumps(part))
 
 
 def refuse_endless(served: Served, texts: Sequence[str]) -> None:

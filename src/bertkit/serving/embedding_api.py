@@ -4,6 +4,7 @@
 from typing import Annotated, Any
 
 import numpy as np
+import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from bertkit.serving.bodies import ACCEPTS_INPUT, ACCEPTS_TEXTS, ModelBody, Prom
 from bertkit.serving.embedding import (
     Embedding,
     Input,
+    as_fragment,
     cosines,
     embedded,
     inputs_of,
@@ -25,6 +27,10 @@ from bertkit.serving.refusals import EmptyInput
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer import Encoding
+
+_BYTES_PER_TOKEN = 80
+"""About the JSON of a token of /tokenize."""
 
 
 class InputsBody(PromptBody):
@@ -96,7 +102,8 @@ def embedding_routes(service: Service) -> APIRouter:
         inputs, on_long = inputs_of(body.inputs), body.policy
 
         def work(ticket: Ticket) -> list[np.ndarray]:
-            return token_vectors(served, _texts(served, inputs), ticket, prompt_name=prompt_name, on_long=on_long)
+            texts = _texts(served, inputs)
+            return token_vectors(service, served, texts, ticket, prompt_name=prompt_name, on_long=on_long)
 
         return await service.answer(request, _sizes(inputs), work, verb="embed")
 
@@ -107,8 +114,9 @@ def embedding_routes(service: Service) -> APIRouter:
         role = role_of(body.input_type) or named_role
         prompt_name, inputs, on_long = served.prompt_of(role, body.prompt_name), inputs_of(body.inputs), body.policy
 
-        def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
+        def work(ticket: Ticket) -> Any:
             return sparse_vectors(
+                service,
                 served,
                 _texts(served, inputs),
                 ticket,
@@ -137,9 +145,14 @@ def embedding_routes(service: Service) -> APIRouter:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
 
-        def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
+        def tokens(text: str, ticket: Ticket) -> orjson.Fragment:
+            encoding = served.tokenizer.encode(text)
+            service.reserve(ticket, len(encoding) * _BYTES_PER_TOKEN)
+            return as_fragment(_tokens(served, text, encoding, body.add_special_tokens))
+
+        def work(ticket: Ticket) -> Any:
             refuse_endless(served, texts)
-            return [_tokens(served, prompt + text, body.add_special_tokens) for text in texts]
+            return [tokens(prompt + text, ticket) for text in texts]
 
         return await service.answer(request, texts, work)
 
@@ -166,13 +179,11 @@ def _sizes(inputs: list[str | list[int]]) -> list[str]:
     return list(map(text_like, inputs))
 
 
-def _tokens(served: Served, text: str, with_special: bool) -> list[dict[str, Any]]:
-    tokenizer = served.tokenizer
-    encoding = tokenizer.encode(text)
+def _tokens(served: Served, text: str, encoding: Encoding, with_special: bool) -> list[dict[str, Any]]:
     starts = np.cumsum([0, *(len(character.encode()) for character in text)])  # bytes before each character
     rows = zip(
         encoding.input_ids.tolist(),
-        tokenizer.tokens(encoding),
+        served.tokenizer.tokens(encoding),
         encoding.special_tokens_mask.tolist(),
         encoding.offsets.tolist(),
         strict=True,

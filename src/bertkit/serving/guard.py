@@ -13,6 +13,7 @@ import orjson
 
 from bertkit.serving.refusals import NotReady, Overloaded, Refusal
 from bertkit.serving.service import TICKET, Service
+from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket
 
 Scope = dict[str, Any]
@@ -31,6 +32,9 @@ _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
 _MOST_ID_CHARACTERS = 128
+_SMALL_BODY_BYTES = 100_000
+"""Bodies up to this size are accepted while large ones that arrive slowly occupy all the memory for bodies."""
+_RETRY_SECONDS = 1.0
 _LOG_SECONDS, _MOST_LINES = 0.05, 100
 """Lines of the log that are written together: those of some time, and how many at most."""
 
@@ -60,6 +64,7 @@ class Guard:
         self._app, self._service, self._local_only = app, service, local_only
         self._keys = [key.encode() for key in service.settings.api_keys]
         self._lines: list[str] = []  # for the log
+        self._num_body_bytes = 0  # in progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,7 +85,7 @@ class Guard:
         try:
             refusal = self._refusal(scope, headers)
             if refusal is None and scope["method"] not in _READING:
-                refusal, receive = await self._with_body(scope["path"], ticket, receive)
+                refusal, receive = await self._with_body(scope, ticket, receive)
             if refusal is None:
                 await self._app(scope, receive, send_and_note)
             else:
@@ -90,6 +95,7 @@ class Guard:
                 raise  # the response has begun, or it is not the server that cancels what takes too long to end
             await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
         finally:
+            self._num_body_bytes -= ticket.num_body_bytes
             self._count(scope, ticket, status, time.perf_counter() - started)
 
     def refuse(self, scope: Scope) -> Reply | None:
@@ -127,6 +133,12 @@ class Guard:
             return _refused(path, 401, message, "invalid_api_key")
         if scope["method"] == "POST" and not _is_json(headers):
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
+        if (coding := headers.get(b"content-encoding", b"identity").lower()) != b"identity":
+            message = f"content-encoding {coding.decode('latin-1')!r:.40}: send the body without compression"
+            return _refused(path, 415, message, "unsupported_media_type")
+        if b"upgrade" in headers and not is_read:  # the parser takes the body for another protocol
+            message = "upgrade: this server speaks HTTP/1.1 only: choose this version in the client"
+            return _last(_refused(path, 400, message, "unsupported_upgrade"))
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
         if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
@@ -145,25 +157,29 @@ class Guard:
 
     def _too_large(self, path: str) -> Reply:
         most = self._service.settings.max_body_bytes
-        reply = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
-        return reply._replace(headers=reply.headers | {"connection": "close"})
+        return _last(_refused(path, 413, f"the body exceeds {most:,} bytes: send several requests", "body_too_large"))
 
-    async def _with_body(self, path: str, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
+    async def _with_body(self, scope: Scope, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
         """An error response or None, and a receiver of the complete body."""
-        settings, parts, size = self._service.settings, [], 0
+        settings, parts, path, started = self._service.settings, [], scope["path"], time.perf_counter()
+        most = settings.receive_timeout_seconds
         while True:
+            seconds, size = time.perf_counter() - started, ticket.num_body_bytes
             try:
-                async with asyncio.timeout(settings.receive_timeout_seconds):
+                async with asyncio.timeout(min(most, most + size / settings.receive_bytes_per_second - seconds)):
                     message = await receive()
             except TimeoutError:
-                reply = _refused(path, 408, "the body did not arrive in time", "timeout")
-                return reply._replace(headers=reply.headers | {"connection": "close"}), receive
+                return _too_slow(path, size, time.perf_counter() - started, settings), receive
             if message["type"] == "http.disconnect":
                 return Reply(499, b"", {}), receive
             parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > settings.max_body_bytes:
+            ticket.num_body_bytes += len(parts[-1])
+            self._num_body_bytes += len(parts[-1])
+            if ticket.num_body_bytes > settings.max_body_bytes:
                 return self._too_large(path), receive
+            has_no_room = self._num_body_bytes > settings.max_body_bytes_in_progress
+            if has_no_room and ticket.num_body_bytes > _SMALL_BODY_BYTES:
+                return _last(_answered(scope, Overloaded("Model is overloaded", _RETRY_SECONDS))), receive
             if not message.get("more_body"):
                 break
         whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
@@ -224,8 +240,7 @@ class Guard:
             **{f"{verb}_{part}": value for verb in verbs for part, value in parts.items()},
         )
         if ticket.verb != "request":
-            metrics.count(f"te_{ticket.verb}_count")
-            metrics.count(f"te_{ticket.verb}_success")
+            metrics.count(f"te_{ticket.verb}_success", number=ticket.num_inputs)
 
 
 def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
@@ -249,6 +264,20 @@ def _refused(path: str, status: int, message: str, code: str) -> Reply:
     else:
         body = orjson.dumps({"error": message, "error_type": "Validation"})
     return Reply(status, body, {"content-type": "application/json"})
+
+
+def _too_slow(path: str, size: int, seconds: float, settings: ServerSettings) -> Reply:
+    message = (
+        f"{size:,} bytes of the body came in {seconds:.1f} seconds, and not the end: expected a part at least every "
+        f"{settings.receive_timeout_seconds:g} seconds, and after these {settings.receive_bytes_per_second:,} bytes "
+        "per second"
+    )
+    return _last(_refused(path, 408, message, "timeout"))
+
+
+def _last(reply: Reply) -> Reply:
+    """A response after which the connection is closed: the rest of the body is not read."""
+    return reply._replace(headers=reply.headers | {"connection": "close"})
 
 
 def _openai_error(message: str, status: int, code: str | None) -> bytes:

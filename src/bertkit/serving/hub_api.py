@@ -25,7 +25,7 @@ from bertkit.serving.embedding import (
 )
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
-from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, sigmoid
+from bertkit.serving.prediction import as_json, fill_mask, label_scores, logits_of, predict, sigmoid
 from bertkit.serving.refusals import EmptyInput, InvalidRequest
 from bertkit.serving.served_models import (
     ANSWERING,
@@ -69,6 +69,7 @@ _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
 class _Call:
     """One request to a model."""
 
+    service: Service
     served: Any  # ServedModel, or ServedGenerator
     role: str | None
     inputs: Any
@@ -244,7 +245,10 @@ def _masks(call: _Call) -> Answer:
         raise InvalidRequest("inputs: expected one text")
 
     def work(ticket: Ticket) -> Any:
-        filled = call.served.model.fill_mask(text, top_k=top_k, on_long="window")
+        size = 80 + len(text)  # of a candidate, with the text that it fills
+        filled = fill_mask(
+            call.service, call.served, text, ticket, top_k=top_k, on_long="window", bytes_per_candidate=size
+        )
         rows = [
             [
                 {
@@ -315,7 +319,7 @@ async def _answered(service: Service, served: Served, role: str | None, body: En
     if isinstance(served, ServedGenerator):
         return await generated(service, served, _generate_body(body), request, _as_hub_texts)
     outside = {name: value for name, value in body if name not in ("inputs", "parameters") and value is not None}
-    call = _Call(served, role, body.inputs, outside | (body.parameters or {}))
+    call = _Call(service, served, role, body.inputs, outside | (body.parameters or {}))
     for name, neutral in _NOT_OFFERED.items():
         if (value := call.options.get(name)) not in neutral:
             raise InvalidRequest(f"{name} is {value!r:.40}: not supported by this server, omit it")

@@ -1,11 +1,13 @@
-"""The route of inspection: pages that show one text inside a model, for the playground."""
+"""The routes of inspection: pages that show one text inside a model, for the playground."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
+from bertkit.model import Model
 from bertkit.serving.bodies import ModelBody
 from bertkit.serving.json_route import JsonRoute
 from bertkit.serving.refusals import InvalidRequest
@@ -16,7 +18,11 @@ from bertkit.serving.ticket import Ticket
 _MOST_TOKENS = 64
 """The memory of a view grows with the square of the tokens, times layers and heads."""
 
-_VIEWS = {"input": inspect_input, "attention": inspect_attention, "lens": inspect_lens}
+_VIEWS: dict[str, Callable[[Model, str, str | None], Any]] = {
+    "input": inspect_input,
+    "attention": inspect_attention,
+    "lens": inspect_lens,
+}
 
 
 class InspectBody(ModelBody):
@@ -27,11 +33,17 @@ class InspectBody(ModelBody):
 
 
 def inspect_routes(service: Service) -> APIRouter:
-    """The route, for an app."""
+    """The routes, one for each view, for an app."""
     router = APIRouter(route_class=JsonRoute, tags=["inspection"])
+    for view in _VIEWS:
+        router.add_api_route(
+            f"/inspect/{view}", _endpoint(service, view), methods=["POST"], operation_id=f"inspect_{view}"
+        )
+    return router
 
-    @router.post("/inspect/{view}")
-    async def inspect(view: Literal["input", "attention", "lens"], body: InspectBody, request: Request) -> Response:
+
+def _endpoint(service: Service, view: str) -> Callable[..., Coroutine[Any, Any, Response]]:
+    async def inspect(body: InspectBody, request: Request) -> Response:
         """A self-contained page: the embeddings of a text, the attention of all heads, or the predictions of each
         layer, which needs a masked LM."""
         kinds, what = ([FILL_MASK], "a masked LM") if view == "lens" else (None, "an encoder")
@@ -53,4 +65,4 @@ def inspect_routes(service: Service) -> APIRouter:
 
         return await service.answer(request, [body.inputs, body.pair or ""], work)
 
-    return router
+    return inspect

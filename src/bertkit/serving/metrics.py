@@ -56,10 +56,10 @@ class Metrics:
             for name in ("te_request_input_length", "te_batch_next_size", "te_batch_next_tokens")
         }
 
-    def count(self, name: str, labels: str = "") -> None:
-        """Add 1 to a counter; ``labels`` such as ``method="single"``."""
+    def count(self, name: str, labels: str = "", number: int = 1) -> None:
+        """Add to a counter; ``labels`` such as ``method="single"``."""
         with self._lock:
-            self._counters[name][labels] += 1
+            self._counters[name][labels] += number
 
     def observe(self, **values: float) -> None:
         """Count values in histograms, by their names without "te_"."""

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from bertkit.inference import PredictReport
+from bertkit.inference.fill_mask import FilledMask
 from bertkit.inference.predict import Decode
 from bertkit.serving.refusals import ComputationFailed
 from bertkit.serving.served_models import ServedModel
+from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tasks.texts import mean_over_windows
 from bertkit.tokenizer import Encodings
@@ -40,6 +42,31 @@ def predict(
     ticket.num_inputs_cut += report.num_cut
     ticket.num_tokens_cut += report.num_tokens_cut
     return predictions
+
+
+def fill_mask(
+    service: Service,
+    served: ServedModel,
+    text: str,
+    ticket: Ticket,
+    *,
+    top_k: int,
+    on_long: OnLong,
+    bytes_per_candidate: int = 80,
+) -> list[FilledMask]:
+    """As `Model.fill_mask`.
+
+    Args:
+        bytes_per_candidate: about those of its JSON.
+
+    Raises:
+        BertkitError: as `Model.fill_mask`.
+        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
+    """
+    num_masks = text.count(served.tokenizer.vocabulary.special.mask)
+    num_candidates = num_masks * min(top_k, len(served.tokenizer.vocabulary))
+    service.reserve(ticket, num_candidates * bytes_per_candidate)
+    return served.model.fill_mask(text, top_k=top_k, on_long=on_long)
 
 
 def logits_of(served: ServedModel, items: Sequence[Any], ticket: Ticket, on_long: OnLong | None = None) -> np.ndarray:

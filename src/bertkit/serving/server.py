@@ -144,9 +144,10 @@ async def _serve(
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
+    LimitedProtocol.send_timeout_seconds = settings.send_timeout_seconds
     LimitedProtocol.refuse = guarded.refuse
     config = uvicorn.Config(
-        guarded, http=LimitedProtocol, lifespan="off", log_config=None, access_log=False,
+        guarded, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
         log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip

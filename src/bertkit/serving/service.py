@@ -1,6 +1,7 @@
 """Request handling shared by all routes: admission, threads, deadlines, cancellation, headers with counts."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from fastapi import Request, Response
 
 from bertkit.executor import Executor
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.refusals import Canceled, EmptyInput, Overloaded, TimedOut, TooManyInputs
+from bertkit.serving.refusals import Canceled, EmptyInput, InvalidRequest, Overloaded, TimedOut, TooManyInputs
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
@@ -24,6 +25,10 @@ TICKET = "bertkit.ticket"
 
 _FEW_INPUTS, _FEW_CHARACTERS = 64, 20_000
 """Size of a request up to which it shares a thread with others."""
+
+_FEW_CHARACTERS_IN_WINDOWS = 2_000
+"""Size of a text encoded in windows up to which a core computes it as a whole. Those of a longer one are queued, to
+take turns with other requests, and to be removed if the request ends."""
 
 _MOST_THREADS = 32
 """Most threads for larger requests and for searches, which wait most of the time."""
@@ -44,6 +49,7 @@ class Service:
         self._threads = Executor(_MOST_THREADS, Executor(batches.cores.num_threads))  # passes of searches use all cores
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
+        self._num_answer_bytes, self._lock = 0, threading.Lock()
 
     @property
     def is_full(self) -> bool:
@@ -79,7 +85,7 @@ class Service:
         ticket = self._enter(request, inputs, verb)
         pool = self._threads if blocks or _is_large(ticket) else self._workers
         future = asyncio.wrap_future(pool.submit(self._work, ticket, work))
-        future.add_done_callback(lambda _: self._leave(len(inputs)))
+        future.add_done_callback(lambda _: self._leave(ticket))
         gone = asyncio.ensure_future(_disconnected(request.receive))
         try:
             await asyncio.wait({future, gone}, timeout=ticket.seconds_left, return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +103,7 @@ class Service:
     async def compute(
         self, request: Request, inputs: Sequence[str], verb: Verb, items: Sequence[Any], finish: Finish, name: str
     ) -> Response:
-        """Answer with a verb's results for some items; like `answer`, but few items are computed with those of others.
+        """Answer with a verb's results for some items; like `answer`, but few short items share a batch with others.
 
         Args:
             items: texts or pairs for the verb.
@@ -107,7 +113,8 @@ class Service:
         Raises:
             Refusal: as `answer`.
         """
-        if _is_large(_counted(request, inputs, name)):
+        in_windows = verb.most_tokens is None and max(map(len, inputs), default=0) > _FEW_CHARACTERS_IN_WINDOWS
+        if in_windows or _is_large(_counted(request, inputs, name)):
             work = partial(_computed, verb, items, finish)
             return await self.answer(request, inputs, work, verb=name)
         ticket, loop = self._enter(request, inputs, name), asyncio.get_running_loop()
@@ -126,7 +133,7 @@ class Service:
                 if job.pending:
                     self.batches.remove(job)
         finally:
-            self._leave(len(inputs))
+            self._leave(ticket)
         return Response(body, media_type="application/json", headers=self._headers(ticket))
 
     def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Ticket:
@@ -135,6 +142,8 @@ class Service:
         self._admit(len(inputs))
         self._num_requests += 1
         self._num_inputs += len(inputs)
+        if verb != "request":
+            self.metrics.count(f"te_{verb}_count", number=len(inputs))
         return ticket
 
     def _admit(self, num_inputs: int) -> None:
@@ -146,9 +155,33 @@ class Service:
         if has_no_room or self.is_full:
             raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
 
-    def _leave(self, num_inputs: int) -> None:
+    def _leave(self, ticket: Ticket) -> None:
         self._num_requests -= 1
-        self._num_inputs -= num_inputs
+        self._num_inputs -= ticket.num_inputs
+        with self._lock:
+            self._num_answer_bytes -= ticket.num_answer_bytes
+
+    def reserve(self, ticket: Ticket, num_bytes: int) -> None:
+        """Make room for more of an answer, about so many bytes, until its request ends; from the thread of the request.
+
+        Raises:
+            InvalidRequest: the answer would be larger than allowed.
+            Overloaded: answers of other requests leave too little room.
+            Canceled: the request has ended.
+        """
+        if ticket.is_canceled:
+            raise Canceled("the client closed the connection")
+        most, own = self.settings.max_answer_bytes, ticket.num_answer_bytes + num_bytes
+        if own > most:
+            raise InvalidRequest(
+                f"the answer would have about {own:,} bytes or more, expected at most {most:,}: send fewer or shorter "
+                "inputs, or ask for fewer results"
+            )
+        with self._lock:
+            if self._num_answer_bytes + num_bytes > most:
+                raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
+            self._num_answer_bytes += num_bytes
+            ticket.num_answer_bytes = own
 
     def _headers(self, ticket: Ticket) -> dict[str, str]:
         """Response headers, named as in text-embeddings-inference: counts, milliseconds, and numbers of cut inputs and

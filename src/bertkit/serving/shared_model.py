@@ -12,6 +12,7 @@ from bertkit.inference import Runner
 from bertkit.inference.runner import inferred, rows_in_order
 from bertkit.model import Model
 from bertkit.serving.encoded_jobs import Job, SharedEncoder
+from bertkit.serving.refusals import Canceled
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.text_jobs import noted_run
 from bertkit.serving.ticket import current_ticket
@@ -52,6 +53,8 @@ class SharedRunner(Runner):
         """As `Runner.one`, on one core."""
         if noted_run() is not None:
             return super().one(work)
+        if current_ticket().is_canceled:
+            raise Canceled("the client closed the connection")
         future = self.batches.cores.submit(inferred, work)
         wait(future)
         return future.result()

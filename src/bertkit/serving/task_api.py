@@ -10,7 +10,7 @@ from pydantic import Field
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute, accepts
-from bertkit.serving.prediction import as_json, label_scores, logits_of, predict
+from bertkit.serving.prediction import as_json, fill_mask, label_scores, logits_of, predict
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
@@ -112,7 +112,7 @@ def task_routes(service: Service) -> APIRouter:
         served, _ = service.models.choose(body.model, [FILL_MASK], "a masked LM")
 
         def work(ticket: Ticket) -> Any:
-            filled = served.model.fill_mask(body.inputs, top_k=body.top_k, on_long=body.on_long)
+            filled = fill_mask(service, served, body.inputs, ticket, top_k=body.top_k, on_long=body.on_long)
             return [
                 {"start": each.offsets[0], "end": each.offsets[1], "candidates": list(map(as_json, each.candidates))}
                 for each in filled

@@ -24,6 +24,8 @@ class Ticket:
     num_tokens: int = 0
     num_inputs_cut: int = 0
     num_tokens_cut: int = 0
+    num_body_bytes: int = 0
+    num_answer_bytes: int = 0  # reserved with `Service.reserve`
     tokenization_seconds: float = 0.0
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
