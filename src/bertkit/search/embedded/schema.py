@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
-FORMAT = 2
-"""Version of the tables and files, kept as SQLite's user_version."""
+FORMAT = 3
+"""Version of the tables and files, kept as SQLite's user_version. 2: the column ``scan`` has a meaning; 3: texts are
+split into words as now."""
 
 HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
