@@ -62,7 +62,12 @@ class Snapshot:
                 f"the filter has {len(values):,} keys and values, expected at most {most:,}: join those on one key "
                 "to a OneOf, as in Not(OneOf(key, values)), and documents to an InDocument"
             )
-        rows = self.connection.execute(f"SELECT number FROM record WHERE {condition} ORDER BY number", values)
+        try:
+            rows = self.connection.execute(f"SELECT number FROM record WHERE {condition} ORDER BY number", values)
+        except sqlite3.OperationalError as error:
+            if "overflow" in str(error) or "too large" in str(error):
+                raise UsageError(f"the filter is too large for SQLite ({error}): nest fewer And, Or and Not") from None
+            raise
         return np.fromiter((number for (number,) in rows), np.int64)
 
     def count(self, where: Filter | None = None) -> int:
