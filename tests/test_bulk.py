@@ -46,7 +46,7 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
     job.run()
     assert job.pending() == []
     assert [(one.path, one.why) for one in job.skipped()] == [
-        ("docs/bad.txt", "not UTF-8 text"),
+        ("docs/bad.txt", "the file is in UTF-16 (iconv -f utf-16 -t utf-8)"),
         ("docs/rows.jsonl", "docs/rows.jsonl, line 3 has no column 'text', it has no: choose one with --column"),
     ]
     with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as filled:
