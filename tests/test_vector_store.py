@@ -218,7 +218,7 @@ def test_parts_of_the_same_kind_are_joined_and_deep_nesting_is_refused(tmp_path:
         Not(nested(part, 20))
     with EmbeddedStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
         snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 10)
-        with pytest.raises(UsageError, match="the filter is too large for SQLite .*: nest fewer And, Or and Not"):
+        with pytest.raises(UsageError, match=r"the filter is too large for SQLite .*: nest fewer And, Or and Not"):
             snapshot.numbers(nested(part, 20))
 
 
