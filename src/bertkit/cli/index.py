@@ -106,6 +106,9 @@ def command(
         scan=scan,
         sparse=sparse,
     ) as index:
+        is_by_cosine = index.store.identity.similarity == "cosine"
+        if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):
+            note(f"{index.store.identity.model_name} is published with the {other}: the index compares by the cosine")
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)
         if export is not None:

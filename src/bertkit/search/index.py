@@ -103,7 +103,7 @@ class Index:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
                 changed, nor its precision and prompts. Vectors are compared by the cosine, those of a model that is
-                published with the dot product by that.
+                published with the dot product by that; not by other distances that a model can be published with.
             precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto"; None: that of the
                 index, "float32" for a new one.
             device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
