@@ -125,7 +125,7 @@ def test_markdown_in_parts_has_the_headings_of_the_whole(
 
 
 def test_bad_lengths_raise() -> None:
-    with pytest.raises(UsageError, match="passage length 0"):
+    with pytest.raises(UsageError, match="passage length=0"):
         PassageOptions(0)
     with pytest.raises(UsageError, match="overlap 9: expected at least 0 and less than the length 9"):
         PassageOptions(9, 9)

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -208,6 +209,25 @@ def test_rejects_parts_that_are_not_filters() -> None:
             make()
     some = Or(part for _ in range(3))
     assert some == Or((part,) * 3) and hash(some)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, "5", True, None])
+def test_rejects_numbers_that_are_no_counts(store: VectorStore, number: Any) -> None:
+    store.add(records(3))
+    with pytest.raises(UsageError, match=rf"k={number!r}: expected an int of at least 1"):
+        store.search(vector_of("query"), IDENTITY, k=number)
+    with pytest.raises(UsageError, match=rf"batch_size={number!r}: expected an int of at least 1"):
+        store.switch(IDENTITY, embed, batch_size=number)
+    with pytest.raises(UsageError, match=rf"dimensions={number!r}: expected an int of at least 1"):
+        replace(IDENTITY, dimensions=number)
+    assert len(store.search(vector_of("query"), IDENTITY, k=9)) == 3 and store.verify() == []
+
+
+def test_integers_of_numpy_are_counts(store: VectorStore) -> None:
+    store.add(records(3))
+    identity = replace(IDENTITY, dimensions=np.int64(IDENTITY.dimensions), model_hash="1" * 64)
+    store.switch(identity, embed, batch_size=np.int32(2))
+    assert store.identity == identity and len(store.search(vector_of("query"), identity, k=np.uint8(2))) == 2
 
 
 def test_parts_of_the_same_kind_are_joined_and_deep_nesting_is_refused(tmp_path: Path) -> None:

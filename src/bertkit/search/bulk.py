@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, checked_count
 from bertkit.files.lines import extension
 from bertkit.files.whole_files import only_writer, whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
@@ -85,6 +85,7 @@ class BulkEmbedding:
         """
         folder = Path(folder)
         _check_unplanned(folder)
+        shard_bytes = checked_count("shard_bytes", shard_bytes)
         skipped: list[SkippedFile] = []
         sources = find_sources([paths] if isinstance(paths, str | Path) else paths, skipped)
         if not sources:

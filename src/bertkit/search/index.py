@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
@@ -265,8 +265,7 @@ class Index:
         """
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise UsageError(f"k={k!r}: expected an int of at least 1")
+        k = checked_count("k", k)
         if not isinstance(query, str):
             raise UsageError(f"the query is {type(query).__name__} ({query!r:.40}): expected str")
         if not query.strip():

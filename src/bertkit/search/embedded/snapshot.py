@@ -84,7 +84,7 @@ class Snapshot:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `VectorStore.search_many`, without the records: (n,) int64 numbers and (n,) float64 scores, best first."""
         view = self._view
-        queries, mask = checked_queries(queries, self.identity, identity, k), self.mask(where)
+        (queries, k), mask = checked_queries(queries, self.identity, identity, k), self.mask(where)
         asked = Asked(queries, identity, k, report)
         results = self._passes.share((id(view), id(mask)), asked, lambda every: self._nearest(mask, every))
         return [(view.numbers[result.positions], result.scores) for result in results]
@@ -100,8 +100,8 @@ class Snapshot:
         valid = []
         for asked in every:
             try:
-                queries = checked_queries(asked.queries, self.identity, asked.identity, asked.k)
-                valid.append((len(outcomes), asked._replace(queries=queries)))
+                queries, k = checked_queries(asked.queries, self.identity, asked.identity, asked.k)
+                valid.append((len(outcomes), asked._replace(queries=queries, k=k)))
                 outcomes.append([])
             except UsageError as error:
                 outcomes.append(error)
