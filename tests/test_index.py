@@ -536,6 +536,11 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         ):
             with pytest.raises(UsageError, match=message):
                 index.search(**wrong)
+        for sources in (None, [None], 3, [b"x"]):
+            with pytest.raises(UsageError, match=r"sources: .* is .*, expected a path or a Document"):
+                index.add(sources)  # pyrefly: ignore
+    with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):
+        bertkit.Document("a", "text", metadata=[])  # pyrefly: ignore
 
 
 def test_hybrid_results_are_the_largest_sums_for_any_number(

@@ -50,6 +50,8 @@ class Document:
         for name, text in (("text", self.text), ("title", self.title)):
             if not isinstance(text, str):
                 raise UsageError(f"document {self.id!r:.60}: {name} is {type(text).__name__}, expected str")
+        if not isinstance(self.metadata, Mapping):
+            raise UsageError(f"document {self.id!r:.60}: metadata is {type(self.metadata).__name__}, expected a dict")
 
 
 @dataclass(frozen=True)

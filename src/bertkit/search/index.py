@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -212,10 +213,14 @@ class Index:
         Raises:
             DataError: no such file or folder.
             StoreError: another process writes to the index, or the disk is full.
-            UsageError: metadata that cannot be stored, or with the key "context", which names the title and headings
-                above a passage.
+            UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
+                names the title and headings above a passage.
         """
-        given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
+        is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)
+        given = [sources] if is_one else list(sources)
+        for one in given:
+            if not isinstance(one, str | PathLike | Document):
+                raise UsageError(f"sources: {one!r:.60} is {type(one).__name__}, expected a path or a Document")
         documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
