@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bertkit.errors import DataError, DependencyError, UsageError
+from bertkit.files.whole_files import only_writer
 from bertkit.search import bulk
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
@@ -46,7 +47,7 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
     job.run()
     assert job.pending() == []
     assert [(one.path, one.why) for one in job.skipped()] == [
-        ("docs/bad.txt", "not UTF-8 text"),
+        ("docs/bad.txt", "the file is in UTF-16 (iconv -f utf-16 -t utf-8)"),
         ("docs/rows.jsonl", "docs/rows.jsonl, line 3 has no column 'text', it has no: choose one with --column"),
     ]
     with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as filled:
@@ -97,6 +98,8 @@ def test_plan_is_not_changed(docs: Path, encoder: Path) -> None:
     plan = Path("job/plan.json").read_bytes()
     with pytest.raises(UsageError, match="holds a plan"):
         BulkEmbedding.create("job", docs, opened)
+    with only_writer(Path("another")), pytest.raises(UsageError, match="another is being written by another process"):
+        BulkEmbedding.create("another", docs, opened)
     (docs / "3.txt").write_text("other")
     with pytest.raises(DataError, match=r"3\.txt has changed since the plan was made"):
         job.run()

@@ -122,8 +122,9 @@ def test_memory_mapped_corpus_is_read_in_parts(small_parts: str, tmp_path: Path)
 
 def test_top_k_refuses_what_the_cpu_refuses(small_parts: str) -> None:
     corpus = np.ones((300, 3), np.float32)
-    with pytest.raises(UsageError, match="k=0"):
-        OnDevice(corpus, CPU).top_k(np.ones((1, 3)), 0)
+    for k in (0, "5", 2.5, True):
+        with pytest.raises(UsageError, match=f"k={k!r}: expected an int of at least 1"):
+            OnDevice(corpus, CPU).top_k(np.ones((1, 3)), k)  # pyrefly: ignore
     with pytest.raises(UsageError, match="4 dimensions, the corpus 3"):
         Corpus(corpus, META).top_k(np.ones((1, 4)), 1)
     corpus[299, 0], queries = np.inf, np.ones((9, 3), np.float32)

@@ -119,8 +119,10 @@ def test_texts_that_cannot_be_filled(model: Model) -> None:
     for text in ("the cat", "", "[mask]", "MASK"):
         with pytest.raises(UsageError, match=r"the text has no \[MASK\] to fill"):
             model.fill_mask(text)
-    with pytest.raises(UsageError, match="top_k=0"):
-        model.fill_mask("the [MASK]", top_k=0)
+    for top_k in (0, "5", 2.5, True):
+        with pytest.raises(UsageError, match=f"top_k={top_k!r}: expected an int of at least 1"):
+            model.fill_mask("the [MASK]", top_k=top_k)  # pyrefly: ignore
+    assert len(model.fill_mask("the [MASK]", top_k=np.int64(2))[0].candidates) == 2  # pyrefly: ignore
     with pytest.raises(OverLengthError, match="max_length 41"):
         model.fill_mask(f"{LONG} [MASK]")
     with pytest.raises(MissingHeadError, match="no masked_lm head"):

@@ -28,6 +28,7 @@ from bertkit.tasks import QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 SHORT = PassageOptions(60, 0)
+NOT_UTF8 = "not UTF-8 text: convert the file (iconv -f windows-1252 -t utf-8)"
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_file_that_fails_after_its_first_part_is_tried_again(
         assert passages(index) == passages(fresh)
         (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\xff")
         for _ in range(2):
-            assert [one.why for one in index.add(docs / "long.txt").skipped] == ["not UTF-8 text"]
+            assert [one.why for one in index.add(docs / "long.txt").skipped] == [NOT_UTF8]
 
 
 def test_passages_of_a_file_that_was_partly_read_are_removed_with_it(
@@ -535,6 +536,11 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         ):
             with pytest.raises(UsageError, match=message):
                 index.search(**wrong)
+        for sources in (None, [None], 3, [b"x"]):
+            with pytest.raises(UsageError, match=r"sources: .* is .*, expected a path or a Document"):
+                index.add(sources)  # pyrefly: ignore
+    with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):
+        bertkit.Document("a", "text", metadata=[])  # pyrefly: ignore
 
 
 def test_hybrid_results_are_the_largest_sums_for_any_number(
@@ -769,7 +775,7 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     assert run(["index", "docs", "--store", "store"]) == 0
     listed = capsys.readouterr().err.splitlines()[2:]
     assert listed[0] == "skipped docs/pipe.txt: a pipe, socket or device, not a file"
-    assert listed[1] == "skipped docs/zebra.txt: not UTF-8 text" and listed[2].endswith("unknown extension '.xyz'")
+    assert listed[1] == f"skipped docs/zebra.txt: {NOT_UTF8}" and listed[2].endswith("unknown extension '.xyz'")
     (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2

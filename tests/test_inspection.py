@@ -158,7 +158,7 @@ def test_words_have_their_marks() -> None:
 
 
 def test_words_need_a_neighbor(model) -> None:
-    with pytest.raises(UsageError, match="top_k=0: expected at least 1"):
+    with pytest.raises(UsageError, match="top_k=0: expected an int of at least 1"):
         inspect_words(model, "cat", TEXTS, top_k=0)
 
 

@@ -303,3 +303,39 @@ def test_words() -> None:
     assert words("The os.path.join() of 東京, naïve CAFÉS") == ["os", "path", "join", "東", "京", "naïv", "café"]
     assert words("nai\u0308ve CAFE\u0301S o\ufb03ce \ufb01sh") == words("na\u00efve caf\u00e9s office fish")
     assert words("") == [] and words("to be or not to be") == []
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("हिन्दी में, தமிழ் 10", ["हिन्दी", "में", "தமிழ்", "10"]),
+        ("ขื่น ไทย x", ["ขื่น", "ไท", "ทย", "x"]),  # pairs of characters with their marks
+        ("กข7คง ไ", ["กข", "7", "คง", "ไ"]),
+        ("\u1019\u103c\u1014\u103a\u1019\u102c", ["\u1019\u103c\u1014\u103a", "\u1014\u103a\u1019\u102c"]),
+        ("\u0301a\u0323\u0301z 1\ufe0f\u20e3", ["a\u0323\u0301z".replace("a\u0323", "\u1ea1"), "1"]),
+        ("\U0001e922\U0001e944\U0001e925", ["\U0001e922\U0001e944\U0001e925".lower()]),  # Adlam
+        ("人々 \U00020bb7野", ["人", "々", "\U00020bb7", "野"]),
+        ("می\u200cخواهم", ["می", "خواهم"]),
+    ],
+)
+def test_marks_belong_to_the_word_that_they_follow(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("שָׁלוֹם", "שלום"),
+        ("\ufb2a\ufb35", "שו"),
+        ("مُحَمَّــد", "محمد"),
+        ("\ufee3\ufea4\ufee4\ufeaa", "محمد"),
+        ("क्\u200dष", "क्ष"),
+        ("क्\u200cष", "क्ष"),
+        ("Fuß\xadball", "Fußball"),
+        ("ＡＢＣ２０ ｶﾞ", "abc20 ガ"),
+        ("İNSAN I\u0307l", "insan il"),
+        ("葛\U000e0100城", "葛城"),
+    ],
+)
+def test_words_are_the_same_however_they_are_written(one: str, other: str) -> None:
+    assert words(one) == words(other) != []

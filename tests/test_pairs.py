@@ -122,8 +122,9 @@ def test_pairs_of_mapped_halves_and_of_few_vectors(tmp_path) -> None:
 def test_pairs_refuse_what_cannot_be_compared() -> None:
     with pytest.raises(UsageError, match=r"expected \(num_vectors, embedding_dim\), got shape \(3,\)"):
         top_pairs(np.zeros(3))
-    with pytest.raises(UsageError, match="k=0"):
-        top_pairs(np.zeros((5, 3)), 0)
+    for k in (0, "5", 2.5, True):
+        with pytest.raises(UsageError, match=f"k={k!r}: expected an int of at least 1"):
+            top_pairs(np.zeros((5, 3)), k)  # pyrefly: ignore
     with pytest.raises(UsageError, match="min_score=nan"):
         top_pairs(np.zeros((5, 3)), min_score=float("nan"))
     with pytest.raises(UsageError, match="min_size=0"):

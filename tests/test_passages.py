@@ -125,7 +125,7 @@ def test_markdown_in_parts_has_the_headings_of_the_whole(
 
 
 def test_bad_lengths_raise() -> None:
-    with pytest.raises(UsageError, match="passage length 0"):
+    with pytest.raises(UsageError, match="passage length=0"):
         PassageOptions(0)
     with pytest.raises(UsageError, match="overlap 9: expected at least 0 and less than the length 9"):
         PassageOptions(9, 9)
@@ -235,6 +235,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
+def test_texts_in_other_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
+    (tmp_path / name).write_bytes("<p>Сон\n".encode(encoding))
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources([tmp_path], skipped)
+    assert list(read_documents(source, None, skipped)) == []
+    named = (
+        "has zero bytes, as in UTF-16" if encoding == "utf-16-be" else f"is in {encoding.upper()} (iconv -f {encoding}"
+    )
+    assert skipped[0].why.startswith(f"the file {named}")
+
+
 def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
     skipped: list[SkippedFile] = []
     texts: dict[str, str] = {}
@@ -258,7 +271,7 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
     reasons = {one.path: one.why for one in skipped}
     assert reasons["docs/f.bin"] == "unknown extension '.bin'"
     assert "is not JSON" in reasons["docs/d.jsonl"]
-    assert reasons["docs/g.txt"] == "binary, not text" and reasons["docs/h.txt"] == "not UTF-8 text"
+    assert reasons["docs/g.txt"] == "binary, not text" and reasons["docs/h.txt"].startswith("not UTF-8 text: convert")
     assert "pdf" in reasons["docs/i.pdf"] and "parquet" in reasons["docs/j.parquet"]
     assert reasons["docs/k.html"] == "no text in its 61 bytes" and reasons["docs/l.csv"] == "no text in its 11 bytes"
     assert len(reasons) == 8

@@ -244,6 +244,42 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "other"),
+    [
+        (SentenceSettings(similarity="euclidean"), "Euclidean distance"),
+        (SentenceSettings(similarity="euclidean", normalize=True, truncate_dim=7), "Euclidean distance"),
+        (SentenceSettings(similarity="manhattan", normalize=True), "Manhattan distance"),
+        (SentenceSettings(similarity="dot"), "dot product"),
+        (SentenceSettings(similarity="euclidean", normalize=True), ""),
+        (SentenceSettings(similarity="dot", normalize=True), ""),
+        (SentenceSettings(), ""),
+    ],
+)
+def test_another_similarity_than_the_published_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, settings: SentenceSettings, other: str
+) -> None:
+    assert settings.other_than_cosine == other
+    model, folder, pairs = str(tmp_path / "model"), write_collection(tmp_path / "made"), tmp_path / "pairs.csv"
+    made = our_model("encoder", 6)
+    made.checkpoint.sentence = settings
+    made.save(model)
+    pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nrun,walk,3\nred,red,5\n")
+    said = f"{model} is published with the {other}"
+    (tmp_path / "a.txt").write_text("the cat")
+    index = ["index", str(tmp_path / "a.txt"), "--store", str(tmp_path / "store")]
+    for is_honored, arguments in (
+        (False, ["evaluate", "--pairs", str(pairs), "--model", model, "--report", str(tmp_path / "page.html")]),
+        (True, ["evaluate", "--collection", str(folder), "--model", model, "--against", model]),
+        (True, [*index, "--model", model]),
+    ):
+        code, _, error = call(capsys, *arguments)
+        is_other = bool(other) and not (is_honored and settings.similarity == "dot")
+        assert code == 0 and (said in error) == is_other
+    assert (said in (tmp_path / "page.html").read_text()) == bool(other)
+    assert "is published" not in call(capsys, *index)[2]  # the index exists
+
+
 def test_failures_that_are_known_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

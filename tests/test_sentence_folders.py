@@ -330,8 +330,9 @@ def test_rejects_bad_input_of_cross_encoders(tmp_path: Path) -> None:
         model.score_pairs(["a", "b"], ["c"])
     with pytest.raises(UsageError, match="a text is int"):
         model.rank("a", ["b", 3])  # pyrefly: ignore
-    with pytest.raises(UsageError, match="top_k=0"):
-        model.rank("a", ["b"], top_k=0)
+    for top_k in (0, "5", 2.5, True):
+        with pytest.raises(UsageError, match=f"top_k={top_k!r}: expected an int of at least 1"):
+            model.rank("a", ["b"], top_k=top_k)  # pyrefly: ignore
     with pytest.raises(UsageError, match="on_long='window'"):
         model.score_pairs("a", ["b"], on_long="window")
     with pytest.raises(MissingHeadError, match="scores of pairs need a cross-encoder"):

@@ -23,6 +23,7 @@ from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import TokenShard, open_shard
 from bertkit.errors import DataError, UsageError
 from bertkit.files import SkippedRow
+from bertkit.files.whole_files import only_writer
 from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -388,6 +389,19 @@ def test_finished_shard_is_opened_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "texts").rename(moved)
     assert documents_of(write_shard([moved / "b.txt", moved], tmp_path / "shard", TOKENIZER, settings))
     assert digest(tmp_path / "shard") == before
+
+
+def test_shard_has_one_writer(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat.\nsat.\n")
+    with only_writer(tmp_path / "shard"):  # another process
+        with pytest.raises(UsageError, match="shard is being written by another process: wait until it has finished"):
+            write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
+        assert not list((tmp_path / "shard").iterdir())
+    shard = write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
+    with only_writer(tmp_path / "shard"):  # a finished one is read by any number
+        assert documents_of(write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)) == documents_of(shard)
+    with pytest.raises(UsageError, match=r"a\.txt is a file: expected a folder"):
+        write_shard(tmp_path / "a.txt", tmp_path / "a.txt", TOKENIZER)
 
 
 def test_other_sources_vocabulary_or_settings_raise(

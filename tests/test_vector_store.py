@@ -4,7 +4,9 @@ import json
 import math
 import sqlite3
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,7 @@ from bertkit.search import (
     Between,
     EmbeddedStore,
     Equal,
+    Filter,
     InDocument,
     Not,
     OneOf,
@@ -109,6 +112,14 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
     assert store.count(Equal("number", 3)) == 1
 
 
+def nested(where: Filter, number: int, width: int = 1) -> Filter:
+    """A filter that matches the same, with And and Or in each other."""
+    for level in range(number):
+        others = tuple(Equal("number", 3 if level % 2 else -row) for row in range(1, 1 + width))
+        where = And((where, *others)) if level % 2 else Or((where, *others))
+    return where
+
+
 @pytest.mark.parametrize(
     ("where", "matches"),
     [
@@ -143,6 +154,9 @@ def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
         (And(()), lambda n: True),
         (Or(()), lambda n: False),
         (Equal("none", None), lambda n: n == 70),
+        (nested(Equal("number", 3), 20), lambda n: n == 3),
+        (nested(Equal("number", 3), 19, width=40), lambda n: n == 3),
+        (reduce(lambda some, n: Or((some, Equal("number", n))), range(1, 2000), Equal("number", 0)), lambda n: True),
     ],
 )
 def test_filters(filtered: tuple[VectorStore, list[Record]], where, matches) -> None:
@@ -195,6 +209,37 @@ def test_rejects_parts_that_are_not_filters() -> None:
             make()
     some = Or(part for _ in range(3))
     assert some == Or((part,) * 3) and hash(some)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, "5", True, None])
+def test_rejects_numbers_that_are_no_counts(store: VectorStore, number: Any) -> None:
+    store.add(records(3))
+    with pytest.raises(UsageError, match=rf"k={number!r}: expected an int of at least 1"):
+        store.search(vector_of("query"), IDENTITY, k=number)
+    with pytest.raises(UsageError, match=rf"batch_size={number!r}: expected an int of at least 1"):
+        store.switch(IDENTITY, embed, batch_size=number)
+    with pytest.raises(UsageError, match=rf"dimensions={number!r}: expected an int of at least 1"):
+        replace(IDENTITY, dimensions=number)
+    assert len(store.search(vector_of("query"), IDENTITY, k=9)) == 3 and store.verify() == []
+
+
+def test_integers_of_numpy_are_counts(store: VectorStore) -> None:
+    store.add(records(3))
+    identity = replace(IDENTITY, dimensions=np.int64(IDENTITY.dimensions), model_hash="1" * 64)
+    store.switch(identity, embed, batch_size=np.int32(2))
+    assert store.identity == identity and len(store.search(vector_of("query"), identity, k=np.uint8(2))) == 2
+
+
+def test_parts_of_the_same_kind_are_joined_and_deep_nesting_is_refused(tmp_path: Path) -> None:
+    part, other = Equal("number", 1), Equal("number", 2)
+    assert Or((part, Or((other, And((part,)))), part)) == Or((part, other, And((part,)), part))
+    assert And((And((part, other)), And(()))) == And((part, other))
+    with pytest.raises(UsageError, match="the filter is nested 21 levels deep: expected at most 20 And, Or and Not"):
+        Not(nested(part, 20))
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
+        snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 10)
+        with pytest.raises(UsageError, match=r"the filter is too large for SQLite .*: nest fewer And, Or and Not"):
+            snapshot.numbers(nested(part, 20))
 
 
 def test_filter_of_too_many_conditions_is_refused(tmp_path: Path) -> None:

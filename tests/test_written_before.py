@@ -1,6 +1,6 @@
 """Folders, runs and caches of an older version are read, or rejected with the remedy.
 
-`data/written_before/write.py` wrote them, with the commit named there.
+`data/written_before/write.py` and `write_store.py` wrote them, with the commits named there.
 """
 
 import json
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bertkit import Features, load
+from bertkit.cli import run
 from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import open_shard
 from bertkit.errors import DataError, MissingHeadError
@@ -21,6 +22,9 @@ from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training_findings import findings_of
+from bertkit.search import Record
+from bertkit.search.documents import Document
+from bertkit.search.index import Index
 from bertkit.tasks import TextExample
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextSet
@@ -133,3 +137,39 @@ def test_cache_of_vectors(expected: dict) -> None:
     vectors = Features("encoder", cache="vectors", device="cpu").fit(TEXTS).transform(TEXTS)
     np.testing.assert_allclose(vectors, np.array(expected["vectors"]), atol=1e-6)
     assert sorted(path for path in Path("vectors").rglob("*") if path.is_file()) == before  # nothing was computed
+
+
+def found(index: Index, query: str) -> list[str]:
+    return sorted(one.document_id for one in index.search(query, mode="lexical"))
+
+
+def test_store_is_searched_with_its_words_until_they_are_split_again(
+    expected: dict,
+) -> None:
+    with Index.open("store", device="cpu") as index:
+        assert index.has_other_words("हिन्दी") and not index.has_other_words("cat")
+        assert found(index, "cat") == ["1"] and found(index, "ह") == ["0"]  # as the version that wrote it
+        assert found(index, "שט") == [] and found(index, "ไทย") == []
+        index.store.add([Record("more", "हिन्दी", np.ones(8), "more")])  # with such words too
+        assert found(index, "ह") == ["0", "more"]
+        assert index.add([Document("4", "नया")]).num_split_again == 5
+        assert not index.has_other_words("हिन्दी") and index.store.verify() == []
+        assert found(index, "हिन्दी") == ["0", "more"] and found(index, "ह") == []
+        assert found(index, "שט") == ["2"] and found(index, "ไทย") == ["3"] and found(index, "नया") == ["4"]
+        assert index.add([Document("5", "last")]).num_split_again == 0
+    with Index.open("store", device="cpu") as index:
+        assert found(index, "हिन्दी") == ["0", "more"] and found(index, "cat") == ["1"]
+
+
+def test_commands_say_that_the_words_of_a_store_are_earlier_ones(
+    expected: dict, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def notes(*arguments: str) -> str:
+        assert run([*arguments, "--store", "store", "--device", "cpu"]) == 0
+        return capsys.readouterr().err
+
+    assert "is of an earlier version" in notes("search", "हिन्दी")
+    assert "is of an earlier version" not in notes("search", "cat")
+    Path("new.txt").write_text("A new text.")
+    assert "store is of an earlier version: its 4 passages were split into words again" in notes("index", "new.txt")
+    assert "is of an earlier version" not in notes("search", "हिन्दी") + notes("index", "new.txt")

@@ -1,9 +1,12 @@
 """The exceptions of bertkit.
 
 Takes: messages: what was given, what was expected, what to do.
-Gives: one small tree of exceptions; the command line prints them as one line and exits with code 2.
+Gives: one small tree of exceptions; the command line prints them as one line and exits with code 2. A check of numbers
+that raises one.
 May import: nothing.
 """
+
+import operator
 
 
 class BertkitError(Exception):
@@ -63,3 +66,21 @@ class TrainingError(BertkitError):
 
 class NonFiniteError(TrainingError):
     """A loss or a gradient that is not a finite number."""
+
+
+def checked_count(name: str, value: object, least: int = 1) -> int:
+    """A number of things as int, also from an integer of numpy.
+
+    Args:
+        name: name of the argument.
+
+    Raises:
+        UsageError: another type, True and 5.0 included, or less than ``least``.
+    """
+    try:
+        count = None if type(value).__name__ in ("bool", "bool_") else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        count = None
+    if count is None or count < least:
+        raise UsageError(f"{name}={value!r}: expected an int of at least {least}")
+    return int(count)

@@ -32,6 +32,7 @@ _FLAGS = {  # in versions 2 to 5, "pooling_mode_" + this -> name in version 6
     "lasttoken": "lasttoken",
 }
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+_OTHER_SIMILARITIES = {"dot": "dot product", "euclidean": "Euclidean distance", "manhattan": "Manhattan distance"}
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
 _VECTOR = "sentence_embedding"  # input and output of every module after Pooling
 _TOKENS = "token_embeddings"  # the same in late interaction models
@@ -55,6 +56,14 @@ class SentenceSettings:
     layers: tuple[ProjectionLayer, ...] = ()  # between pooling and normalization
     similarity: Similarity = "cosine"  # of vectors, as published
     truncate_dim: int | None = None  # keep the first N components, after normalizing
+
+    @property
+    def other_than_cosine(self) -> str:
+        """The similarity or distance that the vectors are published with, if it can rank them otherwise than the cosine
+        does, else "": of vectors of length 1, dot products and Euclidean distances rank as cosines do."""
+        if self.normalize and self.truncate_dim is None and self.similarity != "manhattan":
+            return ""
+        return _OTHER_SIMILARITIES.get(self.similarity, "")
 
     @property
     def retrieval_prompts(self) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from bertkit.files.whole_files import check_not_input, check_writable, whole_fil
 
 if TYPE_CHECKING:
     from bertkit.evidence import Measured
+    from bertkit.inference.text_encoder import TextEncoder
 
 
 def evaluate_collection(
@@ -51,7 +52,9 @@ def evaluate_collection(
     if cross_encoder is not None:
         judge = open_model(cross_encoder, compute)
         judge.rank("query", ["document"])  # refuses several labels before the search
-    rankings = retrieve(open_encoder(model, compute), collection)
+    encoder = open_encoder(model, compute)
+    remarks = [] if encoder.sentence_settings.similarity == "dot" else _remarks(model, encoder)
+    rankings = retrieve(encoder, collection)
     if judge is not None:
         rankings = rerank(judge, collection, rankings)
     if run_file is not None:
@@ -60,9 +63,12 @@ def evaluate_collection(
     scores = retrieval_scores(collection.judgments, rankings)
     measured, differences = measured_retrieval(scores), {}
     if against is not None:
-        others = retrieval_scores(collection.judgments, retrieve(open_encoder(against, compute), collection))
+        encoder = open_encoder(against, compute)
+        remarks += [] if encoder.sentence_settings.similarity == "dot" else _remarks(against, encoder)
+        others = retrieval_scores(collection.judgments, retrieve(encoder, collection))
         differences = measured_retrieval({name: scores[name] - others[name] for name in scores})
     sizes = f"{path}: {len(collection.judgments)} queries, {len(collection.documents)} documents"
+    sizes = ". ".join([sizes, *remarks])
     note(sizes)
     if collection.num_without_positives:
         note(f"{collection.num_without_positives} judged queries without relevant documents are skipped")
@@ -91,13 +97,22 @@ def evaluate_pairs(
     if against is not None:
         encoder_path(against)
     rows = list(Similarity.read(ExampleFile(data, columns=columns_of(columns))))
-    scores, differences = scores_of_pairs(open_encoder(model, compute), rows), {}
+    encoder = open_encoder(model, compute)
+    scores, differences, remarks = scores_of_pairs(encoder, rows), {}, _remarks(model, encoder)
     measured = measured_pairs(rows, scores)
     if against is not None:
-        differences = measured_pairs(rows, scores, scores_of_pairs(open_encoder(against, compute), rows))
-    sizes = f"{data}: {len(rows)} pairs"
+        encoder = open_encoder(against, compute)
+        differences = measured_pairs(rows, scores, scores_of_pairs(encoder, rows))
+        remarks += _remarks(against, encoder)
+    sizes = ". ".join([f"{data}: {len(rows)} pairs", *remarks])
     note(sizes)
     _give(model, sizes, measured, against, differences, report)
+
+
+def _remarks(name: str, encoder: "TextEncoder") -> list[str]:
+    """What to say of a model whose vectors are not compared as it is published."""
+    other = encoder.sentence_settings.other_than_cosine
+    return [f"{name} is published with the {other}, and is compared by the cosine"] if other else []
 
 
 def _give(

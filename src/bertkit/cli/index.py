@@ -106,6 +106,9 @@ def command(
         scan=scan,
         sparse=sparse,
     ) as index:
+        is_by_cosine = index.store.identity.similarity == "cosine"
+        if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):
+            note(f"{index.store.identity.model_name} is published with the {other}: the index compares by the cosine")
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)
         if export is not None:
@@ -131,6 +134,8 @@ def command(
         note(f"{name} {'would replace' if dry_run else 'replaced'} {path}, which exists: give full paths to keep both")
     if not dry_run:
         note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
+    if report.num_split_again:
+        note(f"{store} is of an earlier version: its {report.num_split_again} passages were split into words again")
     if report.num_cut:
         note(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"

@@ -37,7 +37,7 @@ from bertkit.corpus.shards import (
 )
 from bertkit.errors import BertkitError, DataError, UsageError
 from bertkit.files.json_files import write_json
-from bertkit.files.whole_files import remove_unfinished
+from bertkit.files.whole_files import only_writer, remove_unfinished
 from bertkit.randomness import key_of, uniform
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.workspaces import num_processors
@@ -85,6 +85,7 @@ def write_shard(
     Raises:
         DataError: no sentences, or only one; a single document to be split; a source that changed; or a folder with a
             shard of other sources, another vocabulary or other settings.
+        UsageError: a folder of other files, or one that another process is writing a shard into.
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
     """
     folder = Path(folder)
@@ -110,18 +111,18 @@ def write_shard(
         },
     }  # fmt: skip
     manifest = read_manifest(folder)
-    if manifest is None or not manifest["finished"]:
-        remove_unfinished(folder, MANIFEST)
-    if manifest is None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} exists and holds no token shard: choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        manifest = fresh
-        write_json(folder / MANIFEST, manifest)
-    else:
+    with ExitStack() as stack:
+        if manifest is None or not manifest["finished"]:
+            stack.enter_context(only_writer(folder))
+            remove_unfinished(folder, MANIFEST)
+            manifest = read_manifest(folder)  # another process can have finished it
+        if manifest is None:
+            if any(folder.iterdir()):
+                raise UsageError(f"{folder} exists and holds no token shard: choose another folder")
+            manifest = fresh
+            write_json(folder / MANIFEST, manifest)
         check_same(manifest, fresh, folder)
-    if not manifest["finished"]:
-        with ExitStack() as stack:
+        if not manifest["finished"]:
             _Writing(folder, tokenizer, settings, paths, manifest, stack).run(num_threads or num_processors())
     return open_shard(folder, tokenizer)
 

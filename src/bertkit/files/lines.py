@@ -24,6 +24,8 @@ class Line(NamedTuple):
 
 _OTHER_FILES = {
     b"\x1f\x8b": "the file is compressed (gzip -d)",
+    b"\xff\xfe\0\0": "the file is in UTF-32 (iconv -f utf-32 -t utf-8)",
+    b"\0\0\xfe\xff": "the file is in UTF-32 (iconv -f utf-32 -t utf-8)",
     b"\xff\xfe": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
     b"\xfe\xff": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
     b"PK\x03\x04": "the file is an Excel workbook or another zip archive: save its table as CSV UTF-8",
@@ -37,7 +39,9 @@ TO_UTF8 = "convert the file (iconv -f windows-1252 -t utf-8)"
 
 def other_encoding(start: bytes) -> str:
     """What a file is that begins with these bytes, and how to convert it; "" if that of UTF-8 is possible."""
-    return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), "")
+    no_text = "the file has zero bytes, as in UTF-16 (iconv -f utf-16le -t utf-8, or utf-16be), or is binary"
+    otherwise = no_text if b"\0" in start[:2] else ""
+    return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), otherwise)
 
 
 def what_it_is(path: str | Path, expected: str = "file") -> str:
@@ -66,12 +70,12 @@ def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
     """The lines of a file in UTF-8, with or without a byte order mark.
 
     Raises:
-        DataError: the file is in UTF-16, compressed or a workbook; its other lines may be valid UTF-8.
+        DataError: the file is in UTF-16 or UTF-32, compressed or a workbook; its other lines may be valid UTF-8.
     """
     for number, line in enumerate(file, start=1):
         codec = "utf-8-sig" if number == 1 else "utf-8"
         if number == 1 and (advice := other_encoding(line)):
-            raise DataError(f"{location(path, 1)}: byte 0 is not UTF-8; {advice}")
+            raise DataError(f"{location(path, 1)} is not UTF-8 text: {advice}")
         try:
             yield Line(number, line.decode(codec))
         except UnicodeDecodeError as error:

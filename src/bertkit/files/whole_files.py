@@ -61,6 +61,35 @@ def remove_unfinished(folder: Path, name: str) -> None:
         path.unlink()
 
 
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Create a folder if it is missing, and write in it as the only process, where the system has locks of files.
+
+    Raises:
+        UsageError: another process writes in the folder, or its path is that of a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: expected a folder, or a new name")
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"{folder} is being written by another process: wait until it has finished, then start this one again, "
+                "or choose another folder"
+            ) from None
+        except OSError:  # a network disk without such locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written at ``path``, before long work.
 

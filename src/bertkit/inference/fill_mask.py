@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Vocabulary
@@ -47,8 +47,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     """
     runner.refuse_one_direction()
     tokenizer = runner.tokenizer
-    if top_k < 1:
-        raise UsageError(f"top_k={top_k}: expected at least 1")
+    top_k = checked_count("top_k", top_k)
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.heads import OUTPUT_ACTIVATIONS
 from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
@@ -109,8 +109,7 @@ def rank(scores: np.ndarray, texts: Sequence[str], *, top_k: int | None = None) 
     Raises:
         UsageError: scores of several labels, or ``top_k`` below 1.
     """
-    if top_k is not None and top_k < 1:
-        raise UsageError(f"top_k={top_k}: expected at least 1")
+    top_k = None if top_k is None else checked_count("top_k", top_k)
     if scores.ndim == 2:
         raise UsageError(f"rank needs one score for each text, but this model has {scores.shape[1]} labels")
     order = np.argsort(-scores, kind="stable")[:top_k].tolist()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.inspection.contextual import cosines, first_occurrence, word_spans, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
@@ -106,8 +106,7 @@ def inspect_words(
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: fewer than three texts with the word, different numbers of senses and texts, or ``top_k`` below 1.
     """
-    if top_k < 1:
-        raise UsageError(f"top_k={top_k}: expected at least 1")
+    top_k = checked_count("top_k", top_k)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]

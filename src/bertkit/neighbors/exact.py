@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, checked_count
 
 QUERIES_AT_ONCE = 1024
 SCORES_AT_ONCE = 2**23  # 32 MiB of float32
@@ -55,8 +55,7 @@ def check_shapes(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k:
             f"top_k: queries have {query_embeddings.shape[1]} dimensions, the corpus {corpus_embeddings.shape[1]}: "
             "embed both with the same model"
         )
-    if k < 1:
-        raise UsageError(f"top_k: k={k}, expected at least 1")
+    checked_count("k", k)
 
 
 def _top_k(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bertkit.compiled import lean
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.neighbors.close_pairs import BLOCK_ROWS, Pairs, Vectors
 
 _PENDING = 10_000  # pairs collected before the best are selected again
@@ -28,8 +28,7 @@ def top_pairs(vectors: np.ndarray, k: int = 100, *, min_score: float = -np.inf) 
         UsageError: the array does not have two dimensions, ``k`` below 1, or a ``min_score`` that is not a number.
         DataError: a component that is not finite.
     """
-    if k < 1:
-        raise UsageError(f"top_pairs: k={k}, expected at least 1")
+    k = checked_count("k", k)
     check_threshold("top_pairs", "min_score", min_score)
     prepared = Vectors(vectors, "top_pairs")
     best = _Best(k, max(min_score, _kth_of_sample(prepared.vectors, k)))

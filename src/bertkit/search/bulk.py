@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, checked_count
 from bertkit.files.lines import extension
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import only_writer, whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
@@ -81,11 +81,11 @@ class BulkEmbedding:
 
         Raises:
             DataError: no such file or folder, or no file that can be read.
-            UsageError: the folder holds a plan already.
+            UsageError: the folder holds a plan already, or another process is writing one.
         """
         folder = Path(folder)
-        if (folder / _PLAN).exists():
-            raise UsageError(f"{folder} holds a plan, which cannot be changed: run it, or choose a new folder")
+        _check_unplanned(folder)
+        shard_bytes = checked_count("shard_bytes", shard_bytes)
         skipped: list[SkippedFile] = []
         sources = find_sources([paths] if isinstance(paths, str | Path) else paths, skipped)
         if not sources:
@@ -99,7 +99,6 @@ class BulkEmbedding:
                 size = 0
             size += source.size
             shards[-1].append(replace(source, path=source.path.resolve()))
-        folder.mkdir(parents=True, exist_ok=True)
         plan = {
             "format": FORMAT,
             "identity": asdict(encoder.identity),
@@ -107,8 +106,10 @@ class BulkEmbedding:
             "column": column,
             "shards": [[[one.name, str(one.path), one.size, one.modified] for one in shard] for shard in shards],
         }
-        with whole_file(folder / _PLAN) as file:
-            file.write_text(json.dumps(plan, indent=1), encoding="utf-8", newline="\n")
+        with only_writer(folder):
+            _check_unplanned(folder)  # by another process meanwhile
+            with whole_file(folder / _PLAN) as file:
+                file.write_text(json.dumps(plan, indent=1), encoding="utf-8", newline="\n")
         return cls(folder)
 
     @property
@@ -216,6 +217,11 @@ class BulkEmbedding:
             for document in read_documents(source, self._plan.column, skipped):
                 for record, _ in records.of(source.name, document):
                     yield record
+
+
+def _check_unplanned(folder: Path) -> None:
+    if (folder / _PLAN).exists():
+        raise UsageError(f"{folder} holds a plan, which cannot be changed: run it, or choose a new folder")
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bertkit.corpus.texts import read_rows
 from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
-from bertkit.files.lines import extension, location
+from bertkit.files.lines import TO_UTF8, extension, location, other_encoding
 from bertkit.search.filters import Scalar, check_id
 from bertkit.search.html_text import html_text
 
@@ -50,6 +50,8 @@ class Document:
         for name, text in (("text", self.text), ("title", self.title)):
             if not isinstance(text, str):
                 raise UsageError(f"document {self.id!r:.60}: {name} is {type(text).__name__}, expected str")
+        if not isinstance(self.metadata, Mapping):
+            raise UsageError(f"document {self.id!r:.60}: metadata is {type(self.metadata).__name__}, expected a dict")
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _documents(source: SourceFile, column: str | None, skipped: list[SkippedFile
     except (BertkitError, OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, UnicodeDecodeError):
-            why = "not UTF-8 text"
+            why = f"not UTF-8 text: {TO_UTF8}"
         skipped.append(SkippedFile(source.name, why or type(error).__name__))
 
 
@@ -256,8 +258,7 @@ def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
     offset = 0
     with open(path, "rb") as file:
         data = file.read(_PART_BYTES)
-        if b"\0" in data[:8192]:
-            raise DataError("binary, not text")
+        _check_text(data)
         data = data.removeprefix(b"\xef\xbb\xbf")
         while data:
             more = file.read(_PART_BYTES)
@@ -266,6 +267,14 @@ def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
             yield offset, text
             offset += len(text)
             data = data[end:] + more
+
+
+def _check_text(data: bytes) -> None:
+    """Refuse a file in UTF-16 or UTF-32, or of another kind than text."""
+    if advice := other_encoding(data):
+        raise DataError(advice)
+    if b"\0" in data[:8192]:
+        raise DataError("binary, not text")
 
 
 def _part_end(data: bytes) -> int:
@@ -290,8 +299,7 @@ def _check_size(source: SourceFile, kind: str) -> None:
 def _whole_text(source: SourceFile) -> str:
     _check_size(source, "html")
     data = source.path.read_bytes()
-    if b"\0" in data[:8192]:
-        raise DataError("binary, not text")
+    _check_text(data)
     return data.decode("utf-8-sig")
 
 

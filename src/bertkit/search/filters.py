@@ -8,6 +8,8 @@ from bertkit.errors import UsageError
 
 Scalar = str | int | float | bool | None
 """A metadata value: a JSON scalar."""
+MOST_LEVELS = 20
+"""Maximum number of And, Or and Not in each other."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +75,28 @@ class InDocument:
 
 @dataclass(frozen=True)
 class And:
-    """Match records that match every part; all records if there are no parts."""
+    """Match records that match every part; all records if there are no parts.
+
+    The parts of an And among the parts are parts of this one.
+    """
 
     parts: tuple["Filter", ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _checked_parts(self.parts))
+        object.__setattr__(self, "parts", _checked_parts(self.parts, And))
 
 
 @dataclass(frozen=True)
 class Or:
-    """Match records that match at least one part; no record if there are no parts."""
+    """Match records that match at least one part; no record if there are no parts.
+
+    The parts of an Or among the parts are parts of this one.
+    """
 
     parts: tuple["Filter", ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _checked_parts(self.parts))
+        object.__setattr__(self, "parts", _checked_parts(self.parts, Or))
 
     def joined(self) -> list["Filter"]:
         """Fewer parts that match the same: a OneOf for all values of a key, and an InDocument for all documents.
@@ -125,14 +133,28 @@ class Not:
 Filter = Equal | OneOf | Between | InDocument | And | Or | Not
 
 
-def _checked_parts(parts: Iterable[Filter]) -> tuple[Filter, ...]:
+def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:
+    """The parts of a filter, with those of parts of the type ``joined`` instead of these."""
     if not isinstance(parts, Iterable) or isinstance(parts, str):
         raise UsageError(f"parts={parts!r:.60}: expected several filters; pass [{parts!r:.60}] for one")
     parts = tuple(parts)
     for part in parts:
         if not isinstance(part, Filter):
             raise not_a_filter(part)
+    if joined is not None and any(isinstance(part, joined) for part in parts):
+        parts = tuple(one for part in parts for one in (part.parts if isinstance(part, joined) else (part,)))
+    num_levels = 1 + max(map(_num_levels, parts), default=0)
+    if num_levels > MOST_LEVELS:
+        raise UsageError(
+            f"the filter is nested {num_levels} levels deep: expected at most {MOST_LEVELS} And, Or and Not in each "
+            "other; write it with fewer, as in Not(Or(parts)) for an And of Nots"
+        )
     return parts
+
+
+def _num_levels(part: Filter) -> int:
+    inner = part.parts if isinstance(part, And | Or) else (part.part,) if isinstance(part, Not) else None
+    return 0 if inner is None else 1 + max(map(_num_levels, inner), default=0)
 
 
 def _nearest_float(number: float, inside: float) -> float:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from bertkit.errors import MissingHeadError, StoreError, UsageError
+from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
@@ -19,6 +20,7 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
+from bertkit.search.lexical import Split
 from bertkit.search.parquet import export_parquet
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
@@ -27,7 +29,8 @@ from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
 from bertkit.search.tables import Tables
-from bertkit.search.updating import add_documents, update
+from bertkit.search.updating import add_documents, split_again, update
+from bertkit.search.words import words
 from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
@@ -101,7 +104,7 @@ class Index:
             folder: folder of the index.
             model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
                 changed, nor its precision and prompts. Vectors are compared by the cosine, those of a model that is
-                published with the dot product by that.
+                published with the dot product by that; not by other distances that a model can be published with.
             precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto"; None: that of the
                 index, "float32" for a new one.
             device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
@@ -195,7 +198,8 @@ class Index:
         """Add files, folders or `Document` objects, or bring the index up to date with them.
 
         Only changes are embedded. Files that are no longer in a folder are removed, and renamed ones are recognized by
-        content. Every thousand passages are a commit, so an interrupted call keeps what it finished.
+        content. Every thousand passages are a commit, so an interrupted call keeps what it finished. The texts of an
+        index of an earlier version, which split them into other words, are split again first.
 
         Args:
             sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
@@ -209,16 +213,22 @@ class Index:
         Raises:
             DataError: no such file or folder.
             StoreError: another process writes to the index, or the disk is full.
-            UsageError: metadata that cannot be stored, or with the key "context", which names the title and headings
-                above a passage.
+            UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
+                names the title and headings above a passage.
         """
-        given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
+        is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)
+        given = [sources] if is_one else list(sources)
+        for one in given:
+            if not isinstance(one, str | PathLike | Document):
+                raise UsageError(f"sources: {one!r:.60} is {type(one).__name__}, expected a path or a Document")
         documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or PassageOptions()
         report = IndexReport()
+        if given and not dry_run:
+            report.num_split_again = split_again(self.store)
         if paths:
             update(
                 self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress
@@ -260,8 +270,7 @@ class Index:
         """
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise UsageError(f"k={k!r}: expected an int of at least 1")
+        k = checked_count("k", k)
         if not isinstance(query, str):
             raise UsageError(f"the query is {type(query).__name__} ({query!r:.40}): expected str")
         if not query.strip():
@@ -346,6 +355,12 @@ class Index:
         """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""
         return export_parquet(self.store, path)
 
+    def has_other_words(self, query: str) -> bool:
+        """Whether an earlier version made the index and has split its texts otherwise than this version does the query:
+        a search by words then finds what it found in that version, and `add` splits the texts again."""
+        with self.store.snapshot() as snapshot:
+            return words(query) != self._tables.split_of(snapshot.connection)(query)
+
     def with_encoder(self, model: TextEncoder) -> "Index":
         """This index with another object for the same model, such as one that shares batches with other callers."""
         return Index(self.store, self._tables, self.encoder._replace(model=model), self._device)
@@ -367,17 +382,17 @@ class Index:
     def _results(
         self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
     ) -> list[Result]:
-        weights = self._tables.weights(snapshot, query)
+        weights, split = self._tables.weights(snapshot, query), self._tables.split_of(snapshot.connection)
         return [
-            _result(rank, float(score), record, weights)
+            _result(rank, float(score), record, weights, split)
             for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
         ]
 
 
-def _result(rank: int, score: float, record: Record, weights: dict[str, float]) -> Result:
+def _result(rank: int, score: float, record: Record, weights: dict[str, float], split: Split) -> Result:
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights)
+    snippet = snippet_of(text, record.start, weights, split)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
     )

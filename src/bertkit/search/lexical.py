@@ -8,9 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from bertkit.search.embedded.schema import FORMAT
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
-from bertkit.search.words import words
+from bertkit.search.words import first_words, words
+
+_FORMAT_OF_WORDS = 3
+"""The first format of stores with texts that are split by `words`."""
+
+Split = Callable[[str], list[str]]
 
 
 class LexicalIndex(ImpactIndex):
@@ -18,10 +24,10 @@ class LexicalIndex(ImpactIndex):
 
     Args:
         folder: folder of the store.
-        split: splits a text into words.
+        split: splits a text into words; None: as the texts of the store were split.
     """
 
-    def __init__(self, folder: str | Path, split: Callable[[str], list[str]] = words) -> None:
+    def __init__(self, folder: str | Path, split: Split | None = None) -> None:
         super().__init__(folder, "bag", "lexical")
         self._split = split
 
@@ -34,10 +40,16 @@ class LexicalIndex(ImpactIndex):
         """See `ImpactIndex.clear`."""
         super().clear(connection)
         connection.execute("DELETE FROM word")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def split_of(self, connection: sqlite3.Connection) -> Split:
+        """The function that split the texts of the store into words."""
+        return self._split or (words if has_current_words(connection) else first_words)
 
     def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`; counts up to 65,535."""
-        bags = [Counter(self._split(text)) for text in texts]
+        split = self.split_of(connection)
+        bags = [Counter(split(text)) for text in texts]
         every = sorted({word for bag in bags for word in bag})
         connection.executemany("INSERT OR IGNORE INTO word (word) VALUES (?)", [(word,) for word in every])
         ids = _word_ids(connection, every)
@@ -47,20 +59,26 @@ class LexicalIndex(ImpactIndex):
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
         """See `ImpactIndex.add_scores`."""
-        counts = Counter(self._split(query))
+        counts = Counter(self.split_of(snapshot.connection)(query))
         for word, number in _word_ids(snapshot.connection, list(counts)).items():
             view.add_bm25(number, counts[word], scores)
 
     def largest_score(self, snapshot: Snapshot, query: str) -> float:
         """A bound that no text's BM25 reaches: each word counted infinitely often."""
-        counts = Counter(self._split(query))
+        counts = Counter(self.split_of(snapshot.connection)(query))
         return sum(counts[word] * weight for word, weight in self.weights(snapshot, query).items())
 
     def weights(self, snapshot: Snapshot, query: str) -> dict[str, float]:
         """The inverse document frequency of each word of a query that is in the store."""
         view = self.view_of(snapshot)
-        ids = _word_ids(snapshot.connection, list(dict.fromkeys(self._split(query))))
+        ids = _word_ids(snapshot.connection, list(dict.fromkeys(self.split_of(snapshot.connection)(query))))
         return {word: view.idf(number) for word, number in ids.items()}
+
+
+def has_current_words(connection: sqlite3.Connection) -> bool:
+    """Whether the texts of a store are split by `words`; else by `first_words`."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return version >= _FORMAT_OF_WORDS
 
 
 def _word_ids(connection: sqlite3.Connection, every: list[str]) -> dict[str, int]:

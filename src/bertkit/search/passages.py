@@ -8,7 +8,7 @@ import numpy as np
 
 from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
 from bertkit.corpus.sentences import cut_sentences
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.search.documents import Document, path_to
 
 
@@ -20,9 +20,9 @@ class PassageOptions:
     overlap: int = 150  # maximum number of characters repeated from the previous passage, in whole sentences
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise UsageError(f"passage length {self.length}: expected at least 1 character")
-        if not 0 <= self.overlap < self.length:
+        object.__setattr__(self, "length", checked_count("passage length", self.length))
+        object.__setattr__(self, "overlap", checked_count("overlap", self.overlap, 0))
+        if self.overlap >= self.length:
             raise UsageError(f"overlap {self.overlap}: expected at least 0 and less than the length {self.length}")
 
 

@@ -14,7 +14,7 @@ from typing import Any, LiteralString, Self, cast
 
 import numpy as np
 
-from bertkit.errors import DependencyError, StoreError, UsageError
+from bertkit.errors import DependencyError, StoreError, UsageError, checked_count
 from bertkit.search.checksums import record_checksum
 from bertkit.search.filters import (
     And,
@@ -150,7 +150,7 @@ class PgVectorStore(VectorStore):
     ) -> list[list[Hit]]:
         """See `VectorStore.search_many`: every record is compared, in PostgreSQL's float32."""
         vectors, own = self._state()
-        queries = checked_queries(queries, own, identity, k)
+        queries, k = checked_queries(queries, own, identity, k)
         condition, values = _condition(where)
         if report is not None:
             report.num_queries += len(queries)
@@ -191,6 +191,7 @@ class PgVectorStore(VectorStore):
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
         """See `VectorStore.switch`: fills another table, which the commit makes current."""
+        batch_size = checked_count("batch_size", batch_size)
         with self._connection.transaction():
             old, _ = self._state()
             generation = int(old.rsplit("_", 1)[1]) + 1

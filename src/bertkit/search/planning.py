@@ -24,6 +24,7 @@ class IndexReport:
     skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
     num_passages: int = 0  # passages of new, changed and renamed files, and of documents
     num_embedded: int = 0  # passages embedded now
+    num_split_again: int = 0  # passages of an index of an earlier version, which are split into words again
     num_cut: int = 0  # passages longer than the model's limit
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DependencyError, StoreError, UsageError
+from bertkit.errors import DependencyError, StoreError, UsageError, checked_count
 from bertkit.search.checksums import record_checksum
 from bertkit.search.filters import (
     And,
@@ -129,7 +129,7 @@ class QdrantStore(VectorStore):
     ) -> list[list[Hit]]:
         """See `VectorStore.search_many`."""
         collection, own = self._state()
-        queries = checked_queries(queries, own, identity, k)
+        queries, k = checked_queries(queries, own, identity, k)
         condition = _condition(where)
         num_searched = self.count(where)
         if report is not None:
@@ -168,6 +168,7 @@ class QdrantStore(VectorStore):
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
         """See `VectorStore.switch`: fills another collection, then moves the alias."""
+        batch_size = checked_count("batch_size", batch_size)
         old, _ = self._state()
         generation = int(old.rsplit(".", 1)[1]) + 1
         new = _create_collection(self._client, self._name, generation, identity)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, Self
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.search.filters import Filter, Scalar, check_id, check_key, check_scalar, check_unicode
 
 Similarity = Literal["cosine", "dot"]
@@ -31,8 +31,7 @@ class Identity:
     def __post_init__(self) -> None:
         if self.similarity not in ("cosine", "dot"):
             raise UsageError(f"similarity={self.similarity!r}: expected 'cosine' or 'dot'")
-        if isinstance(self.dimensions, bool) or not isinstance(self.dimensions, int) or self.dimensions < 1:
-            raise UsageError(f"dimensions={self.dimensions!r}: expected an int of at least 1")
+        object.__setattr__(self, "dimensions", checked_count("dimensions", self.dimensions))
 
     def check(self, other: "Identity") -> None:
         """Check that other vectors, such as those of queries, have the identity of the store's.
@@ -193,7 +192,11 @@ class VectorStore(Protocol):
         ...
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """Embed every text again with another model. Searches use the old vectors until all new ones are stored."""
+        """Embed every text again with another model. Searches use the old vectors until all new ones are stored.
+
+        Raises:
+            UsageError: ``batch_size`` below 1, or ``embed`` returned a wrong number of vectors, or invalid ones.
+        """
         ...
 
     def compact(self) -> None:
@@ -255,20 +258,19 @@ def _checked_offset(record_id: str, name: str, value: object) -> int:
     return offset
 
 
-def checked_queries(queries: np.ndarray, identity: Identity, asked: Identity, k: int) -> np.ndarray:
-    """Queries as (num_queries, dimensions) float32, after checking the arguments of a search.
+def checked_queries(queries: np.ndarray, identity: Identity, asked: Identity, k: int) -> tuple[np.ndarray, int]:
+    """Queries as (num_queries, dimensions) float32, and ``k``, after checking the arguments of a search.
 
     Raises:
         UsageError: as `VectorStore.search`, and for values that float32 cannot hold.
     """
     identity.check(asked)
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise UsageError(f"k={k!r}: expected an int of at least 1")
+    k = checked_count("k", k)
     queries = np.asarray(queries)
     if queries.ndim != 2:
         raise UsageError(f"queries have shape {queries.shape}: expected (num_queries, {identity.dimensions})")
     rows = [checked_vector(query, identity, f"query {index}") for index, query in enumerate(queries)]
-    return np.stack(rows) if rows else np.empty((0, identity.dimensions), np.float32)
+    return np.stack(rows) if rows else np.empty((0, identity.dimensions), np.float32), k
 
 
 def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndarray:

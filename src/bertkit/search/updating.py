@@ -14,10 +14,12 @@ from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
 from bertkit.search.documents import Document, read_documents
+from bertkit.search.embedded.maintenance import index_texts_again
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument, Scalar
+from bertkit.search.lexical import LexicalIndex, has_current_words
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.planning import IndexReport, Job, plan
@@ -95,6 +97,16 @@ def add_documents(
             writer.add(document.id, document, document.id, seen)
         writer.finish(_finisher_of_documents(store, tuple(document.id for document in batch), seen))
     writer.flush()
+
+
+def split_again(store: EmbeddedStore) -> int:
+    """Split the texts of an index of an earlier version into words again; returns the number of passages."""
+    with store.snapshot() as snapshot:
+        if has_current_words(snapshot.connection):
+            return 0
+    with store.transaction() as connection:
+        index_texts_again(connection, LexicalIndex(store.folder))
+    return store.count()
 
 
 class _Ids:

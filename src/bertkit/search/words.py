@@ -1,34 +1,91 @@
-"""Words of a text for lexical search: lowercase stems without stop words."""
+"""Words of a text for lexical search: lowercase stems without stop words.
+
+A store keeps the words of its texts, and a query has to be split as they were. So with another splitting the format of
+stores is another, and the earlier splitting stays, for the stores that have it.
+"""
 
 import re
 import threading
 import unicodedata
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import pairwise
 
 import snowballstemmer
 
-# Each Chinese or Japanese character is a word; other words are letters, digits and underscores in a row.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
-_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})  # of pdf
 STOP_WORDS = frozenset(  # those of Lucene's EnglishAnalyzer
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with".split()
 )
 _english, _lock = snowballstemmer.stemmer("english"), threading.Lock()  # a stemmer is stateful
 
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)
+_CHINESE_OR_JAPANESE = r"\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+_WITHOUT_SPACES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+_PRESENTATION_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc\uff00-\uffef]+")  # ligatures, half and full width
+_NON_JOINER_IN_WORD = re.compile(r"\u200c(?<![\u0600-\u06ff]\u200c)")  # not that of Persian, between parts of a word
+_VOWEL_SIGNS = "".join(chr(code) for code in range(0x591, 0x6EE) if unicodedata.category(chr(code)) == "Mn")
+_IGNORED = re.compile(  # the vowel signs of Hebrew and Arabic, the letter that lengthens others; the last are not shown
+    rf"[{_VOWEL_SIGNS}\u0640\u00ad\u034f\u200d\u2060\ufeff\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
+)
+_RARE_MARKS = re.compile(r"[\U00010a01-\U0001e94a]")  # of scripts such as Adlam; to look for them takes time
+
 
 def words(text: str) -> list[str]:
-    """The stems of a text in order, by the English Snowball stemmer; the same however its accents and ligatures are
-    encoded.
+    """The stems of a text in order, by the English Snowball stemmer; the same however its accents, ligatures and widths
+    are encoded, and with or without the vowel signs of Hebrew and Arabic.
+
+    Words are letters, digits and underscores in a row, with the marks that follow them. Of scripts without spaces, each
+    Chinese or Japanese character is a word, and each two characters in a row of Thai, Lao, Burmese and Khmer, with
+    their marks.
 
     >>> words("The engines of Searching")
     ['engin', 'search']
     >>> words("cafe\\u0301 \\ufb01sh") == words("caf\\u00e9 fish")
     True
+    >>> words("हिन्दी में")
+    ['हिन्दी', 'में']
+    >>> words("ภาษาไทย")
+    ['ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
     """
+    if text.isascii():
+        return _stems(_ASCII_WORD.findall(text))
+    text = _PRESENTATION_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
+    text = unicodedata.normalize("NFC", text).replace("İ", "i")  # lower() gives this letter of Turkish another dot
+    return _stems(_words_with_marks(_NON_JOINER_IN_WORD.sub("", _IGNORED.sub("", text))))
+
+
+def _words_with_marks(text: str) -> Iterator[str]:
+    word, character = _patterns(0x1FFFF if _RARE_MARKS.search(text) else 0xFFFF)
+    for match in word.finditer(text):
+        if match.lastindex is None:
+            yield match.group()
+        else:
+            characters = character.findall(match.group())
+            yield from map("".join, pairwise(characters)) if len(characters) > 1 else characters
+
+
+@cache
+def _patterns(largest_mark: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of a word, as a group if it is of a script without spaces, and of a character with its marks."""
+    codes = range(0x300, largest_mark + 1)
+    marks = "".join(chr(code) for code in codes if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    letter, ahead = rf"[^\W{_CHINESE_OR_JAPANESE}{_WITHOUT_SPACES}]", rf"(?=[{_WITHOUT_SPACES}])"
+    without_spaces = rf"{ahead}\w(?:{ahead}[\w{marks}])*"
+    word = rf"{letter}+(?:[{marks}]+{letter}*)*|[{_CHINESE_OR_JAPANESE}]|({without_spaces})"
+    return re.compile(word), re.compile(rf".[{marks}]*")
+
+
+_FIRST_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+_FIRST_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
+
+
+def first_words(text: str) -> list[str]:
+    """As `words` was up to format 2 of stores: a mark that is not part of a composed character, such as a vowel of
+    Hindi or Thai, ends a word."""
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text).translate(_LIGATURES)
-    return [word for match in _WORD.finditer(text) if (word := stem(match.group()))]
+        text = unicodedata.normalize("NFC", text).translate(_FIRST_LIGATURES)
+    return _stems(match.group() for match in _FIRST_WORD.finditer(text))
 
 
 @lru_cache(1 << 18)
@@ -39,3 +96,7 @@ def stem(word: str) -> str:
         return ""
     with _lock:
         return _english.stemWord(word)
+
+
+def _stems(found: Iterable[str]) -> list[str]:
+    return [stemmed for word in found if (stemmed := stem(word))]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.neighbors import top_k
 from bertkit.words.encoder import StaticEncoder
 
@@ -79,8 +79,7 @@ def _rows_of(encoder: StaticEncoder, words: Sequence[str]) -> list[int]:
 
 def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
     """The ``k`` words nearest to a (D,) vector by cosine, excluding words of the rows ``without``."""
-    if k < 1:
-        raise UsageError(f"k={k}: expected at least 1")
+    k = checked_count("k", k)
     words_of: dict[int, list[str]] = {}
     for word, row in zip(encoder.words, encoder.rows[encoder.rows >= 0].tolist(), strict=True):
         words_of.setdefault(row, []).append(word)

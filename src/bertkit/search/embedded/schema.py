@@ -7,11 +7,14 @@ from typing import Any, Protocol
 
 from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
-FORMAT = 2
-"""Version of the tables and files, kept as SQLite's user_version."""
+FORMAT = 3
+"""Version of the tables and files, kept as SQLite's user_version. 2: the column ``scan`` has a meaning; 3: texts are
+split into words as now."""
 
 HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
+
+_IN_A_ROW = 30
 
 TABLES = (
     """CREATE TABLE state (
@@ -129,13 +132,14 @@ def _has(condition: str) -> str:
 
 def _joined(operator: str, parts: Iterable[tuple[str, list[Any]]], empty: str) -> tuple[str, list[Any]]:
     parts = list(parts)
-    condition = _balanced(operator, [condition for condition, _ in parts]) if parts else empty
-    return f"({condition})", [value for _, values in parts for value in values]
+    condition = _in_rows(operator, [condition for condition, _ in parts]) if parts else empty
+    return condition, [value for _, values in parts for value in values]
 
 
-def _balanced(operator: str, conditions: Sequence[str]) -> str:
-    """Conditions joined as a balanced tree: SQLite allows a thousand levels, and in a row each condition adds one."""
-    if len(conditions) == 1:
-        return conditions[0]
-    middle = len(conditions) // 2
-    return f"({_balanced(operator, conditions[:middle])}{operator}{_balanced(operator, conditions[middle:])})"
+def _in_rows(operator: str, conditions: Sequence[str]) -> str:
+    """Conditions joined in rows of thirty, and these likewise: SQLite allows a thousand levels of expressions, and each
+    condition in a row adds one; and its parser a hundred tokens that wait for others, and each bracket adds three."""
+    while len(conditions) > 1:
+        rows = [conditions[start : start + _IN_A_ROW] for start in range(0, len(conditions), _IN_A_ROW)]
+        conditions = [f"({operator.join(row)})" if len(row) > 1 else row[0] for row in rows]
+    return conditions[0]

@@ -62,7 +62,12 @@ class Snapshot:
                 f"the filter has {len(values):,} keys and values, expected at most {most:,}: join those on one key "
                 "to a OneOf, as in Not(OneOf(key, values)), and documents to an InDocument"
             )
-        rows = self.connection.execute(f"SELECT number FROM record WHERE {condition} ORDER BY number", values)
+        try:
+            rows = self.connection.execute(f"SELECT number FROM record WHERE {condition} ORDER BY number", values)
+        except sqlite3.OperationalError as error:
+            if "overflow" in str(error) or "too large" in str(error):
+                raise UsageError(f"the filter is too large for SQLite ({error}): nest fewer And, Or and Not") from None
+            raise
         return np.fromiter((number for (number,) in rows), np.int64)
 
     def count(self, where: Filter | None = None) -> int:
@@ -79,7 +84,7 @@ class Snapshot:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `VectorStore.search_many`, without the records: (n,) int64 numbers and (n,) float64 scores, best first."""
         view = self._view
-        queries, mask = checked_queries(queries, self.identity, identity, k), self.mask(where)
+        (queries, k), mask = checked_queries(queries, self.identity, identity, k), self.mask(where)
         asked = Asked(queries, identity, k, report)
         results = self._passes.share((id(view), id(mask)), asked, lambda every: self._nearest(mask, every))
         return [(view.numbers[result.positions], result.scores) for result in results]
@@ -95,8 +100,8 @@ class Snapshot:
         valid = []
         for asked in every:
             try:
-                queries = checked_queries(asked.queries, self.identity, asked.identity, asked.k)
-                valid.append((len(outcomes), asked._replace(queries=queries)))
+                queries, k = checked_queries(asked.queries, self.identity, asked.identity, asked.k)
+                valid.append((len(outcomes), asked._replace(queries=queries, k=k)))
                 outcomes.append([])
             except UsageError as error:
                 outcomes.append(error)

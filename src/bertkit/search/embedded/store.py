@@ -14,7 +14,7 @@ from typing import Self, TypeVar, cast
 import numpy as np
 
 from bertkit.device import resolve_device
-from bertkit.errors import StoreError, UsageError
+from bertkit.errors import StoreError, UsageError, checked_count
 from bertkit.neighbors import SCANS, DeviceScan, ScanName
 from bertkit.search.embedded.database import NAME, Database, create_database, has_store
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
@@ -259,6 +259,7 @@ class EmbeddedStore(VectorStore):
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
         """See `VectorStore.switch`; one commit replaces all vectors."""
+        batch_size = checked_count("batch_size", batch_size)
         with self.transaction() as connection:
             self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
 
