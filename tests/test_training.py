@@ -35,6 +35,7 @@ from bertkit.objectives import (
 from bertkit.training import (
     SCHEDULES,
     AdamW2018,
+    MetricsLog,
     Trainer,
     TrainingSettings,
     TrainingState,
@@ -514,6 +515,15 @@ def test_truncated_line_does_not_affect_the_next(tmp_path: Path) -> None:
     trainer_of(model, run).train()
     cut, *others = (run / "metrics.jsonl").read_text().splitlines()
     assert cut == '{"event": "step", "st' and all(json.loads(line) for line in others)
+
+
+def test_lines_are_added_to_whole_ones(tmp_path: Path) -> None:
+    for text in ("new", "rest"):
+        log = MetricsLog(tmp_path)
+        log.write("samples", 3, text=text)
+        log.close()
+    new, rest = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    assert new == b'{"event": "samples", "step": 3, "text": "new"}\n' and rest == new.replace(b"new", b"rest")
 
 
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:
