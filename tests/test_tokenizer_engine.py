@@ -235,6 +235,14 @@ def test_normalized_text_is_the_library_s(tokenizer: Tokenizer) -> None:
         assert tokenizer.normalize(text) == engine.normalizer.normalize_str(text)
 
 
+def test_many_marks_on_a_letter_that_decomposes_are_normalized() -> None:
+    """More letters before accents are dropped than bytes."""
+    text = "\u01d6" + "\u0344" * 300
+    assert TOKENIZER.normalize(text) == library(TOKENIZER).normalizer.normalize_str(text) == "u"
+    ours = Tokenizer(WordPiece(Vocabulary(TOKENS), added_tokens=(AddedToken("<url>"),)))
+    assert ours.tokens(ours.encode(text)) == ["[CLS]", "u", "[SEP]"]
+
+
 @pytest.mark.slow
 def test_stored_tables_are_as_derived() -> None:
     script = Path(__file__).resolve().parents[1] / "tools" / "make_character_tables.py"
