@@ -367,6 +367,11 @@ def test_confident_labels_as_defined():
     assert set(confident_labels(probabilities, given * 0).tolist()) <= {-1, 0}  # labels that nobody gives
 
 
+def test_probability_equal_to_the_threshold_of_a_label_reaches_it():
+    probabilities = np.array([[0.75, 0.25], [0.25, 0.75]])  # each is the only one of its label
+    assert confident_labels(probabilities, np.array([0, 1])).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("kind", ["one", "several", "words"])
 def test_planted_label_errors_come_first(kind):
     outcomes = outcomes_of_arrays(kind, 120)

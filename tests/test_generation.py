@@ -358,6 +358,21 @@ def test_sampling_follows_the_probabilities() -> None:
     assert (shares[expected == 0] == 0).all()
 
 
+def test_each_text_and_step_has_its_own_random_numbers() -> None:
+    """Of two steps every pair is as frequent as its probability; a later part of the texts is drawn as in the whole."""
+    settings, prompts = GenerationSettings(temperature=1.0, seed=5), [np.array([7])] * 4_000
+    table = _Table(2, 1)
+    made = [tuple(one.ids) for one in generate_ids(table, prompts, [2] * 4_000, settings, Ending(()))]
+    first = table.logits((7,)).softmax(0)
+    for ids in itertools.product(range(2), repeat=2):
+        expected = float(first[ids[0]] * table.logits((7, ids[0])).softmax(0)[ids[1]])
+        assert made.count(ids) / 4_000 == pytest.approx(expected, abs=0.03)
+    part = generate_ids(table, prompts[:99], [2] * 99, settings, Ending(()), first_index=41)
+    assert [tuple(one.ids) for one in part] == made[41:140]
+    other = generate_ids(table, prompts[:99], [2] * 99, replace(settings, seed=6), Ending(()))
+    assert [tuple(one.ids) for one in other] != made[:99]
+
+
 def test_a_too_long_prompt_is_named_before_anything_is_generated(tmp_path: Path) -> None:
     gpt2(tmp_path / "model")
     ours = load_generator(tmp_path / "model")

@@ -181,6 +181,20 @@ def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.Monkey
         assert scores_of(LexicalIndex(tmp_path / "store"), store, "cat") == before
 
 
+def test_postings_are_written_when_enough_texts_are_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough are more than ``_MOST_LATER``, and more than a quarter of all."""
+    monkeypatch.setattr(impacts, "_MOST_LATER", 4)
+    index, last_written, number = LexicalIndex(tmp_path / "store"), [], 0
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        for added in (4, 1, 4, 1, 10, 4, 1, 1, 1):
+            store.add(records(["a cat"] * added, number))
+            number += added
+            with store.snapshot() as snapshot:
+                index.write_postings(snapshot)
+            last_written.append([folder.suffix for folder in (tmp_path / "store").glob("lexical.*")])
+    assert last_written == [[], *([f".{number}"] for number in (5, 5, 10, 20, 20, 20, 20, 27))]
+
+
 def no_space(handle: int, offset: int, num_bytes: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -210,7 +224,10 @@ def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.Monkey
         def embed(texts: list[str]) -> np.ndarray:
             return np.ones((len(texts), 3), np.float32)
 
-        for damage in ("UPDATE bag SET counts = ids WHERE number = 2", "DELETE FROM bag WHERE number = 1", "arrays"):
+        stray = "INSERT INTO bag SELECT 9, length, ids, counts, checksum FROM bag WHERE number = 1"
+        for damage in (
+            "UPDATE bag SET counts = ids WHERE number = 2", "DELETE FROM bag WHERE number = 1", stray, "arrays",
+        ):  # fmt: skip
             with store.snapshot() as snapshot:
                 index.write_postings(snapshot)
             assert store.verify() == []
@@ -222,7 +239,9 @@ def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.Monkey
             else:
                 with store.transaction() as connection:
                     connection.execute(damage)
-            assert len(store.verify()) == 1
+            problems = store.verify()
+            assert len(problems) == (2 if damage == stray else 1)  # its checksum is that of another number
+            assert ("1 records do not match the words" in problems[-1]) == ("number = 1" in damage)
             store.repair(embed)
             assert store.verify() == []
             assert scores_of(index, store, "cat dog") == before

@@ -133,6 +133,8 @@ def test_all_files_that_are_read_are_fetched_and_hashed(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
         hashes.add(content_hash(tmp_path))
     assert len(hashes) == len(fetched)
+    hashes.add(content_hash(tmp_path / "model.safetensors"))
+    assert {len(one) for one in hashes} == {32}
 
 
 @pytest.mark.parametrize("model_folder", ["", "model"])

@@ -15,7 +15,7 @@ from sklearn import metrics as sklearn_metrics
 
 from bertkit.errors import UsageError
 from bertkit.tasks.answers import AnswerScores, answer_f1, exact_match, normalized
-from bertkit.tasks.metrics import class_results, label_scores
+from bertkit.tasks.metrics import class_results, label_scores, number_results
 from bertkit.tasks.scoring import EntityLabels, Numbers, OneLabel, Scores, SeveralLabels
 from bertkit.tasks.tags import Tags, entities_in, guess_file_scheme, guess_scheme, misspelled, spell
 
@@ -111,6 +111,40 @@ def test_regression_equals_scipy(offset):
     )
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
+def test_correlation_does_not_depend_on_scale(scale):
+    targets, predictions = np.random.default_rng(0).normal(size=(2, 7))
+    scores = Scores(Numbers(()))
+    scores.add(targets * scale, predictions * scale)
+    assert scores.results()["pearson"] == pytest.approx(stats.pearsonr(targets, predictions).statistic)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_that_are_drawn_several_times(seed):
+    random = np.random.default_rng(seed)
+    targets, predictions = random.integers(0, 9, (2, 40)) / 2
+    times = random.integers(0, 4, (3, 40))  # each row another number of draws
+    results = number_results(targets, predictions, times)
+    for row, drawn in enumerate(times):
+        values = np.repeat(targets, drawn), np.repeat(predictions, drawn)
+        assert {name: numbers[row] for name, numbers in results.items()} == pytest.approx(
+            {
+                "pearson": stats.pearsonr(*values).statistic,
+                "spearman": stats.spearmanr(*values).statistic,
+                "mean_squared_error": sklearn_metrics.mean_squared_error(*values),
+                "mean_absolute_error": sklearn_metrics.mean_absolute_error(*values),
+            }
+        )
+
+
+def test_correlation_is_at_most_one():
+    random = np.random.default_rng(0)
+    for _ in range(200):  # for some of them rounding leads above 1
+        values = random.normal(size=9)
+        (pearson,) = number_results(values, 3 * values + 0.1, np.ones((1, 9)))["pearson"]
+        assert 1 - 1e-12 < pearson <= 1
+
+
 def test_undefined_correlation():
     scores = Scores(Numbers(()))
     assert np.isnan(scores.results()["pearson"])
@@ -119,6 +153,11 @@ def test_undefined_correlation():
     rounded = Scores(Numbers(()))
     rounded.add([1, 2, 3], [0.1, 0.1, 0.1])  # whose mean is another number
     assert np.isnan(rounded.results()["pearson"])
+    for constant, other in (([number] * 7, range(7)) for number in (1e8 + 0.1, -1e8 - 0.1)):
+        for targets, predictions in ((constant, other), (other, constant)):
+            large = Scores(Numbers(()))
+            large.add(targets, predictions)
+            assert np.isnan(large.results()["pearson"])
     with pytest.raises(UsageError, match=r"predicted .*: expected finite numbers"):
         scores.add([1, 2], [1, float("nan")])
 

@@ -13,6 +13,7 @@ from random_models import our_model, published_model, save_published, vocabulary
 from bertkit import Batch, Model, Tokenizer, load
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, OverLengthError, UsageError
+from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.tasks import Question, QuestionAnswering, stored_task, task_settings
 from bertkit.tasks.answers import AnswerScores
@@ -358,6 +359,17 @@ def test_task_of_examples():
     assert stored_task(task.name, None, task_settings(task), "here") == task
     for one in (task, replace(task, no_answer=True)):
         assert one.best_by in one.scorer().results()
+
+
+@pytest.mark.parametrize("share_without", [0.5, 1.0])
+def test_training_questions_without_answers_are_noted(share_without, encoder, tmp_path):
+    lines: list[str] = []
+    run = Finetuning(
+        tmp_path / "out", encoder, "question-answering", FinetuningSettings(num_epochs=1, max_length=24),
+        compare=False, log_line=lines.append,
+    )  # fmt: skip
+    run.start(questions(8, share_without=share_without))
+    assert any("none of the 8 training questions has an answer" in line for line in lines) == (share_without == 1)
 
 
 def test_rejects_invalid_examples():

@@ -354,6 +354,15 @@ def test_task_of_published_classifier(tmp_path: Path) -> None:
     assert math.isfinite(load(tmp_path / "plain").predict(["cat"])[0].score)
 
 
+def test_stored_metric_that_is_null_is_no_number(tmp_path: Path) -> None:
+    model_of(SequenceClassification(NAMES)).save(tmp_path / "model")
+    path = tmp_path / "model" / "bertkit.json"
+    task = json.loads(path.read_text())["task"]
+    edit_json(path, task=task | {"metrics": {"accuracy": 0.5, "matthews": None}})
+    metrics = load(tmp_path / "model").trained.metrics
+    assert metrics["accuracy"] == 0.5 and math.isnan(metrics["matthews"])
+
+
 def test_damaged_records_raise(tmp_path: Path) -> None:
     model_of(SequenceClassification(NAMES)).save(tmp_path / "model")
     path = tmp_path / "model" / "bertkit.json"

@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer import losses as theirs
 import bertkit
 from bertkit import Model
 from bertkit.errors import DataError
+from bertkit.evidence.outcomes import outcomes_of
 from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import SiameseClassification, TextExample
@@ -35,6 +36,13 @@ def pairs(number: int, seed: int = 0) -> list[TextExample]:
 def new_model(encoder: Path) -> Model:
     task = SiameseClassification(LABELS)
     return model_to_train(str(encoder), task, FinetuningSettings(head="drawn"), print, pairs(1)[0])
+
+
+def test_texts_of_a_pair_are_no_windows(encoder: Path) -> None:
+    model = new_model(encoder)
+    model.checkpoint.mark_trained()
+    outcomes = outcomes_of(model, pairs(3))
+    assert outcomes.num_windows.tolist() == [1, 1, 1]
 
 
 def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:

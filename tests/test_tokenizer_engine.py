@@ -1,5 +1,6 @@
 """The tokenizer's engine apart from its results: added tokens, bytes, files, threads, memory, worst cases."""
 
+import itertools
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +22,11 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import CheckpointError, DataError, UsageError
+from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
 from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken, Finder, _is_in_words
 from bertkit.tokenizer.encoding import Encodings
+from bertkit.tokenizer.layout import Side
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, join_pieces
 from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces
@@ -235,6 +238,14 @@ def test_normalized_text_is_the_library_s(tokenizer: Tokenizer) -> None:
         assert tokenizer.normalize(text) == engine.normalizer.normalize_str(text)
 
 
+def test_many_marks_on_a_letter_that_decomposes_are_normalized() -> None:
+    """More letters before accents are dropped than bytes."""
+    text = "\u01d6" + "\u0344" * 300
+    assert TOKENIZER.normalize(text) == library(TOKENIZER).normalizer.normalize_str(text) == "u"
+    ours = Tokenizer(WordPiece(Vocabulary(TOKENS), added_tokens=(AddedToken("<url>"),)))
+    assert ours.tokens(ours.encode(text)) == ["[CLS]", "u", "[SEP]"]
+
+
 @pytest.mark.slow
 def test_stored_tables_are_as_derived() -> None:
     script = Path(__file__).resolve().parents[1] / "tools" / "make_character_tables.py"
@@ -275,6 +286,83 @@ def test_packed_is_the_same_as_one_by_one(
     for one, index in zip(together.take(indices), indices, strict=True):
         assert all(np.array_equal(getattr(one, name), getattr(alone[index], name)) for name in names)
     assert list(map(len, together[:3])) == list(map(len, together.between(0, min(3, len(alone)))))
+
+
+@pytest.mark.parametrize(("pair", "length"), [(None, 4), ("sat", 6)])
+def test_longest_text_that_fits(pair: str | None, length: int) -> None:
+    """The first text that is longer is named, though another is longer still."""
+    texts = ["the", "the cat", "the cat sat"]
+    pairs = None if pair is None else [pair] * 3
+    fitting = TOKENIZER.encode_batch(texts[:2], pairs and pairs[:2], max_length=length)
+    assert fitting.seqlens.tolist() == [length - 1, length]
+    with pytest.raises(OverLengthError, match=f"text 6 has {length} tokens, 1 more than max_length {length - 1}:") as e:
+        TOKENIZER.encode_batch(texts, pairs, max_length=length - 1, first_index=5)
+    assert e.value.index == 1
+    cut = TOKENIZER.encode_batch(texts, pairs, max_length=length, on_long="truncate")
+    assert np.array_equal(cut.between(0, 2).input_ids, fitting.input_ids)
+    assert cut.num_tokens_cut.tolist() == [0, 0, 1] and cut.seqlens[2] == length
+
+
+def test_pairs_that_fit_are_not_judged_by_their_windows() -> None:
+    """Text A alone leaves room for two tokens of a window, or none, but B is as short."""
+    texts, pairs = ["the " * 6, "the " * 8, "the"], ["cat", "", "cat " * 30]
+    encodings = TOKENIZER.encode_batch(texts, pairs, max_length=11, on_long="window", stride=3)
+    assert encodings.text_index[:3].tolist() == [0, 1, 2] and encodings.seqlens[:3].tolist() == [10, 11, 11]
+    with pytest.raises(UsageError, match="stride=8 would skip tokens: a window holds 7 of them here"):
+        TOKENIZER.encode_batch(texts, pairs, max_length=11, on_long="window", stride=8)
+    with pytest.raises(OverLengthError, match="pair 11 has 8 tokens in text A and leaves no room for text B"):
+        TOKENIZER.encode_batch(texts, ["cat"] * 3, max_length=11, on_long="window", first_index=10)
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(3, None), (3, 1), (4, 2), (6, 4)])
+def test_windows_without_overlap(max_length: int, stride: int | None) -> None:
+    """A window of one token, which half a window would not move, and strides of a whole window."""
+    windows = TOKENIZER.encode_batch(["the cat sat unable"], max_length=max_length, on_long="window", stride=stride)
+    assert TOKENIZER.decode(windows.input_ids.tolist()) == "the cat sat unable"
+    assert windows.owned.tolist() == [
+        [int(number > 0), size - (number < len(windows) - 1)] for number, size in enumerate(windows.seqlens)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "owned"),
+    [("unable " * 5, [[0, 5], [2, 4], [1, 6]]),  # overlaps of tokens 3 to 5 and 6 to 8; words start at 4 and 6
+     ("zzzzzzzzzz", [[0, 5], [2, 5], [2, 6]])],
+)  # fmt: skip
+def test_words_are_owned_by_one_window_if_an_overlap_has_their_start(text: str, owned: list[list[int]]) -> None:
+    windows = TOKENIZER.encode_batch(["the", text], max_length=8, on_long="window", stride=3)
+    assert windows.owned.tolist() == [[0, 3], *owned]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_length": 2}, "max_length=2: expected at least 3"), ({"on_long": "cut"}, "on_long='cut': expected 'error'"),
+     ({"on_long": "window", "stride": 0}, "stride=0: expected at least 1"),
+     ({"on_long": "truncate", "stride": 2}, "stride=2 requires on_long='window', got 'truncate'")],
+)  # fmt: skip
+def test_lengths_that_make_no_sense_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TOKENIZER.encode_batch(["the"], **options)
+
+
+@pytest.mark.parametrize(("side", "kept", "lost"), [("right", "thecat", (8, 14)), ("left", "satun", (0, 7))])
+def test_characters_that_were_cut(side: Side, kept: str, lost: tuple[int, int]) -> None:
+    ours = replace(TOKENIZER, truncation_side=side)
+    one, two = ours.encode_batch(["the cat sat un", "the"], max_length=4, on_long="truncate")
+    assert "".join(ours.tokens(one)[1:-1]) == kept and (one.num_tokens_cut, one.cut_spans) == (2, (lost,))
+    assert (two.num_tokens_cut, two.cut_spans, two.text_index, two.owned) == (0, (None,), 1, (0, 3))
+
+
+def test_pairs_of_all_lengths_are_truncated_as_in_the_library() -> None:
+    """Words of one letter: the second text is another letter."""
+    engine = library(TOKENIZER)
+    lengths = [(a, b) for a in range(7) for b in range(7)]
+    texts, pairs = ["a " * a for a, _ in lengths], ["b " * b for _, b in lengths]
+    for max_length in range(4, 16):
+        engine.enable_truncation(max_length)
+        ours = TOKENIZER.encode_batch(texts, pairs, max_length=max_length, on_long="truncate")
+        theirs = engine.encode_batch(list(zip(texts, pairs, strict=True)))
+        assert [one.input_ids.tolist() for one in ours] == [one.ids for one in theirs]
 
 
 def test_a_str_is_no_list_of_texts() -> None:
@@ -390,6 +478,29 @@ def test_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> N
     small = Tokenizer.from_vocab(TOKENS).encode_batch(texts)
     large = TOKENIZER.encode_batch(texts)
     assert np.array_equal(small.input_ids, large.input_ids) and np.array_equal(small.offsets, large.offsets)
+
+
+@pytest.mark.parametrize("cache_bytes", [2_048, 64 << 10])
+def test_words_that_differ_in_one_byte_are_not_confused(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of lengths around eight bytes, twelve pieces and the longest that are cached, learned and then known, in
+    the middle and at the end of the data. Their pieces, of four letters or one, spell them."""
+    monkeypatch.setattr("bertkit.tokenizer.workspaces._LARGEST_CACHE_BYTES", cache_bytes)
+    forward = "bcdefghijklmnopqrstuvwxyz0123456789"
+    words = [
+        letters[:at] + other + letters[at + 1 : length]
+        for letters in (forward, forward[::-1])
+        for length in (1, 7, 8, 9, 12, 13, 14, 16, 17, 24, 25, 30, 31, 32, 33)
+        for at in range(length)
+        for other in "Aa"
+    ]
+    random.Random(0).shuffle(words)
+    entries = [*CHARACTERS, *(forward[at : at + 4] for at in range(0, 32, 4))]
+    ours = Tokenizer.from_vocab([*SPECIAL, *entries, *("##" + entry for entry in entries)], lowercase=False)
+    for texts in ([f"{word} {word}" for word in words], words, words[:1]):
+        for text, encoding in zip(texts, ours.encode_batch(texts, num_threads=1), strict=True):
+            tokens = [token.removeprefix("##") for token in ours.tokens(encoding)]
+            starts = np.flatnonzero(np.diff(encoding.word_ids)) + 1
+            assert " ".join("".join(tokens[a:b]) for a, b in itertools.pairwise(starts)) == text
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

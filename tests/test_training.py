@@ -6,11 +6,13 @@ import math
 import re
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,7 @@ from bertkit.objectives import (
 from bertkit.training import (
     SCHEDULES,
     AdamW2018,
+    MetricsLog,
     Trainer,
     TrainingSettings,
     TrainingState,
@@ -161,6 +164,29 @@ def test_learning_rate_of_2018_step_by_step() -> None:
         assert results == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "reference"),
+    [
+        ("linear", transformers.get_linear_schedule_with_warmup),
+        ("cosine", transformers.get_cosine_schedule_with_warmup),
+        ("inverse-square-root", transformers.get_inverse_sqrt_schedule),
+        ("constant", transformers.get_constant_schedule_with_warmup),
+    ],
+)
+def test_schedules_equal_those_of_transformers(schedule: str, reference: Callable[..., Any]) -> None:
+    optimizer, num_steps, num_warmup = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), 100, 20
+    of_length = {"num_training_steps": num_steps} if schedule in ("linear", "cosine") else {}
+    (factor,) = reference(optimizer, num_warmup, **of_length).lr_lambdas
+    for step in range(num_steps + 1):
+        result = learning_rate_factor(schedule, step / num_steps, num_warmup / num_steps)
+        assert result == pytest.approx(factor(step), abs=1e-12)
+
+
+def test_trapezoid_falls_in_its_last_fifth() -> None:
+    factors = [learning_rate_factor("trapezoid", progress, 0.1) for progress in (0.1, 0.5, 0.8, 0.85, 1.0)]
+    assert factors == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])  # 1 - sqrt(0.05 / 0.2) = 0.5
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_warms_up_to_its_peak_and_stays_within(schedule: str) -> None:
     factors = [learning_rate_factor(schedule, done / 1_000, 0.1) for done in range(1_001)]
@@ -229,11 +255,25 @@ def test_every_parameter_has_one_optimizer_and_norms_and_biases_have_no_decay(na
             is_matrix = ".layers." in names[parameter] and parameter.dim() == 2
             assert group["peak_lr"] == (0.02 if name == "muon" and is_matrix else 3e-3)
     assert sorted(seen) == sorted(names.values())
+    assert any(isinstance(one, AdamW2018) for one in optimizer.optimizers) == (name == "adamw-2018")
     with pytest.raises(UsageError, match="adamw-2018"):
         optimizer_of(model, SimpleNamespace(**vars(SETTINGS) | {"optimizer": "sgd"}))
 
 
 # ---- the loss
+
+
+def test_each_core_updates_a_similar_share_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    model = fresh_model()
+    optimizer = optimizer_of(model, SETTINGS)
+    sizes = [
+        sum(parameter.numel() for group in one.param_groups for parameter in group["params"])
+        for one in optimizer.optimizers
+    ]
+    largest = max(parameter.numel() for parameter in model.network.parameters())
+    assert len(sizes) == 3 and sum(sizes) == sum(parameter.numel() for parameter in model.network.parameters())
+    assert max(sizes) <= max(largest, 1.05 * sum(sizes) / 3)
 
 
 def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -> None:
@@ -441,8 +481,16 @@ def test_checkpoints_of_other_models_raise(tmp_path: Path) -> None:
     other = fresh_model(hidden_size=24)
     with pytest.raises(CheckpointError, match="lacks"):
         load_state(folder, other.network, optimizer_of(other, SETTINGS))
-    (folder / "state.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="not the state of a run"):
+    record = json.loads((folder / "state.json").read_text())
+    assert record.pop("step_evaluated") == 20
+    for changed in ({}, record | {"mood": 1}, {key: record[key] for key in record if key != "step"}, [record]):
+        (folder / "state.json").write_text(json.dumps(changed))
+        with pytest.raises(CheckpointError, match=r"state\.json"):
+            load_state(folder, model.network, optimizer_of(model, SETTINGS))
+    (folder / "state.json").write_text(json.dumps(record))  # as older versions wrote it
+    assert load_state(folder, model.network, optimizer_of(model, SETTINGS)) == TrainingState(**record)
+    (folder / "optimizer.safetensors").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors cannot be read"):
         load_state(folder, model.network, optimizer_of(model, SETTINGS))
 
 
@@ -514,6 +562,15 @@ def test_truncated_line_does_not_affect_the_next(tmp_path: Path) -> None:
     trainer_of(model, run).train()
     cut, *others = (run / "metrics.jsonl").read_text().splitlines()
     assert cut == '{"event": "step", "st' and all(json.loads(line) for line in others)
+
+
+def test_lines_are_added_to_whole_ones(tmp_path: Path) -> None:
+    for text in ("new", "rest"):
+        log = MetricsLog(tmp_path)
+        log.write("samples", 3, text=text)
+        log.close()
+    new, rest = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    assert new == b'{"event": "samples", "step": 3, "text": "new"}\n' and rest == new.replace(b"new", b"rest")
 
 
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:

@@ -40,6 +40,28 @@ def test_alphabet_of_few_characters_keeps_rare_ones() -> None:
     assert characters(train_vocabulary(["abc " * 10_000, "z"])) == set("abcz")
 
 
+@pytest.mark.parametrize("vocab_size", [7, 8, 11, 12, 25, 26])
+def test_vocabulary_has_no_more_entries_than_asked_for(vocab_size: int) -> None:
+    """A letter takes two entries where it also continues words; there are ten of them."""
+    vocabulary = train_vocabulary(["abcde edcba fghij jihgf"] * 3, vocab_size=vocab_size)
+    assert vocab_size - 1 <= len(vocabulary) <= vocab_size
+    continuing = {token[2:] for token in vocabulary.tokens if token.startswith("##") and len(token) == 3}
+    assert characters(vocabulary) == continuing != set()
+
+
+def test_only_characters_inside_words_get_an_entry_after_the_prefix() -> None:
+    vocabulary = train_vocabulary(["ab ac\u4e00 a.d", "\u4e00\u4e01"] * 3, vocab_size=17)
+    assert vocabulary.tokens[5:] == (*".abcd\u4e00\u4e01", "##b", "##c", "ab", "ac")
+
+
+def test_vocabulary_size_without_room_for_a_character_raises() -> None:
+    with pytest.raises(UsageError, match="vocab_size=6: expected at least 7"):
+        train_vocabulary(["low"], vocab_size=6)
+    for option in ("min_frequency", "max_alphabet"):
+        with pytest.raises(UsageError, match=f"{option}=0"):
+            train_vocabulary(["low"], **{option: 0})
+
+
 def test_words_that_are_too_long_are_skipped() -> None:
     texts = ["low lower lowest ab.cd"] * 7
     long = "".join(np.random.default_rng(0).choice(list("ACGT"), 50_000))

@@ -1,5 +1,6 @@
 """The task of a model folder, from ``bertkit.json`` or else from the config."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,8 @@ def task_of_record(
         layout = Layout(member(record, "max_length", int, path, longest), on_long, member(record, "stride", int, path))
     except UsageError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    return TrainedTask(task, layout, {str(name): float(member(metrics, name, float, path, 0.0)) for name in metrics})
+    numbers = {str(name): float(member(metrics, name, float, path, math.nan)) for name in metrics}
+    return TrainedTask(task, layout, numbers)
 
 
 def _card(folder: Path) -> str:

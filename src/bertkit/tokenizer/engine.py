@@ -17,9 +17,6 @@ Functions pass these arrays separately, under the same names (compiled code woul
     spans (n or RING, 3) int32              start and end in characters, number of the word; RING rows if not requested
 
 Character indices count the characters of a text, word ids its words.
-
-The machine code of this file, characters.py and matching.py is cached together: after editing one of them touch this
-one.
 """
 
 import numpy as np

@@ -35,7 +35,7 @@ def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, cha
     offsets = np.empty((len(codes), 2), np.int64)
     first_characters = np.empty(len(bounds), np.int64)
     mark_starts = np.empty(len(marks), np.int64)
-    scratch = np.empty((max(256, num_bytes), 4), np.int64)
+    scratch = np.empty((max(256, 2 * num_bytes), 4), np.int64)  # ǖ, two bytes, becomes three letters: all fit
     pages, forms, form_letters, first_cjk, first_other = characters
     count = _normalize_texts(
         data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, offsets,

@@ -43,13 +43,16 @@ def train_vocabulary(
 
     Raises:
         DataError: no text, or only white space and words that are too long; a text that is not valid Unicode.
-        UsageError: ``vocab_size`` smaller than the special tokens and one character, another argument below 1, a text
-            that is not a str, or a str or a table instead of texts.
+        UsageError: ``vocab_size`` below 7, which is the special tokens and one character, alone and after "##"; another
+            argument below 1, a text that is not a str, or a str or a table instead of texts.
     """
     refuse_one_text(texts)
     special = SpecialTokens()
-    if vocab_size <= len(special.spellings()):
-        raise UsageError(f"vocab_size={vocab_size}: expected more than the {len(special.spellings())} special tokens")
+    if vocab_size < (least := len(special.spellings()) + 2):
+        raise UsageError(
+            f"vocab_size={vocab_size}: expected at least {least}, for {least - 2} special tokens and a character at "
+            "the start of a word and inside one"
+        )
     if min_frequency < 1 or (max_alphabet is not None and max_alphabet < 1):
         raise UsageError(f"min_frequency={min_frequency}, max_alphabet={max_alphabet}: expected at least 1 of each")
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
@@ -137,8 +140,8 @@ def _written(
 def _letters(
     texts: Iterable[str], engine: tokenizers.Tokenizer, room: int, max_alphabet: int | None
 ) -> tuple[list[str], list[str]]:
-    """The most frequent characters of words, at most ``room`` and ``max_alphabet`` (of `train_vocabulary`), and those
-    inside words; in order."""
+    """The most frequent characters of words, at most ``max_alphabet`` (of `train_vocabulary`), and those of them that
+    continue words; each in order, together at most ``room``."""
     counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
     for chunk in _joined(texts):
         codes = np.frombuffer(chunk.encode("utf-32-le"), np.uint32)
@@ -153,8 +156,11 @@ def _letters(
     if max_alphabet is None:
         covered = np.cumsum(counts[codes_of_words])
         max_alphabet = max(_USUAL_ALPHABET, int((covered < _COVERAGE * covered[-1:]).sum()) + 1)
-    letters = [chr(code) for code in codes_of_words[: min(room, max_alphabet)]]
-    inner = {chr(pair & 0xFFFFFFFF) for pair in pairs if len(split(chr(pair >> 32) + chr(pair & 0xFFFFFFFF))) == 1}
+    neighbors = [chr(pair >> 32) + chr(pair & 0xFFFFFFFF) for pair in pairs]
+    inner = {both[1] for both in neighbors if split(both) == [both]}  # none is white space or a separate word
+    letters = [chr(code) for code in codes_of_words[:max_alphabet]]
+    num_entries = np.cumsum([1 + (letter in inner) for letter in letters])  # of the letters up to each
+    letters = letters[: int((num_entries <= room).sum())]
     return sorted(letters), sorted(inner & set(letters))
 
 

@@ -1,6 +1,7 @@
 """Log of a run's events as JSON lines, and optionally to TensorBoard."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,17 @@ class MetricsLog:
     """
 
     def __init__(self, run: Path, *, tensorboard: bool = False) -> None:
-        path = run / "metrics.jsonl"
-        is_cut = path.exists() and path.stat().st_size and path.read_bytes()[-1:] != b"\n"  # by a kill while writing
-        self._file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 open as long as the run
-        if is_cut:
-            self._file.write("\n")
+        self._file = open(run / "metrics.jsonl", "ab+")  # noqa: SIM115 open as long as the run
+        self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - 1))
+        if self._file.read() not in (b"", b"\n"):  # a kill while writing cut the last line
+            self._file.write(b"\n")
         self._writer: Any = None
         if tensorboard:
             self._writer = tensorboard_writer()(str(run / "tensorboard"))
 
     def write(self, event: str, step: int, **facts: Any) -> None:
         """Write one event of a step."""
-        self._file.write(json.dumps({"event": event, "step": step, **facts}) + "\n")
+        self._file.write(json.dumps({"event": event, "step": step, **facts}).encode() + b"\n")
         self._file.flush()
         if self._writer is not None:
             for name, value in facts.items():
