@@ -36,12 +36,15 @@ class ModernBertKernels(NamedTuple):
     linear: type
     attention: Callable
     gate: Callable
+    norm: type
     add_then_norm: type
 
 
 def plain_modernbert_kernels() -> ModernBertKernels:
     """torch's own operations."""
-    return ModernBertKernels(PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainAddThenNorm)
+    return ModernBertKernels(
+        PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainNorm, steps.PlainAddThenNorm
+    )
 
 
 def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKernels:
@@ -54,7 +57,9 @@ def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKe
     if device.type != "cpu" or precision == "float64":
         return plain_modernbert_kernels()
     linear = linear_for(precision).linear
-    return ModernBertKernels(linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledAddThenNorm)
+    return ModernBertKernels(
+        linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm
+    )
 
 
 def plain_kernels(precision: str) -> Kernels:

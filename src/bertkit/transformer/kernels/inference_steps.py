@@ -161,11 +161,11 @@ class CompiledAddThenNorm:
 
 
 class PlainNorm:
-    """Layer normalization."""
+    """Layer normalization, with or without bias."""
 
     def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
         self.shape, self.eps = norm.normalized_shape, norm.eps
-        self.weight, self.bias = norm.weight.to(dtype), norm.bias.to(dtype)
+        self.weight, self.bias = norm.weight.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, D) to (T, D)."""

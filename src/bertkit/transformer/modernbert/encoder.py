@@ -31,13 +31,13 @@ class ModernBertEmbeddings(nn.Module):
         Raises:
             UsageError: a sequence is too long, or an id is outside the table.
         """
-        return dropout(self.look_up(batch), self.dropout)
+        return dropout(self.norm(self.look_up(batch)), self.dropout)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before dropout."""
+        """As `forward` before the norm."""
         check_positions(batch, self.max_positions)
         check_rows("input_ids", batch.input_ids, self.word)
-        return self.norm(look_up(self.word, batch.input_ids))
+        return look_up(self.word, batch.input_ids)
 
 
 class ModernBertEncoder(Encoder):

@@ -87,13 +87,15 @@ class PreparedModernBertEncoder:
         self.encoder, self._weights, layers = encoder, WeightsAsTheyAre(encoder), encoder.in_order()
         with torch.inference_mode():
             if precision == "int8":
-                linear = kernels_for(precision, weight.device).linear
+                others = kernels_for(precision, weight.device)
+                self.norm: Callable = others.norm(encoder.embeddings.norm, weight.dtype)
                 self.enter: Callable = hidden_states_of
-                self.layers: list[Any] = [Int8ModernBertLayer(layer, linear) for layer in layers]
+                self.layers: list[Any] = [Int8ModernBertLayer(layer, others.linear) for layer in layers]
                 self.norms_after: list[Any] = [Int8AddThenNorm(norm) for norm in encoder.norms_after()]
             else:
                 kernels = kernels or modernbert_kernels_for(precision, weight.device)
                 dtype = product_dtype(precision, weight.dtype)  # of the products
+                self.norm = kernels.norm(encoder.embeddings.norm, weight.dtype)
                 self.enter = lambda hidden: hidden.to(dtype)
                 self.layers = [PreparedModernBertLayer(layer, kernels, dtype) for layer in layers]
                 self.norms_after = [kernels.add_then_norm(norm, dtype) for norm in encoder.norms_after()]
@@ -109,7 +111,7 @@ class PreparedModernBertEncoder:
     ) -> EncoderOutput:
         """As `ModernBertEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
-        hidden = self.encoder.embeddings.look_up(filled)
+        hidden = self.norm(self.encoder.embeddings.look_up(filled))
         normed: Any = self.enter(hidden)  # HiddenStates or Tensor
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
