@@ -53,7 +53,8 @@ def interrupted_at_every_opcode(write: Callable[[], None]) -> Iterator[None]:
             sys.settrace(before)
             yield
         else:
-            return  # it was done before
+            if due > 0:
+                return  # it was done before
         finally:
             sys.settrace(before)
 
