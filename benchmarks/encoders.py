@@ -4,7 +4,7 @@
 
 Layers of the published base sizes, with initial weights and BERT's vocabulary, encode token ids of passages of Python's
 documentation and of Wikipedia paragraphs, sorted by length: transformers in padded batches of 16, in float32; bertkit
-by its prepared encoder, in float32 and bfloat16. The time excludes tokenization. Training is a forward and backward
+by its prepared encoder, in float32, bfloat16 and int8. The time excludes tokenization. Training is a forward and backward
 pass of bertkit's encoder, dropout included, over a quarter of the batches. All systems run in one process.
 """
 
@@ -31,7 +31,8 @@ transformers.utils.logging.disable_progress_bar()
 _PADDED = 16  # sequences in a padded batch
 _LONGEST = 256  # tokens
 _TRAINED = 4  # one in four batches is used for training
-_PRECISIONS = ("float32", "bfloat16")
+_PRECISIONS = ("float32", "bfloat16", "int8")
+_TRAINING = ("training float32", "training bfloat16")
 _WORKLOADS = {"documentation passages": 128, "wikitext paragraphs": 32}  # source of texts -> how many
 _LEFT_OUT = ("xlm-roberta", "camembert", "gpt2")  # RoBERTa's encoder, and a decoder
 
@@ -109,6 +110,7 @@ def _runs(record: Architecture, tokenizer: Tokenizer, encodings, num_layers: int
         "transformers float32": transformers_run,
         "float32": ours("float32"),
         "bfloat16": ours("bfloat16"),
+        "int8": ours("int8"),
         "training float32": training(torch.float32),
         "training bfloat16": training(torch.bfloat16),
     }
@@ -126,14 +128,14 @@ def describe(results: dict) -> str:
         "a second and ratios to transformers; training: speed relative to the first. Medians."
     )
     header = ["", "transformers float32", *(f"bertkit {each}" for each in _PRECISIONS)]
-    header += [f"ratio {each}" for each in _PRECISIONS] + [f"training {each}" for each in _PRECISIONS]
+    header += [f"ratio {each}" for each in _PRECISIONS] + list(_TRAINING)
     for source, workload in results["workloads"].items():
         rows, first = [], next(iter(workload["seconds"].values()))
         for name, seconds in workload["seconds"].items():
             base = seconds["transformers float32"]
             cells = [f"{workload['num_tokens'] / seconds[key]:,.0f}" for key in ("transformers float32", *_PRECISIONS)]
             ratios = [f"{base / seconds[key]:.1f}x" for key in _PRECISIONS]
-            trained = [f"{first[key] / seconds[key]:.2f}" for key in map("training {}".format, _PRECISIONS)]
+            trained = [f"{first[key] / seconds[key]:.2f}" for key in _TRAINING]
             rows.append([name, *cells, *ratios, *trained])
         lines += ["", f"## {source}: {workload['num_texts']} texts, {workload['num_tokens']:,} tokens", ""]
         lines.append(report.markdown_table(header, *rows))
