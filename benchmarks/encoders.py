@@ -4,8 +4,8 @@
 
 Layers of the published base sizes, with initial weights and BERT's vocabulary, encode token ids of passages of Python's
 documentation and of Wikipedia paragraphs, sorted by length: transformers in padded batches of 16, in float32; bertkit
-by its prepared encoder, in float32, bfloat16 and int8. The time excludes tokenization. Training is a forward and backward
-pass of bertkit's encoder, dropout included, over a quarter of the batches. All systems run in one process.
+by its prepared encoder, in float32, bfloat16 and int8. The time excludes tokenization. Training is a forward and
+backward pass of bertkit's encoder, dropout included, over a quarter of the batches. All systems run in one process.
 """
 
 import argparse
