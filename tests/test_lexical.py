@@ -2,6 +2,8 @@
 
 import errno
 import os
+import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -396,3 +398,17 @@ def test_marks_belong_to_the_word_that_they_follow(text: str, expected: list[str
 )
 def test_words_are_the_same_however_they_are_written(one: str, other: str) -> None:
     assert words(one) == words(other) != []
+
+
+def test_hostile_texts_take_neither_quadratic_time_nor_memory_for_good() -> None:
+    started = time.process_time()
+    assert words("a" + "\u0301\u0323" * 50_000)[0].startswith("\u1ea1")
+    assert words("\ufb1e\uff9e" * 50_000 + " b")[-1] == "b"
+    assert time.process_time() - started < 3
+    num_cached = stem.cache_info().currsize
+    assert words("xyz" * 50_000 + "ing") == ["xyz" * 50_000] and stem.cache_info().currsize == num_cached
+
+
+def test_accents_are_composed_over_the_ends_of_pieces() -> None:
+    for piece in ("e\u0301 ", "e\u0301", "か\u3099", "\u1112\u1161\u11ab "):
+        assert words("x" + piece * 2_000) == words("x" + unicodedata.normalize("NFC", piece) * 2_000)
