@@ -125,11 +125,15 @@ def test_the_rest_of_a_body_that_nobody_reads_has_to_come_in_time(
         assert statuses(client, 1) == [429]
 
 
-@pytest.mark.parametrize(("seconds", "is_whole"), [(0.02, True), (1.5, False)])
-def test_an_answer_that_is_not_read_is_dropped(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, seconds: float, is_whole: bool
+@pytest.mark.parametrize(
+    ("seconds", "pause", "rate", "is_whole"),
+    [(0.02, 0.02, 10_000, True), (1.5, 0.02, 10_000, False), (0.02, 0.2, 100_000_000, False)],
+)
+def test_an_answer_that_is_not_read_in_time_is_dropped(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float, rate: int, is_whole: bool
 ) -> None:
     monkeypatch.setattr(LimitedProtocol, "send_timeout_seconds", 0.5)
+    monkeypatch.setattr(LimitedProtocol, "send_bytes_per_second", rate)
     received = 0
     with connect() as client:
         client.sendall(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -137,7 +141,7 @@ def test_an_answer_that_is_not_read_is_dropped(
         with contextlib.suppress(ConnectionError):
             while received < LARGE and (part := client.recv(1_000_000)):
                 received += len(part)
-                time.sleep(0.02)
+                time.sleep(pause)
     assert (received >= LARGE) is is_whole
 
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from bertkit.errors import StoreError
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts, postings
+from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B, Postings
@@ -195,6 +198,41 @@ def test_postings_are_written_when_enough_texts_are_later(tmp_path: Path, monkey
     assert last_written == [[], *([f".{number}"] for number in (5, 5, 10, 20, 20, 20, 20, 27))]
 
 
+@pytest.mark.parametrize("change", ["replace", "repair", "repair before a late write"])
+def test_a_snapshot_reads_no_postings_of_other_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A repair gives words other numbers; postings that are written later lack texts that were replaced."""
+    monkeypatch.setattr(impacts, "_MOST_LATER", 0)
+    index, queries = LexicalIndex(tmp_path / "store"), ["zebra", "cat", "apple", "dog", "mouse"]
+
+    def found(snapshot: Snapshot) -> list[list[int]]:
+        return [LexicalIndex(tmp_path / "store").search(snapshot, query, 9)[0].tolist() for query in queries]
+
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["zebra cat", "dog mouse", "apple"]))
+        store.delete(["1"])
+        expected = [[1], [1], [3], [], []]
+        with store.snapshot() as old:
+            assert found(old) == expected
+            if change == "replace":
+                store.upsert(records(["zebra", "mouse", "apple"]))
+            else:
+                with store.transaction() as connection:
+                    connection.execute("UPDATE bag SET length = 7")
+                store.repair(lambda texts: np.ones((len(texts), 3), np.float32))
+            if change == "repair before a late write":
+                index.write_postings(old)
+            with store.snapshot() as snapshot:
+                index.write_postings(snapshot)
+                assert found(snapshot) == ([[4], [], [6], [], [5]] if change == "replace" else expected)
+            if change == "repair before a late write":
+                index.write_postings(old)
+                with store.snapshot() as snapshot:
+                    assert found(snapshot) == expected
+            assert found(old) == expected
+
+
 def no_space(handle: int, offset: int, num_bytes: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -208,7 +246,9 @@ def test_full_disk_is_named_before_postings_are_mapped(tmp_path: Path, monkeypat
         before = scores_of(index, store, "cat")
         with store.snapshot() as snapshot, monkeypatch.context() as full:
             full.setattr(os, "posix_fallocate", no_space)
-            with pytest.raises(StoreError, match=r"lexical\.2 cannot be written: No space left on device.*free some"):
+            with pytest.raises(
+                StoreError, match=r"lexical\.1\.2 cannot be written: No space left on device.*free some"
+            ):
                 index.write_postings(snapshot)
         assert not list((tmp_path / "store").glob("*lexical*"))
         assert scores_of(index, store, "cat") == before
@@ -358,3 +398,17 @@ def test_marks_belong_to_the_word_that_they_follow(text: str, expected: list[str
 )
 def test_words_are_the_same_however_they_are_written(one: str, other: str) -> None:
     assert words(one) == words(other) != []
+
+
+def test_hostile_texts_take_neither_quadratic_time_nor_memory_for_good() -> None:
+    started = time.process_time()
+    assert words("a" + "\u0301\u0323" * 50_000)[0].startswith("\u1ea1")
+    assert words("\ufb1e\uff9e" * 50_000 + " b")[-1] == "b"
+    assert time.process_time() - started < 3
+    num_cached = stem.cache_info().currsize
+    assert words("xyz" * 50_000 + "ing") == ["xyz" * 50_000] and stem.cache_info().currsize == num_cached
+
+
+def test_accents_are_composed_over_the_ends_of_pieces() -> None:
+    for piece in ("e\u0301 ", "e\u0301", "か\u3099", "\u1112\u1161\u11ab "):
+        assert words("x" + piece * 2_000) == words("x" + unicodedata.normalize("NFC", piece) * 2_000)

@@ -174,6 +174,8 @@ def test_markup_is_found_as_in_browsers() -> None:
         assert html_text(f"One{tag}two</b> < 3 <4 &lt;b> &#0000065; &#xD800;").text == "Onetwo < 3 <4 <b> A \ufffd", tag
     assert html_text("<title>The <b> &amp; <i></title><textarea><p></textarea>") == ("<p>", "The <b> & <i>", [])
     assert html_text(f"One <b &#{'9' * 5_000}; &#x{'f' * 5_000};").text == "One <b \ufffd \ufffd"
+    zeros = "0" * 5_000
+    assert html_text(f"&#{zeros}65;&#x{zeros}41; &#{zeros}; &#{zeros}a; &#X{zeros}").text == "AA \ufffd \ufffda; \ufffd"
 
 
 @pytest.mark.parametrize(

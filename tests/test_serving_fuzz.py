@@ -8,6 +8,7 @@ import math
 import random
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from test_generation import gpt2, marian
 
 import bertkit
 from bertkit.generation import load_generator
+from bertkit.serving import service
 from bertkit.serving.app import Application
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
@@ -226,7 +228,7 @@ MANY = {"inputs": ["a cat sat"] * 40}
     ],
 )
 def test_answers_much_larger_than_their_requests_are_limited(
-    fuzzed: Fuzzed, path: str, body: dict, num_bytes: int | None
+    fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch, path: str, body: dict, num_bytes: int | None
 ) -> None:
     sent = json.dumps(body).encode()
     status, whole = asyncio.run(fuzzed.ask(path, sent))
@@ -238,9 +240,53 @@ def test_answers_much_larger_than_their_requests_are_limited(
     assert num_bytes is None or f"the answer would have about {num_bytes:,} bytes" in says
     small.service._num_answer_bytes = 3_999  # of other requests
     one = json.dumps({"inputs": "a [MASK]", **({"model": "encoder"} if path == "/embed_all" else {})}).encode()
+    assert asyncio.run(small.ask(path, one))[0] == 200 and small.service._num_answer_bytes == 3_999
+    monkeypatch.setattr(service, "_SMALL_ANSWER_BYTES", 0)
     assert asyncio.run(small.ask(path, one))[0] == 429 and small.service._num_answer_bytes == 3_999
     small.service._num_answer_bytes = 0
     assert asyncio.run(small.ask(path, one))[0] == 200 and small.service._num_answer_bytes == 0
+
+
+def test_room_for_an_answer_is_given_back_when_it_has_been_sent(fuzzed: Fuzzed) -> None:
+    """The server waits with the last message until the client has read most of the others."""
+    received: list[dict[str, Any]] = [{"type": "http.request", "body": b'{"inputs": "a"}', "more_body": False}]
+    sent: list[tuple[dict[str, Any], int]] = []
+
+    async def receive() -> dict[str, Any]:
+        return received.pop() if received else await asyncio.sleep(3_600)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append((message, fuzzed.service._num_answer_bytes))
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/tokenize", "headers": headers, "client": None}
+    asyncio.run(fuzzed.app(scope, receive, send))
+    assert [(message.get("more_body", False), num_bytes) for message, num_bytes in sent] == [
+        (False, 240), (True, 240), (False, 240),
+    ]  # fmt: skip
+    assert fuzzed.service._num_answer_bytes == 0
+
+
+def test_room_for_an_answer_is_given_back_by_the_thread_of_a_request_that_ended(
+    fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = limited(fuzzed, request_timeout_seconds=0.05)
+    wait, reserve, seen = threading.Event(), late.service.reserve, []
+
+    def reserved(ticket: Any, num_bytes: int) -> None:
+        reserve(ticket, num_bytes)
+        wait.wait()
+
+    async def ask() -> None:
+        seen.append((await late.ask("/tokenize", b'{"inputs": "a"}'))[0])
+        seen.append(late.service._num_answer_bytes)
+        wait.set()
+        while late.service.is_busy:
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(late.service, "reserve", reserved)
+    asyncio.run(ask())
+    assert seen == [503, 240] and late.service._num_answer_bytes == 0
 
 
 def test_large_bodies_in_progress_are_limited_together(fuzzed: Fuzzed) -> None:

@@ -35,8 +35,9 @@ _MARKUP = re.compile(
 """Tags, comments and declarations, as in the HTML standard. An alternative that has begun never fails, so that the
 whole takes linear time; but without a closing quote, the value of an attribute ends like the tag."""
 
-_LONG_NUMBER = re.compile(r"&#0*+(?:[0-9]{8,}|[xX]0*+[0-9a-fA-F]{7,});?")
-"""References to characters that do not exist; `html.unescape` fails at thousands of digits."""
+_LEADING_ZEROS = re.compile(r"(?<=&#)0+(?=[0-9])|(?<=&#[xX])0+(?=[0-9a-fA-F])")
+_LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
+"""References to characters that do not exist, without zeros; `html.unescape` fails at thousands of digits."""
 
 
 class HtmlText(NamedTuple):
@@ -97,7 +98,7 @@ def _tokens(source: str) -> Iterator[_Token]:
 
 
 def _unescaped(text: str) -> str:
-    return unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+    return unescape(_LONG_NUMBER.sub("\ufffd", _LEADING_ZEROS.sub("", text))) if "&" in text else text
 
 
 def _hidden(tokens: Sequence[_Token]) -> dict[int, int]:

@@ -3,8 +3,13 @@
 The terms of each text are a row in SQLite. Postings are derived from them: most are read from arrays in a folder, which
 `write_postings` creates; those of later texts are built in memory when a new commit is first searched. Removed texts
 stay in the arrays but are skipped, and are not counted in statistics.
+
+Each folder of arrays has the number of the commit that it was written from: a snapshot reads neither arrays of a later
+commit, which lack texts that were removed meanwhile, nor those from before all terms were cleared. SQLite's
+application_id, which no other part uses, is the number of the commit that cleared them last.
 """
 
+import re
 import shutil
 import sqlite3
 import zlib
@@ -100,14 +105,16 @@ class ImpactIndex(ABC):
         ).fetchone()
         if num_lacking:
             problems.append(f"{num_lacking} records do not match the words of the {self._arrays} index")
-        problems += [f"{folder} is damaged" for folder in self._folders() if not Postings.is_whole(folder)]
+        problems += [f"{folder} is damaged" for _, folder in self._folders() if not Postings.is_whole(folder)]
         return problems
 
     def clear(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.clear`. Arrays are deleted before the commit, as they are derived from the rows."""
         connection.execute(f"DELETE FROM {self._table}")
+        (commit_number,) = connection.execute("SELECT commit_number + 1 FROM state").fetchone()
+        connection.execute(f"PRAGMA application_id = {commit_number}")
         self._view = None
-        for folder in self._folders():
+        for _, folder in self._folders():
             shutil.rmtree(folder, ignore_errors=True)
 
     def search(
@@ -140,12 +147,12 @@ class ImpactIndex(ABC):
         Raises:
             StoreError: the disk is full, or the folder cannot be written.
         """
-        numbers, written = snapshot.numbers(), self._written()
+        numbers, written = snapshot.numbers(), self._written(snapshot)
         last = int(written.numbers[-1]) if written and len(written.numbers) else 0
         num_later = len(numbers) - int(np.searchsorted(numbers, last, "right"))
         if num_later <= max(_MOST_LATER, len(numbers) // 4):
             return
-        folder = self._folder / f"{self._arrays}.{numbers[-1]}"
+        folder = self._folder / f"{self._arrays}.{snapshot.commit_number}.{numbers[-1]}"
         try:
             Postings.write(folder, lambda: self._bags(snapshot.connection, 0))
         except OSError as error:
@@ -154,25 +161,30 @@ class ImpactIndex(ABC):
                 "searched, more slowly; free some space and index again"
             ) from error
         self._view = None
-        for folder in self._folders()[:-1]:
-            shutil.rmtree(folder, ignore_errors=True)
+        for commit_number, folder in self._folders():
+            if commit_number < snapshot.commit_number:
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def _folders(self) -> list[Path]:
-        folders = [folder for folder in self._folder.glob(f"{self._arrays}.*") if folder.suffix[1:].isdecimal()]
-        return sorted(folders, key=lambda folder: int(folder.suffix[1:]))
+    def _folders(self) -> list[tuple[int, Path]]:
+        """The folders of arrays, the newest last, with the number of the commit; 0 for those of earlier versions."""
+        name = re.compile(rf"{self._arrays}\.(?:(\d+)\.)?\d+")
+        matches = [(name.fullmatch(folder.name), folder) for folder in self._folder.iterdir()]
+        return sorted((int(match[1] or 0), folder) for match, folder in matches if match)
 
-    def _written(self) -> Postings | None:
-        for folder in reversed(self._folders()):
-            try:
-                return Postings.open(folder)
-            except (OSError, ValueError, EOFError):
-                continue  # replaced meanwhile, or damaged: use the words in the database
+    def _written(self, snapshot: Snapshot) -> Postings | None:
+        (first,) = snapshot.connection.execute("PRAGMA application_id").fetchone()
+        for commit_number, folder in reversed(self._folders()):
+            if first <= commit_number <= snapshot.commit_number:
+                try:
+                    return Postings.open(folder)
+                except (OSError, ValueError, EOFError):
+                    continue  # removed meanwhile, or damaged: use the words in the database
         return None
 
     def view_of(self, snapshot: Snapshot) -> "View":
         view = self._view
         if view is None or view.commit_number != snapshot.commit_number:
-            written = self._written()
+            written = self._written(snapshot)
             last = int(written.numbers[-1]) if written and len(written.numbers) else 0
             later = Postings.of_bags(lambda: self._bags(snapshot.connection, last))
             parts = [written, later] if written else [later]

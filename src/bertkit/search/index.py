@@ -166,13 +166,13 @@ class Index:
                 if known is None or known.model_hash != vectors.model_hash:
                     has = "no sparse model" if known is None else f"the sparse model {known.model_name}"
                     raise UsageError(f"{folder} has {has}, not {sparse}: omit it, or index into a new folder")
+            index = cls(store, tables, encoder, device)
             if store.complete_text_index():
-                with store.snapshot() as snapshot:
-                    tables.write_postings(snapshot)
+                index._write_postings()
         except BaseException:
             store.close()
             raise
-        return cls(store, tables, encoder, device)
+        return index
 
     @property
     def encoder(self) -> Encoder:
@@ -227,17 +227,15 @@ class Index:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or PassageOptions()
         report = IndexReport()
-        if given and not dry_run:
-            report.num_split_again = split_again(self.store)
+        if given and not dry_run and (number := split_again(self.store)):
+            report.num_split_again = number
+            self._write_postings()  # before new passages are embedded, which can take hours
         if paths:
-            update(
-                self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress
-            )  # fmt: skip
+            update(self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress)
         if documents:
             add_documents(self.store, self.encoder, documents, options, report)
         if not dry_run:
-            with self.store.snapshot() as snapshot:
-                self._tables.write_postings(snapshot)
+            self._write_postings()
         return report
 
     def search(
@@ -378,6 +376,10 @@ class Index:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _write_postings(self) -> None:
+        with self.store.snapshot() as snapshot:
+            self._tables.write_postings(snapshot)
 
     def _results(
         self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray

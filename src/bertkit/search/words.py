@@ -22,12 +22,14 @@ _english, _lock = snowballstemmer.stemmer("english"), threading.Lock()  # a stem
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 _CHINESE_OR_JAPANESE = r"\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 _WITHOUT_SPACES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
-_PRESENTATION_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc\uff00-\uffef]+")  # ligatures, half and full width
+_PRESENTATION_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc\uff00-\uffef]{1,1000}")  # ligatures, half and full width
 _NON_JOINER_IN_WORD = re.compile(r"\u200c(?<![\u0600-\u06ff]\u200c)")  # not that of Persian, between parts of a word
 _VOWEL_SIGNS = "".join(chr(code) for code in range(0x591, 0x6EE) if unicodedata.category(chr(code)) == "Mn")
 _IGNORED = re.compile(  # the vowel signs of Hebrew and Arabic, the letter that lengthens others; the last are not shown
     rf"[{_VOWEL_SIGNS}\u0640\u00ad\u034f\u200d\u2060\ufeff\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
 )
+_PIECE = re.compile(r".{1,1000}(?!\S)|.{1,1000}(?=\w)|.{1,1000}", re.DOTALL)  # to the end of a word, or of a character
+_LONG_CHARACTERS = 100  # stems of words longer than these are not cached, as they could take all the memory
 _RARE_MARKS = re.compile(r"[\U00010a01-\U0001e94a]")  # of scripts such as Adlam; to look for them takes time
 
 
@@ -51,8 +53,13 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return _stems(_ASCII_WORD.findall(text))
     text = _PRESENTATION_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
-    text = unicodedata.normalize("NFC", text).replace("İ", "i")  # lower() gives this letter of Turkish another dot
+    text = _composed(text).replace("İ", "i")  # lower() gives this letter of Turkish another dot
     return _stems(_words_with_marks(_NON_JOINER_IN_WORD.sub("", _IGNORED.sub("", text))))
+
+
+def _composed(text: str) -> str:
+    """A text in form NFC, piece by piece: thousands of marks in a row take quadratic time."""
+    return "".join(unicodedata.normalize("NFC", piece) for piece in _PIECE.findall(text))
 
 
 def _words_with_marks(text: str) -> Iterator[str]:
@@ -84,7 +91,7 @@ def first_words(text: str) -> list[str]:
     """As `words` was up to format 2 of stores: a mark that is not part of a composed character, such as a vowel of
     Hindi or Thai, ends a word."""
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text).translate(_FIRST_LIGATURES)
+        text = _composed(text).translate(_FIRST_LIGATURES)
     return _stems(match.group() for match in _FIRST_WORD.finditer(text))
 
 
@@ -99,4 +106,7 @@ def stem(word: str) -> str:
 
 
 def _stems(found: Iterable[str]) -> list[str]:
-    return [stemmed for word in found if (stemmed := stem(word))]
+    stem_of_long = stem.__wrapped__
+    return [
+        stemmed for word in found if (stemmed := stem(word) if len(word) <= _LONG_CHARACTERS else stem_of_long(word))
+    ]

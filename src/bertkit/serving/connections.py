@@ -24,12 +24,14 @@ class LimitedProtocol(HttpToolsProtocol):
     Attributes:
         header_timeout_seconds: of all headers, and of the rest of a body.
         send_timeout_seconds: in which a part of a response has to be read.
+        send_bytes_per_second: size of this part.
         refuse: returns the response to a request that is refused before its body is read, None to accept it. Such a
             request gets no task of the event loop: hundreds of them can arrive at once.
     """
 
     header_timeout_seconds = 10.0
     send_timeout_seconds = 60.0
+    send_bytes_per_second = 10_000
     refuse: Callable[[Any], Reply | None] = staticmethod(lambda scope: None)
     _header_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
@@ -107,9 +109,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._send_timer = None
 
     def _expect_reading(self, before: float = math.inf) -> None:
-        """Abort the connection if not a byte was read since there were ``before`` of them, else wait again."""
+        """Abort the connection if too little was read since there were ``before`` bytes, else wait again."""
         left = self.transport.get_write_buffer_size()
-        if left < before:
+        if before - left >= self.send_bytes_per_second * self.send_timeout_seconds:
             self._send_timer = self.loop.call_later(self.send_timeout_seconds, self._expect_reading, left)
         else:
             self.transport.abort()

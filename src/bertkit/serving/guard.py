@@ -80,6 +80,9 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *_encoded(_echoed(ticket, headers))]
+            elif ticket.num_answer_bytes:
+                await send(message | {"more_body": True})
+                message = {"type": "http.response.body"}  # is sent when the client has read most of the answer
             await send(message)
 
         try:
@@ -96,6 +99,8 @@ class Guard:
             await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
         finally:
             self._num_body_bytes -= ticket.num_body_bytes
+            if ticket.num_answer_bytes and not ticket.is_canceled:  # else a thread may still use the memory
+                self._service.release(ticket)
             self._count(scope, ticket, status, time.perf_counter() - started)
 
     def refuse(self, scope: Scope) -> Reply | None:

@@ -145,6 +145,7 @@ async def _serve(
     guarded = Guard(Application(service), service, local_only=is_local_only)
     LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
     LimitedProtocol.send_timeout_seconds = settings.send_timeout_seconds
+    LimitedProtocol.send_bytes_per_second = settings.send_bytes_per_second
     LimitedProtocol.refuse = guarded.refuse
     config = uvicorn.Config(
         guarded, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,

@@ -30,6 +30,8 @@ _FEW_CHARACTERS_IN_WINDOWS = 2_000
 """Size of a text encoded in windows up to which a core computes it as a whole. Those of a longer one are queued, to
 take turns with other requests, and to be removed if the request ends."""
 
+_SMALL_ANSWER_BYTES = 100_000
+
 _MOST_THREADS = 32
 """Most threads for larger requests and for searches, which wait most of the time."""
 
@@ -158,11 +160,19 @@ class Service:
     def _leave(self, ticket: Ticket) -> None:
         self._num_requests -= 1
         self._num_inputs -= ticket.num_inputs
+        if ticket.is_canceled:
+            self.release(ticket)
+
+    def release(self, ticket: Ticket) -> None:
+        """Give back what `reserve` took: when an answer has been sent, or nothing is computed for it any more."""
         with self._lock:
             self._num_answer_bytes -= ticket.num_answer_bytes
+            ticket.num_answer_bytes = 0
 
     def reserve(self, ticket: Ticket, num_bytes: int) -> None:
-        """Make room for more of an answer, about so many bytes, until its request ends; from the thread of the request.
+        """Make room for more of an answer, about so many bytes, until `release`; from the thread of the request.
+
+        Small answers get it even if large ones, which are read slowly, have all of it.
 
         Raises:
             InvalidRequest: the answer would be larger than allowed.
@@ -178,7 +188,7 @@ class Service:
                 "inputs, or ask for fewer results"
             )
         with self._lock:
-            if self._num_answer_bytes + num_bytes > most:
+            if own > _SMALL_ANSWER_BYTES and self._num_answer_bytes + num_bytes > most:
                 raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
             self._num_answer_bytes += num_bytes
             ticket.num_answer_bytes = own

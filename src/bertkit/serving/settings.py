@@ -19,5 +19,6 @@ class ServerSettings:
     max_answer_bytes: int = 256_000_000  # estimated, of answers that can be far larger than their requests, together
     receive_timeout_seconds: float = 10.0  # for the headers, and for each part of a body
     receive_bytes_per_second: int = 10_000  # of a body after the first receive_timeout_seconds
-    send_timeout_seconds: float = 60.0  # for each part of an answer
+    send_timeout_seconds: float = 60.0  # in which a client has to read a part of an answer
+    send_bytes_per_second: int = 10_000  # that it has to read on average
     drain_timeout_seconds: float = 30.0  # for the requests in progress when the server is stopped
