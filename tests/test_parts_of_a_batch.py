@@ -17,7 +17,13 @@ from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks import FewShotClassification, Loss, TextTask
 from bertkit.tasks.few_shot import ContrastFeed
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import TrainingSettings, compute_gradients, compute_gradients_of_vectors, outputs_of, trainer
+from bertkit.training import (
+    TrainingSettings,
+    batch_gradients,
+    compute_gradients,
+    compute_gradients_of_vectors,
+    outputs_of,
+)
 from bertkit.transformer.kernels import training_kernels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -134,7 +140,7 @@ def test_training_passes_respect_the_token_limit(
         seen.extend((part.num_tokens, len(part)) for part in parts)
         return compute_gradients(parameters, parts, loss, **options)
 
-    monkeypatch.setattr(trainer, "compute_gradients", watched)
+    monkeypatch.setattr(batch_gradients, "compute_gradients", watched)
     settings = FinetuningSettings(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
     run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, log_line=lambda line: None)
     run.start(labeled_examples("sequence-classification"))

@@ -12,7 +12,7 @@ from test_training import SETTINGS, PairFeed, fresh_model, optimizer_of, trainer
 from torch import nn
 
 from bertkit.objectives import PretrainingTask
-from bertkit.training import Ranks, checkpoints, compute_gradients, outputs_of, trainer
+from bertkit.training import Ranks, batch_gradients, checkpoints, compute_gradients, outputs_of
 from bertkit.training.state import load_state
 
 
@@ -69,7 +69,7 @@ def test_dropout_on_another_device_is_of_the_seed_and_the_part() -> None:
 
 
 def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(trainer, "is_sharded", lambda network: True)
+    monkeypatch.setattr(batch_gradients, "is_sharded", lambda network: True)
 
     def loss_of(rank: int, seed: int) -> float:
         made = trainer_of(fresh_model(0.3), tmp_path, replace(SETTINGS, seed=seed), ranks=OneOfTwo(rank))

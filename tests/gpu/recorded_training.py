@@ -13,7 +13,7 @@ from families import FAMILIES
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks.examples import ChoiceQuestion, TaggedText, TextExample
 from bertkit.tasks.words import spaced
-from bertkit.training import recorded_gradients, trainer
+from bertkit.training import batch_gradients, recorded_gradients
 from bertkit.training.recorded_gradients import RecordedGradients
 
 WORDS = "the red cat a blue dog and green".split()
@@ -94,7 +94,7 @@ def test_filler_changes_nothing(recorded: list, tmp_path: Path, monkeypatch) -> 
     ).save(tmp_path / "encoder")
     ours = {task: losses(tmp_path / task, tmp_path / "encoder", task) for task in EXAMPLES}
     assert all(recorder._recordings for recorder in recorded)
-    monkeypatch.setattr(trainer, "recorder_of", lambda *given: None)
+    monkeypatch.setattr(batch_gradients, "recorder_of", lambda *given: None)
     for task, given in ours.items():
         expected = losses(tmp_path / f"{task}-expected", tmp_path / "encoder", task)
         assert given == pytest.approx(expected, rel=1e-2, abs=1e-2), task
