@@ -180,6 +180,7 @@ def multiply(counters, step, x, num_rows, address, packed, block, bias, then, re
     num_words, block = words.shape[1], block * words.shape[1] // x.shape[1]
     num_units, tile = num_outputs // PANEL, tile_rows(num_rows)
     chunk = num_words if num_rows == tile else _CHUNK
+    lines = max(1, PANEL // WIDTH // (num_rows // tile))  # requested from memory for each row of a panel and tile
     has_columns = False
     unit = claim(counters, step)
     while unit < num_units:
@@ -193,8 +194,10 @@ def multiply(counters, step, x, num_rows, address, packed, block, bias, then, re
                 count = min(chunk, end - first)
                 weights = panel + size * first * PANEL
                 for row in range(0, num_rows, tile):
-                    at, to = row * num_words + first * tile, row * PANEL
-                    multiply_tile(packed, bias, columns, at, tile, weights, count, own, to, first > start)
+                    at, to, fetched = row * num_words + first * tile, row * PANEL, row // tile * count * lines
+                    multiply_tile(
+                        packed, bias, columns, at, tile, weights, count, own, to, first > start, fetched, lines
+                    )
             if start > 0:
                 add_sums(sums, num_rows * PANEL)
         put_panel(sums[0], num_rows, unit * PANEL, bias, then, residual, out)
@@ -259,7 +262,9 @@ def take_columns(x, num_rows, tile, columns):
 
 
 @intrinsic
-def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues):
+def multiply_tile(
+    typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues, fetched, lines
+):
     """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
@@ -269,12 +274,13 @@ def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, 
         address: of (count, 64) weights, or pairs of them.
         sums: float32; num_rows * 64 are written from ``to`` on.
         continues: they are added to those that are there.
+        fetched, lines: as of `sums_of_tile`.
     """
     add_products = _float_products if bias.dtype == types.float32 else _bfloat16_products
     vector = FLOATS if packed.dtype == bias.dtype else SHORTS
 
     def generate(context, builder, signature, arguments):
-        _, _, columns, at, num_rows, address, count, sums, to, continues = arguments
+        _, _, columns, at, num_rows, address, count, sums, to, continues, fetched, lines = arguments
         inputs = pointer_of(context, builder, signature.args[2], columns, at)[0]
         inputs = builder.bitcast(inputs, FLOAT.as_pointer())
         weights = builder.inttoptr(address, vector.as_pointer())
@@ -284,14 +290,14 @@ def multiply_tile(typing_context, packed, bias, columns, at, num_rows, address, 
             pointers = [builder.gep(target, [INT(number)]) for number in range(rows * PANEL // WIDTH)]
             zeros = ir.Constant(FLOATS, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
-            results = sums_of_tile(builder, rows, inputs, weights, count, add_products, before)
+            results = sums_of_tile(builder, rows, inputs, weights, count, add_products, before, fetched, lines)
             for pointer, each in zip(pointers, results, strict=True):
                 builder.store(each, pointer, align=4)
 
         for_each_tile(builder, num_rows, tile)
         return context.get_dummy_value()
 
-    kinds = (packed, bias, columns, *[types.intp] * 4, sums, types.intp, types.boolean)
+    kinds = (packed, bias, columns, *[types.intp] * 4, sums, types.intp, types.boolean, types.intp, types.intp)
     return types.void(*kinds), generate
 
 
@@ -313,6 +319,8 @@ def sums_of_tile(
     count: Any,
     add_products: Callable[..., Any],
     before: list[Any],
+    fetched: Any,
+    lines: Any,
 ) -> list[Any]:
     """Generate a loop over ``count`` rows of a panel, with the vectors of sums of a tile in registers.
 
@@ -320,6 +328,8 @@ def sums_of_tile(
         inputs: pointer to 32 bits of each row of a tile, for every row of the panel.
         weights: pointer to vectors, the first in a row of the panel; of bfloat16 they are widened to float32.
         before: the sums before the first row.
+        fetched, lines: vectors of the next rows that are requested from memory before, and for each row: other tiles of
+            the same weights request the rest, so that the memory is always busy.
         add_products: of builder, sums, a vector of weights, and the bits of one row in all lanes; returns new sums.
 
     Returns:
@@ -339,8 +349,11 @@ def sums_of_tile(
         each.add_incoming(initial, start)
     row, column = builder.mul(k, k.type(num_vectors)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
     vectors = []
+    following_lines = builder.add(fetched, builder.mul(k, lines))
     for v in range(num_vectors):
-        ahead = builder.gep(weights, [builder.add(row, k.type(v + _AHEAD * num_vectors))])
+        line = builder.select(builder.icmp_signed("<", k.type(v), lines), k.type(v), k.type(0))
+        line = builder.add(builder.add(following_lines, line), k.type(_AHEAD * num_vectors))
+        ahead = builder.gep(weights, [line])
         builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
     for v in range(num_vectors):
         loaded = builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=2)

@@ -233,7 +233,8 @@ def multiply_int8_tile(
         def tile(rows: int) -> None:
             num_vectors = PANEL // WIDTH
             zeros = [ir.Constant(INTS, None)] * (rows * num_vectors)
-            sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products, zeros)
+            none, all_lines = count.type(0), count.type(num_vectors)
+            sums = sums_of_tile(builder, rows, inputs, weights, count, _byte_products, zeros, none, all_lines)
             for number, each in enumerate(sums):
                 r, v = divmod(number, num_vectors)
                 row = builder.add(first_row, first_row.type(r))
