@@ -20,10 +20,12 @@ from bertkit.transformer.kernels import few_rows
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
 from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows
-from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8
+from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8, product_of
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_bfloat16
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+from bertkit.transformer.kernels.rows import Quantized
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.vectors import WIDTH
 from bertkit.transformer.prepared import in_row_counts
 from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
 
@@ -135,6 +137,16 @@ def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float
     product = prepared_few_rows_int8._multiply(linear, values, subtracts_after)
     assert torch.equal(product, difference * linear.scales)
     assert sums.max() > 2**24
+
+
+@supported
+def test_vectors_may_be_read_beyond_the_last_bias() -> None:
+    """Attention does, if heads are no whole vectors wide."""
+    require("int8")
+    vectors = prepared_few_rows_int8.vectors_of(OneDNNInt8Linear(torch.eye(64), torch.ones(64)))
+    biases = product_of(np.zeros((1, 64), np.float32), Quantized(*np.zeros((3, 1, 64), np.float32)), vectors).bias
+    after = np.lib.stride_tricks.as_strided(biases, (64 + WIDTH,))[64:]
+    assert np.array_equal(biases, np.ones(64)) and np.may_share_memory(after, vectors[-1]) and not after.any()
 
 
 @supported

@@ -51,11 +51,13 @@ def test_hidden_states_are_bit_identical_to_layers(architecture: str, precision:
 @supported
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("architecture", ARCHITECTURE_NAMES)
-def test_both_activations_of_the_gate(architecture: str, precision: str) -> None:
+def test_both_activations_of_the_gate_and_heads_that_are_no_whole_vectors_wide(
+    architecture: str, precision: str
+) -> None:
     require(precision)
     name = "hidden_activation" if architecture == "modernbert" else "hidden_act"
-    for activation in ("gelu", "silu"):
-        model = model_of(architecture, **{name: activation})
+    for activation, num_heads in (("gelu", 16), ("silu", 4)):
+        model = model_of(architecture, num_attention_heads=num_heads, **{name: activation})
         fast, plain = prepared_pair(model, precision)
         must_exist(fast._few_rows, precision)
         batch = collate(model.tokenizer.encode_batch(TEXTS[:2]))

@@ -21,11 +21,11 @@ from bertkit.transformer.kernels.few_rows_gated import (
     encode_gated_rows,
     encode_gated_rows_int8,
 )
-from bertkit.transformer.kernels.few_rows_int8 import Int8Space
 from bertkit.transformer.kernels.rows import Norm
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import linears_of, tensor_of
 from bertkit.transformer.prepared_few_rows_decoder import is_known, weights_of
+from bertkit.transformer.prepared_few_rows_int8 import int8_space
 from bertkit.transformer.prepared_int8 import HiddenStates
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
@@ -71,7 +71,7 @@ class FewGatedRows:
         return cls(layers, *others) if is_exact else None
 
     def __call__(self, hidden: Tensor, normed: Tensor | HiddenStates, batch: Batch, angles: Sequence[Rotary]) -> Tensor:
-        """(M, D) sums, float32, and their norms to (M, D), after the last norm; with post-norm both are the same."""
+        """(M, D) to (M, D), after the last norm: the input in float32, and the same as the first product reads it."""
         arguments = self.arguments(hidden, normed, batch, angles)
         if isinstance(normed, HiddenStates):
             return torch.from_numpy(on_shared_threads(encode_gated_rows_int8, *arguments))
@@ -83,7 +83,11 @@ class FewGatedRows:
         """The arguments of the compiled function, for every thread."""
         longest = batch.max_seqlen
         windows = np.array([window.within(longest) for window in self._windows], np.int64)
-        space = self._int8_space(hidden, normed) if isinstance(normed, HiddenStates) else self._space(hidden, normed)
+        if isinstance(normed, HiddenStates):
+            wide = self._prepared[0].project.kind[2]
+            space: Any = int8_space(normed, len(self._prepared), COUNTERS, 2 * wide, wide)
+        else:
+            space = self._space(hidden, normed)
         cosines, sines = (torch.stack(part).numpy() for part in zip(*angles, strict=True))
         layers = self._layers._replace(windows=windows)
         return layers, space, len(hidden), self._num_heads, batch.cu_seqlens.numpy(), cosines, sines
@@ -104,26 +108,6 @@ class FewGatedRows:
             room(2 * wide),
             room(wide),
             room(num_layers, width),
-            np.zeros(num_layers * COUNTERS, np.int64),
-        )
-
-    def _int8_space(self, hidden: Tensor, normed: HiddenStates) -> Int8Space:
-        (num_rows, width), num_layers = hidden.shape, len(self._prepared)
-        wide, rows = self._prepared[0].project.kind[2], num_rows + ROOM
-        return Int8Space(
-            hidden.contiguous().numpy(),
-            normed.quantized,
-            np.empty((rows, 3 * width), np.float32),
-            np.empty((rows, width), np.float32),
-            np.zeros((rows, width), np.uint8),
-            np.zeros((num_layers, num_rows), np.float32),
-            np.zeros((num_layers, num_rows), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
-            np.empty((rows, 2 * wide), np.float32),
-            np.empty((rows, wide), np.uint8),
-            np.empty((num_layers, num_rows), np.float32),
-            np.empty((num_layers, num_rows), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
             np.zeros(num_layers * COUNTERS, np.int64),
         )
 

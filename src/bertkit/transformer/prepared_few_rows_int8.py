@@ -67,28 +67,43 @@ class FewRowsInt8:
 
     def arguments(self, hidden_states: Any, batch: Batch) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows_int8`, for every thread."""
-        num_rows, width = hidden_states.tensor.shape
         num_layers, _, wide = self._layers.expand.shape
-        rows = num_rows + ROOM
-        space = Int8Space(
-            hidden_states.tensor.contiguous().numpy(),
-            hidden_states.quantized,
-            np.empty((rows, 3 * width), np.float32),
-            np.empty((rows, width), np.float32),
-            np.zeros((rows, width), np.uint8),
-            np.zeros((num_layers, num_rows), np.float32),
-            np.zeros((num_layers, num_rows), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
-            np.empty((rows, wide), np.float32),
-            np.empty((rows, wide), np.uint8),
-            np.empty((num_layers, num_rows), np.float32),
-            np.empty((num_layers, num_rows), np.float32),
-            np.empty((num_layers, rows, width), np.float32),
-            np.zeros(num_layers * COUNTERS, np.int64),
-        )
+        space = int8_space(hidden_states, num_layers, COUNTERS, wide, wide)
         bias: Any = bias_of_length(self._bias, batch.max_seqlen)
+        num_rows, width = hidden_states.tensor.shape
         added = bias_array(bias, width // self._num_heads)
         return self._layers, space, num_rows, self._num_heads, batch.cu_seqlens.numpy(), added
+
+
+def int8_space(
+    hidden_states: Any, num_layers: int, num_counters: int, num_expanded: int, num_activated: int
+) -> Int8Space:
+    """Memory for `HiddenStates` (M, D).
+
+    Args:
+        num_counters: of a layer.
+        num_expanded: outputs of the product that expands; they are activated to ``num_activated``, the inputs of the
+            last one.
+    """
+    tensor, quantized = hidden_states
+    num_rows, width = tensor.shape
+    rows = num_rows + ROOM
+    return Int8Space(
+        tensor.contiguous().numpy(),
+        quantized,
+        np.empty((rows, 3 * width), np.float32),
+        np.empty((rows, width), np.float32),
+        np.zeros((rows, width), np.uint8),
+        np.zeros((num_layers, num_rows), np.float32),
+        np.zeros((num_layers, num_rows), np.float32),
+        np.empty((num_layers, rows, width), np.float32),
+        np.empty((rows, num_expanded), np.float32),
+        np.empty((rows, num_activated), np.uint8),
+        np.empty((num_layers, num_rows), np.float32),
+        np.empty((num_layers, num_rows), np.float32),
+        np.empty((num_layers, rows, width), np.float32),
+        np.zeros(num_layers * num_counters, np.int64),
+    )
 
 
 def gives_bits_of(linear: Any) -> bool:
@@ -99,7 +114,7 @@ def gives_bits_of(linear: Any) -> bool:
 
 
 def vectors_of(linear: Any) -> np.ndarray:
-    """(5, N) float32, as of `Int8Layers`."""
+    """(6, N) float32, as of `Int8Layers`."""
     return _vectors(linear, bool(_subtracts_after(*linear.kind[1:])))
 
 
@@ -109,7 +124,7 @@ def _vectors(linear: Any, subtracts_after: bool) -> np.ndarray:
     nothing = np.zeros(num_outputs, np.float32)
     parts = (nothing, offsets.astype(np.float32)) if subtracts_after else (offsets.view(np.float32), nothing)
     rest = (linear.scales.numpy(), linear.weight_sums[:num_outputs], linear.bias[:num_outputs])
-    return np.stack([*parts, *rest])
+    return np.stack([*parts, *rest, nothing])
 
 
 @cache

@@ -32,10 +32,10 @@ class Weights(NamedTuple):
 
 
 class RoundedWeights(NamedTuple):
-    """The same in 8 bits, multiplied with float32 as in `RoundedLinear`."""
+    """The same in 8 bits."""
 
     addresses: np.ndarray  # (L,) int64, of the packed weights
-    vectors: np.ndarray  # (L, 5, N) float32: of `Int8Layers`
+    vectors: np.ndarray  # (L, 6, N) float32: of `Int8Layers`
 
 
 class LayerNorms(NamedTuple):

@@ -41,14 +41,14 @@ _BYTES = ir.VectorType(ir.IntType(8), 4 * WIDTH)
 
 
 class Int8Layers(NamedTuple):
-    """The weights of all layers. Of a product 5 rows: what is subtracted from sums in int32 (its bits), and then in
-    float32; scales; `Product`'s weight_sums and bias."""
+    """The weights of all layers. Of a product 6 rows: what is subtracted from sums in int32 (its bits), and then in
+    float32; scales; `Product`'s weight_sums and bias, and zeros, as a vector may begin at the last columns."""
 
     addresses: np.ndarray  # (L, 4) int64, of the packed weights: query, key and value; output; expand; project
-    query_key_value: np.ndarray  # (L, 5, 3 D) float32
-    output: np.ndarray  # (L, 5, D) float32
-    expand: np.ndarray  # (L, 5, F) float32
-    project: np.ndarray  # (L, 5, D) float32
+    query_key_value: np.ndarray  # (L, 6, 3 D) float32
+    output: np.ndarray  # (L, 6, D) float32
+    expand: np.ndarray  # (L, 6, F) float32
+    project: np.ndarray  # (L, 6, D) float32
     attention_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     feed_forward_norm: np.ndarray  # (L, 2, D) float32, weight and bias
     eps: np.ndarray  # (2,) float32, of both norms
@@ -147,7 +147,7 @@ def multiply_int8(counters, step, x, num_rows, address, vectors, out, columns):
     Args:
         x: (M + ROOM, K) uint8, K a multiple of 64.
         address: of the packed (N, K) weight, N a multiple of PANEL.
-        vectors: (5, N) float32: of `Int8Layers`.
+        vectors: (6, N) float32: of `Int8Layers`.
         out: (M + ROOM, N) float32.
         columns: memory of this thread: M * K / 4 + 16 numbers.
     """

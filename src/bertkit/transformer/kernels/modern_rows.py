@@ -113,7 +113,7 @@ def silu_gate_forward(x, out):
 
 @compiled
 def gate_rows(product, is_silu, quantized):
-    """``quantized = activation(left) * right``, of the halves of a (T, 2 F) Product: SiLU, or GELU in 16 bits."""
+    """``quantized = activation(left) * right``, of the halves of a (T, 2 F) Product: `silu` or `gelu`."""
     num_rows, width = quantized.values.shape
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
