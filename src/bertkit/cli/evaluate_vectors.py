@@ -53,7 +53,7 @@ def evaluate_collection(
         judge = open_model(cross_encoder, compute)
         judge.rank("query", ["document"])  # refuses several labels before the search
     encoder = open_encoder(model, compute)
-    remarks = [] if encoder.sentence_settings.similarity == "dot" else _remarks(model, encoder)
+    remarks = _remarks(model, encoder, compared_by=("cosine", "dot"))
     rankings = retrieve(encoder, collection)
     if judge is not None:
         rankings = rerank(judge, collection, rankings)
@@ -64,7 +64,7 @@ def evaluate_collection(
     measured, differences = measured_retrieval(scores), {}
     if against is not None:
         encoder = open_encoder(against, compute)
-        remarks += [] if encoder.sentence_settings.similarity == "dot" else _remarks(against, encoder)
+        remarks += _remarks(against, encoder, compared_by=("cosine", "dot"))
         others = retrieval_scores(collection.judgments, retrieve(encoder, collection))
         differences = measured_retrieval({name: scores[name] - others[name] for name in scores})
     sizes = f"{path}: {len(collection.judgments)} queries, {len(collection.documents)} documents"
@@ -109,9 +109,10 @@ def evaluate_pairs(
     _give(model, sizes, measured, against, differences, report)
 
 
-def _remarks(name: str, encoder: "TextEncoder") -> list[str]:
-    """What to say of a model whose vectors are not compared as it is published."""
-    other = encoder.sentence_settings.other_than_cosine
+def _remarks(name: str, encoder: "TextEncoder", compared_by: tuple[str, ...] = ("cosine",)) -> list[str]:
+    """What to say of a model that is not published with one of the similarities that are used here."""
+    settings = encoder.sentence_settings
+    other = "" if settings.similarity in compared_by else settings.other_than_cosine
     return [f"{name} is published with the {other}, and is compared by the cosine"] if other else []
 
 

@@ -13,7 +13,7 @@ from bertkit.evidence.leakage import normalized_sides, normalized_words
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
-from bertkit.tasks import JudgedTask, QuestionAnswering, TextTask
+from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts, spelled_alike
 
 FEWEST_OF_A_LABEL = 5
@@ -74,16 +74,6 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
     return (
         f"{len(rare)} of {len(counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows ({shown}): predictions of these "
         "are unreliable; add rows, or merge labels"
-    )
-
-
-def never_answered(task: TextTask, train: Sequence[Any]) -> str | None:
-    """A sentence on training questions of which none has an answer."""
-    if not isinstance(task, QuestionAnswering) or any(one.answers for one in train):
-        return None
-    return (
-        f"none of the {len(train):,} training questions has an answer, so the model learns to answer none: check the "
-        "answers, or add questions that have some"
     )
 
 

@@ -19,7 +19,7 @@ from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import check_folder_writable, whole_folder
-from bertkit.finetuning.advice import advice_on, check_dev, check_metric, never_answered, on_rows
+from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
@@ -136,7 +136,7 @@ class Finetuning:
             return read_outcome(self.out)
         model, is_new = self._model(train)
         data = self._encoded(model, train)
-        if is_new and (sentence := never_answered(model.trained.task, train)):
+        if is_new and (sentence := model.trained.task.advice_on(train)):
             self.log_line(f"note: {sentence}")
         if dev:
             self._encoded(model, dev)  # errors in them are raised before hours of training

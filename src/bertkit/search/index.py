@@ -354,8 +354,8 @@ class Index:
         return export_parquet(self.store, path)
 
     def has_other_words(self, query: str) -> bool:
-        """Whether an earlier version made the index and has split its texts otherwise than this version does the query:
-        a search by words then finds what it found in that version, and `add` splits the texts again."""
+        """Whether the index is of an earlier version, which splits this query into other words. Searches then find what
+        they found in that version; `add` splits the stored texts again."""
         with self.store.snapshot() as snapshot:
             return words(query) != self._tables.split_of(snapshot.connection)(query)
 

@@ -93,6 +93,15 @@ class QuestionAnswering(TextTask):
         """See `TextTask.card_example`."""
         return '("Who wrote it?", "It was written by Ada Lovelace.")'
 
+    def advice_on(self, train: Sequence[Question]) -> str | None:
+        """Advice if no training question has an answer."""
+        if any(question.answers for question in train):
+            return None
+        return (
+            f"none of the {len(train):,} training questions has an answer, so the model learns to answer none: check "
+            "the answers, or add questions that have some"
+        )
+
     @property
     def has_thresholds(self) -> bool:
         """See `TextTask.has_thresholds`."""

@@ -245,6 +245,10 @@ class TextTask(ABC):
         """Allowed labels in training files, by the options of `of_examples`; None: any."""
         return None
 
+    def advice_on(self, train: Sequence[Any]) -> str | None:
+        """Advice on training examples from which a model of this task learns little; None: no advice."""
+        return None
+
     def card_facts(self) -> dict[str, Any]:
         """Facts for the model card, by name, in addition to settings that differ from the defaults."""
         return {}

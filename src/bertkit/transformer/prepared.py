@@ -25,7 +25,7 @@ from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_few_rows import FewRows, is_few
 from bertkit.transformer.prepared_few_rows_int8 import FewRowsInt8
-from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
+from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer, floats_of
 
 
 class PreparedLayer:
@@ -155,8 +155,7 @@ class PreparedBertEncoder:
         return (FewRowsInt8 if isinstance(self.layers[0], Int8Layer) else FewRows).of(self.layers)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
-        tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
-        return tensor[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)
+        return floats_of(hidden)[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)
 
 
 def in_row_counts(batch: Batch) -> Batch:

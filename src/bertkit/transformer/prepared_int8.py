@@ -46,6 +46,11 @@ class HiddenStates(NamedTuple):
     quantized: Quantized  # (T, D), for the products
 
 
+def floats_of(hidden: Tensor | HiddenStates) -> Tensor:
+    """(T, D) hidden states as a tensor."""
+    return hidden.tensor if isinstance(hidden, HiddenStates) else hidden
+
+
 def hidden_states_of(tensor: Tensor) -> HiddenStates:
     """(T, D) float32, also in 8 bits."""
     quantized = room_for(*tensor.shape)

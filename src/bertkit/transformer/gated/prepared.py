@@ -25,6 +25,7 @@ from bertkit.transformer.prepared_int8 import (
     activate_gate,
     add_and_norm,
     attend_product,
+    floats_of,
 )
 from bertkit.transformer.rotary import Rotary
 
@@ -102,8 +103,8 @@ class PreparedGatedEncoder:
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         rotary = self.rotary.at(filled.position_ids)
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
-            given = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
-            return EncoderOutput(self._plain(self._few_rows(given, hidden, filled, [rotary]), num_tokens), None, None)
+            last = self._few_rows(floats_of(hidden), hidden, filled, [rotary])
+            return EncoderOutput(self._plain(last, num_tokens), None, None)
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, filled, rotary)
@@ -118,5 +119,4 @@ class PreparedGatedEncoder:
         return FewGatedRows.of(self.layers, norms, [0] * number, [None] * number, False)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
-        tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
-        return tensor[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)
+        return floats_of(hidden)[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)

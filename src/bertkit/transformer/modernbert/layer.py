@@ -54,6 +54,12 @@ class ModernBertLayer(nn.Module):
             record.attention_output, record.feed_forward_output = attended, expanded
         return add_then_norm(expanded, hidden_states, next_norm)
 
+    def weights(self) -> list[Tensor]:
+        """Weights of the four products: query, key and value; output; gate and expand; project."""
+        attention, feed_forward = self.attention, self.feed_forward
+        parts = (attention.query_key_value, attention.output, feed_forward.expand, feed_forward.project)
+        return [part.weight for part in parts]
+
 
 def norm_of(config: ModernBertConfig) -> nn.LayerNorm:
     """A layer normalization without bias."""

@@ -26,6 +26,7 @@ from bertkit.transformer.prepared_int8 import (
     Int8AddThenNorm,
     activate_gate,
     attend_product,
+    floats_of,
     hidden_states_of,
 )
 from bertkit.transformer.rotary import Rotary
@@ -35,13 +36,12 @@ class PreparedModernBertLayer:
     """`ModernBertLayer`, its weights in the dtype of the products."""
 
     def __init__(self, layer: ModernBertLayer, kernels: ModernBertKernels, dtype: torch.dtype) -> None:
-        attention, feed_forward = layer.attention, layer.feed_forward
+        attention = layer.attention
         self.query_key_value, self.output, self.expand, self.project = (
-            kernels.linear(part.weight.to(dtype), None)
-            for part in (attention.query_key_value, attention.output, feed_forward.expand, feed_forward.project)
+            kernels.linear(weight.to(dtype), None) for weight in layer.weights()
         )
         self.feed_forward_norm = kernels.add_then_norm(layer.feed_forward_norm, dtype)
-        self.kernels, self.activation = kernels, feed_forward.activation
+        self.kernels, self.activation = kernels, layer.feed_forward.activation
         self.num_heads, self.window, self.theta = attention.num_heads, attention.window, attention.theta
 
     def __call__(self, hidden_states: Tensor, normed: Tensor, batch: Batch, rotary: Rotary) -> tuple[Tensor, Tensor]:
@@ -56,13 +56,12 @@ class Int8ModernBertLayer:
     """`ModernBertLayer` with 8-bit products, which are scaled by the next kernel."""
 
     def __init__(self, layer: ModernBertLayer, linear: Callable) -> None:
-        attention, feed_forward = layer.attention, layer.feed_forward
+        attention = layer.attention
         self.query_key_value, self.output, self.expand, self.project = (
-            linear(part.weight, None)
-            for part in (attention.query_key_value, attention.output, feed_forward.expand, feed_forward.project)
+            linear(weight, None) for weight in layer.weights()
         )
         self.feed_forward_norm = Int8AddThenNorm(layer.feed_forward_norm)
-        self.activation = feed_forward.activation
+        self.activation = layer.feed_forward.activation
         self.num_heads, self.window, self.theta = attention.num_heads, attention.window, attention.theta
 
     def __call__(
@@ -88,15 +87,15 @@ class PreparedModernBertEncoder:
         with torch.inference_mode():
             if precision == "int8":
                 others = kernels_for(precision, weight.device)
-                self.norm: Callable = others.norm(encoder.embeddings.norm, weight.dtype)
-                self.enter: Callable = hidden_states_of
+                self.embedding_norm: Callable = others.norm(encoder.embeddings.norm, weight.dtype)
+                self.as_input: Callable = hidden_states_of
                 self.layers: list[Any] = [Int8ModernBertLayer(layer, others.linear) for layer in layers]
                 self.norms_after: list[Any] = [Int8AddThenNorm(norm) for norm in encoder.norms_after()]
             else:
                 kernels = kernels or modernbert_kernels_for(precision, weight.device)
                 dtype = product_dtype(precision, weight.dtype)  # of the products
-                self.norm = kernels.norm(encoder.embeddings.norm, weight.dtype)
-                self.enter = lambda hidden: hidden.to(dtype)
+                self.embedding_norm = kernels.norm(encoder.embeddings.norm, weight.dtype)
+                self.as_input = lambda hidden: hidden.to(dtype)
                 self.layers = [PreparedModernBertLayer(layer, kernels, dtype) for layer in layers]
                 self.norms_after = [kernels.add_then_norm(norm, dtype) for norm in encoder.norms_after()]
             self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
@@ -111,8 +110,8 @@ class PreparedModernBertEncoder:
     ) -> EncoderOutput:
         """As `ModernBertEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
-        hidden = self.norm(self.encoder.embeddings.look_up(filled))
-        normed: Any = self.enter(hidden)  # HiddenStates or Tensor
+        hidden = self.embedding_norm(self.encoder.embeddings.look_up(filled))
+        normed: Any = self.as_input(hidden)  # HiddenStates or Tensor
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
             last = self._few_rows(hidden, normed, filled, list(rotary.values()))
@@ -123,8 +122,7 @@ class PreparedModernBertEncoder:
             hidden, normed = norm_after(update, hidden)
             if with_hidden_states:
                 hidden_states.append(hidden[:num_tokens])
-        last = normed.tensor if isinstance(normed, HiddenStates) else normed
-        last = last[:num_tokens].to(hidden.dtype)
+        last = floats_of(normed)[:num_tokens].to(hidden.dtype)
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None,
