@@ -56,7 +56,7 @@ class Table:
             return wanted
         matches = [name for name in known if name in self.names]
         if len(matches) > 1:
-            raise DataError(f"{self.path} has {' and '.join(matches)}: choose one with {role}=NAME")
+            raise DataError(f"{self.path} has {' and '.join(matches)}: choose one with --columns {role}=NAME")
         return matches[0] if matches else None
 
     def require(self, role: str, wanted: str | None, known: Sequence[str]) -> str:
@@ -69,7 +69,7 @@ class Table:
         if name is None:
             raise DataError(
                 f"{self.path} has no column with a name known for the {role} ({', '.join(known)}); it has "
-                f"{', '.join(filter(None, self.names))}: choose one with {role}=NAME"
+                f"{', '.join(filter(None, self.names))}: choose one with --columns {role}=NAME"
                 + _in_other_case(self.names, known)
             )
         return name
@@ -205,7 +205,7 @@ def _delimited_table(
     else:
         raise DataError(
             f"{location(path, 1)} has no known column name; it has {', '.join(names):.100}: choose columns with "
-            "role=NAME, or with role=NUMBER if there is no header" + _in_other_case(names, known)
+            "--columns role=NAME, or role=NUMBER if there is no header" + _in_other_case(names, known)
         )
     named = named_rows(rows, names, delimiter, quoted=quoted, may_be_wider=not has_names and not quoted)
     return Table(path, names, map(_valid, named))
