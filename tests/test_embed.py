@@ -476,7 +476,7 @@ def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
         ({"on_long": "ignore"}, "on_long='ignore'"),
         ({"on_long": "window", "stride": 40, "max_length": 10}, "stride=40 would skip tokens"),
         ({"tokens_per_batch": 0}, "tokens_per_batch=0"),
-        ({"poling": "mean"}, "poling.*fields of EmbedOptions"),
+        ({"poling": "mean"}, "unknown option 'poling': expected pooling, layers, .*progress"),
     ],
 )
 def test_options_that_cannot_be_honored(tiny: Model, options: dict, message: str) -> None:
@@ -584,6 +584,8 @@ def test_tables_are_refused(tiny: Model) -> None:
     for call in (tiny.embed, tiny.tokenizer.encode_batch):
         with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
             call(table)  # pyrefly: ignore
+        with pytest.raises(UsageError, match="expected texts, got a dict: pass one of its columns"):
+            call({"text": TEXTS})  # pyrefly: ignore
     np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))
 
 

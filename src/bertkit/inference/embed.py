@@ -50,10 +50,9 @@ class EmbedOptions:
         Raises:
             UsageError: an unknown option, or an invalid value.
         """
-        if unknown := options.keys() - {one.name for one in fields(cls)}:
-            raise UsageError(
-                f"embed got an unexpected keyword argument {min(unknown)!r}; the options are the fields of EmbedOptions"
-            )
+        known = [one.name for one in fields(cls)]
+        if unknown := options.keys() - set(known):
+            raise UsageError(f"embed got an unknown option {min(unknown)!r}: expected {', '.join(known)}")
         return cls(**options)
 
     def __post_init__(self) -> None:

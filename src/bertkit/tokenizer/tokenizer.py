@@ -1,6 +1,6 @@
 """The tokenizer: encode texts and pairs, decode ids, load and save."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_te
 
 
 def refuse_table(texts: Any) -> None:
-    """Refuse a DataFrame, which iterates over the names of its columns.
+    """Refuse a DataFrame or dict, which iterates over the names of its columns.
 
     Raises:
         UsageError: a table instead of texts.
     """
-    if hasattr(texts, "columns"):
+    if hasattr(texts, "columns") or isinstance(texts, Mapping):
         raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
 
 
