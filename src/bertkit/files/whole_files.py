@@ -201,7 +201,7 @@ def _swap_in(temporary: Path, path: Path) -> None:
     finally:
         if old.exists() and not path.exists():
             os.replace(old, path)
-    shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)  # also where another process has put its folder there meanwhile
 
 
 def _exchange(a: Path, b: Path) -> bool:
