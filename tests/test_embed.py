@@ -19,13 +19,18 @@ from hypothesis import strategies as st
 from random_models import our_model, published_model, save_published, vocabulary_tokens
 
 import bertkit
-from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
+from bertkit import Batch, EmbedReport, Model, StaticEncoder, TextSet, Tokenizer, collate, find_clusters
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
 from bertkit.heads import NAMED_LAYERS, POOLINGS
 from bertkit.heads.pooling import sequence_vectors
+from bertkit.inspection import inspect_heads, inspect_map, inspect_words
 from bertkit.locate import locate
+from bertkit.mining import MiningOptions, mine_negatives
+from bertkit.tokenizer.byte_level import train_byte_level
+from bertkit.tokenizer.statistics import text_statistics
 from bertkit.transformer import EncoderOutput
+from bertkit.words.training import read_corpus
 
 TEXTS = [
     "the cat sat on the mat",
@@ -587,6 +592,27 @@ def test_tables_are_refused(tiny: Model) -> None:
         with pytest.raises(UsageError, match="expected texts, got a dict: pass one of its columns"):
             call({"text": TEXTS})  # pyrefly: ignore
     np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, text: next(model.embed_stream(text, report=EmbedReport())),
+        lambda model, text: train_byte_level(text, 300),
+        lambda model, text: text_statistics(model.tokenizer, text),
+        lambda model, text: find_clusters(text, np.ones((len(text), 4), np.float32)),
+        lambda model, text: read_corpus(text, 1),
+        lambda model, text: StaticEncoder.of_words(text, np.eye(len(text), dtype=np.float32)),
+        lambda model, text: inspect_heads(model, text),
+        lambda model, text: inspect_map(model, text),
+        lambda model, text: inspect_words(model, "b", text),
+        lambda model, text: next(mine_negatives(model, [TextSet("a", ("b",))], MiningOptions(), corpus=text)),
+    ],
+)
+def test_one_text_instead_of_several_is_refused(tiny: Model, call: Callable[[Model, str], object]) -> None:
+    """Its characters would be the texts."""
+    with pytest.raises(UsageError, match=r"texts is a str \('abc'\): expected several, such as \[text\]"):
+        call(tiny, "abc")
 
 
 @pytest.mark.parametrize("pooling", ["pooler", "cls+pooler"])

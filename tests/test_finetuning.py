@@ -21,15 +21,19 @@ from safetensors.torch import load_file, save_file
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.batch import LabeledEncodings
+from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, NonFiniteError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
+from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.regression import Regression
+from bertkit.tokenizer.layout import Layout
 from bertkit.training import checkpoints, make_optimizer
 from bertkit.transformer import AlbertConfig, DebertaConfig
 
@@ -304,6 +308,10 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
     assert not (out / "run" / "runs").exists()
     assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
+    for result in results.values():
+        result["metrics"] |= {} if result == best else {"accuracy": None}  # as a NaN is written
+    (out / "run" / "sweep.json").write_text(json.dumps(results))
+    assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
     (out / "run" / "sweep.json").unlink()
     with pytest.raises(CheckpointError, match=r"sweep\.json is missing"):
         sweep(run_of(out, encoder), grid, train, dev, resume=True)
@@ -323,6 +331,23 @@ def test_dev_examples_without_a_metric_raise_at_the_first_evaluation(tmp_path: P
         run_of(tmp_path / "out", encoder, replace(settings, best_by="f2"), task="regression").start(scores(9), dev)
     by_error = run_of(tmp_path / "out", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
     assert by_error.start(scores(9), dev).best_step == 2
+
+
+def test_records_of_a_metric_that_is_not_a_number_are_json(tmp_path: Path, encoder: Path) -> None:
+    def number(text: str) -> None:
+        raise ValueError(f"{text} is not JSON")
+
+    model = load(encoder / "still")
+    model.checkpoint.trained = TrainedTask(Regression(), Layout(9, "truncate"), {"spearman": math.nan, "pearson": 0.5})
+    model.save(tmp_path / "model")
+    (tmp_path / "model" / "run").mkdir()
+    tried = [{"name": "frozen features", "score": math.nan}]
+    write_outcome(Outcome("finished", 3, None, {}, {"mean": math.nan}, tried), tmp_path / "model")
+    for path in (tmp_path / "model").rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=number)
+    outcome = read_outcome(tmp_path / "model")
+    assert outcome.metrics == pytest.approx({"spearman": math.nan, "pearson": 0.5}, nan_ok=True)
+    assert math.isnan(outcome.baselines["mean"]) and math.isnan(outcome.tried[0]["score"])
 
 
 def test_sweep_never_keeps_a_nan_metric() -> None:

@@ -16,7 +16,7 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B, Postings
-from bertkit.search.words import stem, words
+from bertkit.search.words import first_words, stem, words
 
 IDENTITY = Identity("0" * 64, 3)
 
@@ -400,6 +400,20 @@ def test_words_are_the_same_however_they_are_written(one: str, other: str) -> No
     assert words(one) == words(other) != []
 
 
+def test_one_character_finds_the_pairs_that_contain_it(tmp_path: Path) -> None:
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["ไทย", "ขื่น", "ทะเล", "東京", "a"]))
+        assert scores_of(index, store, "ท").keys() == {"0", "2"} and scores_of(index, store, "ย").keys() == {"0"}
+        assert scores_of(index, store, "ขื่").keys() == {"1"} and scores_of(index, store, "京").keys() == {"3"}
+        assert scores_of(index, store, "ก") == scores_of(index, store, "ท ย") == {}  # of several, each is a word
+        with store.snapshot() as snapshot:
+            assert index.weights(snapshot, "ท").keys() == {"ไท", "ทย", "ทะ"}
+            assert index.search(snapshot, "ท", 9)[1].max() < index.largest_score(snapshot, "ท")
+        other = LexicalIndex(tmp_path / "store", first_words)
+        assert scores_of(other, store, "ท") == {}
+
+
 def test_hostile_texts_take_neither_quadratic_time_nor_memory_for_good() -> None:
     started = time.process_time()
     assert words("a" + "\u0301\u0323" * 50_000)[0].startswith("\u1ea1")
@@ -410,5 +424,5 @@ def test_hostile_texts_take_neither_quadratic_time_nor_memory_for_good() -> None
 
 
 def test_accents_are_composed_over_the_ends_of_pieces() -> None:
-    for piece in ("e\u0301 ", "e\u0301", "か\u3099", "\u1112\u1161\u11ab "):
+    for piece in ("e\u0301 ", "e\u0301", "か\u3099", "\u1112\u1161\u11ab ", "\u1112\u1161\u11ab"):
         assert words("x" + piece * 2_000) == words("x" + unicodedata.normalize("NFC", piece) * 2_000)

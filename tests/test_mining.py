@@ -15,7 +15,7 @@ from bertkit import Model, TextSet, mining
 from bertkit.checkpoint import SentenceSettings
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
-from bertkit.mining import MiningOptions, MiningReport, formatted, mine_negatives
+from bertkit.mining import MiningOptions, MiningReport, _leave_out, formatted, mine_negatives
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -184,6 +184,42 @@ def test_queries_left_out_of_a_format_are_counted(model: tuple[Model, Path], tmp
     assert "no query has enough negatives for --format tuple (at least 4)" in capsys.readouterr().err
     assert run([*arguments[:-1], "triplet", "--max-score", "-1"]) == 2 and not output.exists()
     assert "--format triplet (at least 1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, is_scored_again, number",
+    [
+        ({}, False, 3 + 2), ({"num_negatives": 4, "first_rank": 2}, True, 4 + 2 + 2),
+        ({"max_score": 0.5}, False, 30 + 2), ({"absolute_margin": 0.0}, False, 30 + 2),
+        ({"relative_margin": 0.0}, False, 30 + 2),
+        ({"min_score": 0.5}, False, 3 + 2), ({"min_score": 0.5}, True, 30 + 2), ({"last_rank": 9}, True, 9),
+    ],
+)  # fmt: skip
+def test_number_of_candidates_for_a_query_with_two_positives(options: dict, is_scored_again: bool, number: int) -> None:
+    assert MiningOptions(**options).candidates(2, is_scored_again=is_scored_again) == number
+
+
+@pytest.mark.parametrize(
+    "options, kept",
+    [
+        ({"min_score": 0.5}, [0.75, 0.5]), ({"max_score": 0.5}, [0.5, 0.25]), ({"absolute_margin": 0.25}, [0.5, 0.25]),
+        ({"relative_margin": 1 / 3}, [0.5, 0.25]), ({"relative_margin": 0.0}, [0.75, 0.5, 0.25]),
+    ],
+)  # fmt: skip
+def test_candidates_at_a_limit_stay_and_those_beyond_it_are_counted(options: dict, kept: list[float]) -> None:
+    scores, report = np.array([0.75, -np.inf, 0.5, 0.25], np.float32), MiningReport()
+    _leave_out(scores, 0.75, MiningOptions(**options), report)
+    assert scores[np.isfinite(scores)].tolist() == kept and report.left_out == {next(iter(options)): 3 - len(kept)}
+
+
+def test_two_texts_can_be_searched_and_queries_without_a_negative_are_counted(model: tuple[Model, Path]) -> None:
+    for options, num_negatives in ((MiningOptions(), 1), (MiningOptions(max_score=-2.0), 0)):
+        report, rows = MiningReport(), [TextSet(query, ("the cat sat",)) for query in ("a", "b")]
+        mined = list(mine_negatives(model[0], rows, options, corpus=["a dog ran"], report=report))
+        assert [len(row.negatives) for row in mined] == [num_negatives] * 2
+        assert (report.num_queries, report.num_negatives) == (2, 2 * num_negatives)
+        assert report.num_without == 2 - 2 * num_negatives
+        assert report.left_out == ({} if num_negatives else {"max_score": 2})
 
 
 def test_scored_pairs_are_refused(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:

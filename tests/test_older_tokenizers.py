@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from random_models import edit_json, vocabulary_tokens
 from test_library_tokenizer import CORPUS, TEXTS, byte_level, check
 from tokenizers import AddedToken
-from transformers import convert_slow_tokenizer
+from transformers.convert_slow_tokenizer import (
+    AlbertConverter,
+    CamembertConverter,
+    DebertaV2Converter,
+    XLMRobertaConverter,
+)
 
 from bertkit import Tokenizer
 from bertkit.errors import CheckpointError
@@ -68,14 +73,14 @@ def roberta_of(folder: Path) -> tokenizers.Tokenizer:
 
 def xlm_r(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
-    return converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
+    return converted(XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
 
 
 def camembert(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
     (folder / "config.json").write_text('{"model_type": "camembert"}')
     added = [*ANGLED, "<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
-    return converted(convert_slow_tokenizer.CamembertConverter, folder / "sentencepiece.bpe.model", added)
+    return converted(CamembertConverter, folder / "sentencepiece.bpe.model", added)
 
 
 def albert(folder: Path) -> tokenizers.Tokenizer:
@@ -85,7 +90,7 @@ def albert(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"keep_accents": False, "do_lower_case": True}
     added = ["<pad>", "<unk>", "[CLS]", "[SEP]", AddedToken("[MASK]", lstrip=True, normalized=False)]
-    return converted(convert_slow_tokenizer.AlbertConverter, folder / "spiece.model", added, **options)
+    return converted(AlbertConverter, folder / "spiece.model", added, **options)
 
 
 def deberta(folder: Path) -> tokenizers.Tokenizer:
@@ -95,7 +100,7 @@ def deberta(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"do_lower_case": False, "split_by_punct": False}
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
-    return converted(convert_slow_tokenizer.DebertaV2Converter, folder / "spm.model", SQUARE, **options)
+    return converted(DebertaV2Converter, folder / "spm.model", SQUARE, **options)
 
 
 def mpnet(folder: Path) -> tokenizers.Tokenizer:

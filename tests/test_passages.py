@@ -167,6 +167,15 @@ def test_a_hidden_element_that_is_not_closed_does_not_hide_the_page() -> None:
     assert html_text("<p>One<script>if (a < b) {<p>no").text == "One"
 
 
+@pytest.mark.parametrize(
+    "attribute, is_whole",
+    [("src=x/", False), ("src=/", False), ("a=1 b = x/", False), ('src="x"/', True), ("src=x /", True), ("/", True)],
+)
+def test_slash_after_a_value_without_quotes_is_part_of_it(attribute: str, is_whole: bool) -> None:
+    text = html_text(f"<p>One<script {attribute}>code()</script><p>Two").text
+    assert text == ("Onecode()\n\nTwo" if is_whole else "One\n\nTwo")
+
+
 def test_markup_is_found_as_in_browsers() -> None:
     for markup in ("<!--<p>-->", "<!-- > --!>", "<!-->", "<![if !a]>", "<![a b]>", "<?a b?>", "</>", "</ p>", "<!a"):
         assert html_text(f"One{markup}two<b>").text == ("One" if markup == "<!a" else "Onetwo")

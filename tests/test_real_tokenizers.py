@@ -13,7 +13,7 @@ import sentencepiece
 import transformers
 from test_library_tokenizer import check
 from test_older_tokenizers import ANGLED, converted, roberta_of
-from transformers import convert_slow_tokenizer
+from transformers.convert_slow_tokenizer import XLMRobertaConverter
 
 from bertkit import Question, Tokenizer
 from bertkit.tasks import QuestionAnswering
@@ -54,7 +54,7 @@ def xlm_r(folder: Path, lines: list[str]) -> None:
         input=str(folder / "corpus.txt"), model_prefix=str(folder / "sentencepiece.bpe"), vocab_size=4_000,
         character_coverage=0.995, minloglevel=2, num_threads=2,
     )  # fmt: skip
-    library = converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
+    library = converted(XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
     library.save(str(folder / "expected.json"))
 
 

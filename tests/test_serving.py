@@ -393,6 +393,43 @@ def test_a_signal_while_loading_ends_is_not_lost(encoder, tmp_path):
     assert subprocess.run(command, env=environment, timeout=60, check=True, stderr=subprocess.PIPE).stderr == b""
 
 
+_STOPPED_SOON = """
+import sys
+from dataclasses import replace
+import bertkit.serving.server as server
+from bertkit.cli import main
+
+def soon(load, settings, *arguments, serve=server._serve):
+    return serve(load, replace(settings, drain_timeout_seconds=1), *arguments)
+
+server._serve = soon
+sys.argv[1:] = ["serve", "--port", "0", "--unix-socket", sys.argv[2], "--model", sys.argv[1]]
+main()
+"""
+
+
+def test_stop_while_an_answer_is_not_read_is_no_fault(encoder, tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _STOPPED_SOON, str(encoder), str(tmp_path / "socket")]
+    body = json.dumps({"inputs": ["one two three " * 4] * 1_000}).encode()
+    head = "POST /embed_all HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length:"
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process,
+        socket.socket(socket.AF_UNIX) as client,
+    ):
+        try:
+            assert process.stderr is not None and " ready at " in process.stderr.readline()
+            client.connect(str(tmp_path / "socket"))
+            client.sendall(f"{head} {len(body)}\r\n\r\n".encode() + body)
+            assert client.recv(12) == b"HTTP/1.1 200"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            log = process.stderr.read()
+        finally:
+            process.kill()
+        assert "timeout graceful shutdown exceeded" in log and "Traceback" not in log, log
+
+
 def test_keys_protect_every_route_but_health(encoder, tmp_path):
     (tmp_path / "keys").write_text("\ufefffirst key\n\nsecond\n", encoding="utf-8")
     with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -22,7 +23,7 @@ from test_generation import gpt2, marian
 
 import bertkit
 from bertkit.generation import load_generator
-from bertkit.serving import service
+from bertkit.serving import prediction, service
 from bertkit.serving.app import Application
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
@@ -32,6 +33,7 @@ from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
+from bertkit.tasks.token_classification import EntityFound
 
 ALLOWED_NULLS = {"start", "stop", "answer", "seed"}
 TEXTS = ["a cat", "the [MASK] sat", "", "x" * 3_000, "\u0000", "é\u200b🙂", "one two three four " * 9, "\ud7ff\ue000"]
@@ -245,6 +247,19 @@ def test_answers_much_larger_than_their_requests_are_limited(
     assert asyncio.run(small.ask(path, one))[0] == 429 and small.service._num_answer_bytes == 3_999
     small.service._num_answer_bytes = 0
     assert asyncio.run(small.ask(path, one))[0] == 200 and small.service._num_answer_bytes == 0
+
+
+@pytest.mark.parametrize("path", ["/entities", "/models/tagger"])
+def test_answers_of_many_entities_are_limited(fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    found = SimpleNamespace(entities=[EntityFound(1_234, 1_239, "horse", "animal", 0.123456789)] * 30)
+    monkeypatch.setattr(prediction, "predict", lambda *_, **__: [found, found])
+    body = json.dumps({"inputs": ["a", "b"]}).encode()
+    status, whole = asyncio.run(fuzzed.ask(path, body))
+    assert status == 200 and 0.7 < len(whole) / 6_000 < 1.2
+    small = limited(fuzzed, max_answer_bytes=5_000)
+    status, answer = asyncio.run(small.ask(path, body))
+    assert status == 422 and b"the answer would have about 6,000 bytes" in answer
+    assert small.service._num_answer_bytes == 0
 
 
 def test_room_for_an_answer_is_given_back_when_it_has_been_sent(fuzzed: Fuzzed) -> None:

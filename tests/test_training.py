@@ -24,7 +24,7 @@ from torch import nn
 
 from bertkit import Model, load
 from bertkit.checkpoint import save_checkpoint
-from bertkit.errors import CheckpointError, TrainingError, UsageError
+from bertkit.errors import CheckpointError, DependencyError, TrainingError, UsageError
 from bertkit.objectives import (
     Loader,
     Masking,
@@ -42,6 +42,7 @@ from bertkit.training import (
     TrainingSettings,
     TrainingState,
     checkpoints,
+    claim_run_folder,
     compute_gradients,
     evaluate,
     learning_rate_factor,
@@ -571,6 +572,28 @@ def test_lines_are_added_to_whole_ones(tmp_path: Path) -> None:
         log.close()
     new, rest = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     assert new == b'{"event": "samples", "step": 3, "text": "new"}\n' and rest == new.replace(b"new", b"rest")
+
+
+def test_log_has_null_for_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.write("evaluation", 3, spearman=math.nan, several=[math.inf, 1.0])
+    log.close()
+    line = '{"event": "evaluation", "step": 3, "spearman": null, "several": [null, 1.0]}\n'
+    assert (tmp_path / "metrics.jsonl").read_text() == line
+
+
+def test_log_for_tensorboard_opens_no_file_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(DependencyError, match=r"pip install 'bertkit\[track\]'"):
+        MetricsLog(tmp_path, tensorboard=True)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["file", "file/run", "file/a/run"])
+def test_run_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("a text")
+    with pytest.raises(UsageError, match="file is a file: expected a folder, or a new name"):
+        claim_run_folder(tmp_path / name, tmp_path / name / "run" / "settings.json", {}, resume=False)
 
 
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:

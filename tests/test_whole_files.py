@@ -83,6 +83,26 @@ def test_interrupted_file_is_the_old_or_the_new_one(exists: bool, tmp_path: Path
     assert len(outcomes) > 50
 
 
+def test_folder_that_another_process_puts_there_meanwhile_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a system that cannot exchange the names of two folders."""
+    path, replace = tmp_path / "folder", os.replace
+    write_folder(path)
+
+    def replace_meanwhile(source: Path, target: Path) -> None:
+        replace(source, target)
+        if target.name.endswith(".old"):
+            path.mkdir()
+            (path / "three").write_text("of another process")
+
+    monkeypatch.setattr(bertkit.files.whole_files, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(os, "replace", replace_meanwhile)
+    with pytest.raises(OSError, match="not empty"):
+        write_folder(path)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["folder"] and [*path.iterdir()] == [path / "three"]
+
+
 @pytest.mark.parametrize(("exists", "exchanges"), [(False, True), (True, True), (True, False)])
 def test_interrupted_folder_is_the_old_or_the_new_one(
     exists: bool, exchanges: bool, tmp_path: Path, monkeypatch

@@ -307,6 +307,20 @@ def test_a_run_without_a_metric_is_never_the_best(sentence_encoder: Path, tmp_pa
     assert within._best()["name"] == "frozen features" and within._gains_nothing()
 
 
+def test_a_resumed_run_reads_a_metric_that_was_not_a_number(
+    sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = _Within(run_of(tmp_path / "out", sentence_encoder, []), labeled(200), [], lambda: False)
+    monkeypatch.setattr(within, "_search", lambda: None)
+    within.start(resume=False)
+    within.state["tried"] = [{"name": "frozen features", "score": math.nan, "steps": 0}]
+    within._save()
+    within.start(resume=True)
+    assert within.state["tried"] == [
+        pytest.approx({"name": "frozen features", "score": math.nan, "steps": 0}, nan_ok=True)
+    ]
+
+
 @pytest.mark.parametrize("kind", ["run", "minutes", "sweep"])
 def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
     sentence_encoder: Path, tmp_path: Path, kind: str

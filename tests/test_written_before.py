@@ -6,16 +6,18 @@
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from bertkit import Features, load
 from bertkit.cli import run
 from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import open_shard
-from bertkit.errors import DataError, MissingHeadError
+from bertkit.errors import DataError, EarlierWordsWarning, MissingHeadError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.outcome import digest_of
 from bertkit.pretraining import Inputs, Pretraining
@@ -24,7 +26,8 @@ from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training_findings import findings_of
 from bertkit.search import Record
 from bertkit.search.documents import Document
-from bertkit.search.index import Index
+from bertkit.search.embedded import maintenance
+from bertkit.search.index import Index, Mode
 from bertkit.tasks import TextExample
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextSet
@@ -143,22 +146,37 @@ def found(index: Index, query: str) -> list[str]:
     return sorted(one.document_id for one in index.search(query, mode="lexical"))
 
 
+@pytest.mark.filterwarnings("ignore::bertkit.errors.EarlierWordsWarning")
 def test_store_is_searched_with_its_words_until_they_are_split_again(
     expected: dict,
 ) -> None:
     with Index.open("store", device="cpu") as index:
-        assert index.has_other_words("हिन्दी") and not index.has_other_words("cat")
         assert found(index, "cat") == ["1"] and found(index, "ह") == ["0"]  # as the version that wrote it
         assert found(index, "שט") == [] and found(index, "ไทย") == []
         index.store.add([Record("more", "हिन्दी", np.ones(8), "more")])  # with such words too
         assert found(index, "ह") == ["0", "more"]
         assert index.add([Document("4", "नया")]).num_split_again == 5
-        assert not index.has_other_words("हिन्दी") and index.store.verify() == []
+        assert index.store.verify() == []
         assert found(index, "हिन्दी") == ["0", "more"] and found(index, "ह") == []
         assert found(index, "שט") == ["2"] and found(index, "ไทย") == ["3"] and found(index, "नया") == ["4"]
         assert index.add([Document("5", "last")]).num_split_again == 0
     with Index.open("store", device="cpu") as index:
         assert found(index, "हिन्दी") == ["0", "more"] and found(index, "cat") == ["1"]
+
+
+def warned(index: Index, query: str, mode: Mode) -> bool:
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        index.search(query, mode=mode)
+    return [one.category for one in issued] == [EarlierWordsWarning]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid", "dense"])
+def test_searches_by_words_warn_that_those_of_a_store_are_earlier_ones(expected: dict, mode: Mode) -> None:
+    with Index.open("store", device="cpu") as index:
+        assert warned(index, "हिन्दी", mode) == (mode != "dense") and not warned(index, "cat", mode)
+        index.add([Document("4", "नया")])
+        assert not warned(index, "हिन्दी", mode)
 
 
 def test_commands_say_that_the_words_of_a_store_are_earlier_ones(
@@ -168,8 +186,21 @@ def test_commands_say_that_the_words_of_a_store_are_earlier_ones(
         assert run([*arguments, "--store", "store", "--device", "cpu"]) == 0
         return capsys.readouterr().err
 
-    assert "is of an earlier version" in notes("search", "हिन्दी")
-    assert "is of an earlier version" not in notes("search", "cat")
+    with pytest.warns(
+        EarlierWordsWarning, match="store is of an earlier version.* bertkit index, .* splits them again"
+    ):
+        notes("search", "हिन्दी")
     Path("new.txt").write_text("A new text.")
     assert "store is of an earlier version: its 4 passages were split into words again" in notes("index", "new.txt")
-    assert "is of an earlier version" not in notes("search", "हिन्दी") + notes("index", "new.txt")
+    assert "is of an earlier version" not in notes("index", "new.txt")
+    with warnings.catch_warnings(action="error"):
+        notes("search", "हिन्दी")
+
+
+def test_progress_of_splitting_words_again(expected: dict, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(maintenance, "tqdm", lambda **options: tqdm(**options | {"delay": 0}))
+    for progress in (False, True):
+        shutil.copytree("store", f"store-{progress}")
+        with Index.open(f"store-{progress}", device="cpu") as index:
+            index.add([Document("4", "नया")], progress=progress)
+        assert ("indexing words" in capsys.readouterr().err) == progress

@@ -2,7 +2,7 @@
 
 Takes: rows of queries and positives, a sentence encoder, optionally further texts and a cross-encoder.
 Gives: the rows with negatives, and counts of the candidates that were left out.
-May import: errors, tasks, inference, neighbors, model.
+May import: errors, tokenizer, tasks, inference, neighbors, model.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.model import Model
 from bertkit.neighbors import Corpus
 from bertkit.tasks import TextSet
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _QUERIES_AT_ONCE = 1_024
 
@@ -119,8 +120,9 @@ def mine_negatives(
 
     Raises:
         DataError: no rows, a query without positives, or a pair with a score, which may be 0.
-        UsageError: fewer than two texts to search, or a cross-encoder with several labels.
+        UsageError: fewer than two texts to search, a str instead of a corpus, or a cross-encoder with several labels.
     """
+    refuse_one_text(corpus)
     if cross_encoder is not None:
         cross_encoder.rank("", [])  # which refuses several labels, before long work
     report = MiningReport() if report is None else report

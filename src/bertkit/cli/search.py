@@ -44,11 +44,6 @@ def command(
     with Index.open(store, device=device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
-        if mode in ("hybrid", "lexical") and index.has_other_words(query):
-            note(
-                f"{store} is of an earlier version, which splits this query into other words: results are as before; "
-                "bertkit index, with the indexed files or folders, splits its passages again"
-            )
         reranker = None if rerank is None else load(rerank, device=device)
         results = index.search(query, k, mode=mode, reranker=reranker)
         if answer is not None:

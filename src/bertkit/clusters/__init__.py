@@ -2,7 +2,7 @@
 
 Takes: texts and their vectors.
 Gives: clusters: their rows, a name made of distinctive words, and their most typical texts.
-May import: errors, neighbors.
+May import: errors, tokenizer, neighbors.
 """
 
 from bertkit.clusters.clusters import METHODS, Cluster, ClusterOptions, find_clusters

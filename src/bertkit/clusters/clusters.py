@@ -9,6 +9,7 @@ import numpy as np
 from bertkit.clusters.names import class_words
 from bertkit.errors import DataError, DependencyError, UsageError
 from bertkit.neighbors import communities, duplicate_groups
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _NUM_TYPICAL = 3
 _NUM_WORDS = 4
@@ -110,11 +111,12 @@ def find_clusters(
         vectors: (num_texts, embedding_dim) float32 of length 1.
 
     Raises:
-        UsageError: different numbers of texts and vectors, vectors of another shape, or more clusters than texts or
-            than vectors to cluster.
+        UsageError: different numbers of texts and vectors, vectors of another shape, more clusters than texts or than
+            vectors to cluster, or a str or a table instead of texts.
         DataError: a vector with a component that is not finite.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
+    refuse_one_text(texts)
     texts, vectors = list(texts), np.asarray(vectors)  # a pandas column is indexed by its labels
     if len(texts) != len(vectors):
         raise UsageError(

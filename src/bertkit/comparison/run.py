@@ -28,7 +28,7 @@ from bertkit.corpus.shards import TokenShard
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
-from bertkit.files.json_files import read_json, write_json
+from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.files.whole_files import whole_file
 from bertkit.objectives import Loader, PretrainingTask, TokenBlocks
 from bertkit.pretraining.feed import PretrainingFeed
@@ -189,7 +189,7 @@ class Comparison:
         rows: list[dict[str, Any]] = []
         for name in self.models:
             results = [read_json(self.out / f"{name}-{seed}" / "result.json") for seed in self.seeds]
-            measured = [result for result in results if result]
+            measured = [numbers(result) for result in results if result]
             if not measured:
                 continue
             row: dict[str, Any] = {"model": name, "sees": MODELS[name].sees, "seeds": len(measured)}

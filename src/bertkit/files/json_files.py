@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,17 @@ def json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers by name as they were before `json_value`: null is NaN.
+
+    >>> numbers({"accuracy": 0.5, "spearman": None})
+    {'accuracy': 0.5, 'spearman': nan}
+    """
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON value, indented, atomically."""
+    """Write the JSON of `json_value`, indented, atomically."""
     with whole_file(path) as temporary:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(json_value(content), indent=2, ensure_ascii=False) + "\n"
         temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -66,10 +66,9 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Create a folder if it is missing, and write in it as the only process, where the system has locks of files.
 
     Raises:
-        UsageError: another process writes in the folder, or its path is that of a file.
+        UsageError: another process writes in the folder, or its path or a parent is a file.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: expected a folder, or a new name")
+    check_no_file(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
@@ -98,7 +97,8 @@ def check_writable(path: Path) -> None:
     """
     path = _linked(path)
     if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+        problem = "is a file; choose another" if path.parent.exists() else "does not exist; create it first"
+        raise UsageError(f"cannot write {path}: the folder {path.parent} {problem}")
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder; expected a file name")
 
@@ -127,6 +127,17 @@ def check_empty(path: Path) -> None:
         raise UsageError(
             f"{path} exists and is not empty: choose another folder, or remove it (in Python: overwrite=True)"
         )
+
+
+def check_no_file(folder: Path) -> None:
+    """Check that a path is that of a folder, or of one that can be created.
+
+    Raises:
+        UsageError: it, or its nearest existing parent, is a file.
+    """
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"{nearest} is a file: expected a folder, or a new name")
 
 
 def check_folder_writable(path: Path) -> None:
@@ -190,7 +201,7 @@ def _swap_in(temporary: Path, path: Path) -> None:
     finally:
         if old.exists() and not path.exists():
             os.replace(old, path)
-    shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)  # also where another process has put its folder there meanwhile
 
 
 def _exchange(a: Path, b: Path) -> bool:

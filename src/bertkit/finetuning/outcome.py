@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.json_files import member, numbers, read_json, write_json
 from bertkit.model import load
 from bertkit.reports.model_card import with_section
 from bertkit.reports.parts import markdown_table
@@ -57,7 +57,7 @@ def read_outcome(folder: Path) -> Outcome:
     reason, step = member(content, "reason", str, path), member(content, "step", int, path)
     best_step, baselines = member(content, "best_step", int, path), member(content, "baselines", dict, path, {})
     metrics, tried = load(folder, device="cpu").trained.metrics, member(content, "tried", list, path, [])
-    return Outcome(reason, step, best_step, metrics, baselines, tried)
+    return Outcome(reason, step, best_step, metrics, numbers(baselines), [numbers(row) for row in tried])
 
 
 def digest_of(examples: Sequence[Any]) -> str:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files.json_files import read_json, write_json
+from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, goodness
 from bertkit.finetuning.outcome import Outcome, write_comparison
@@ -53,6 +53,8 @@ def sweep(
         raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
     is_new = claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
+    for result in results.values():
+        result |= {name: numbers(result[name]) for name in ("metrics", "baselines") if name in result}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():

@@ -18,7 +18,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
-from bertkit.files.json_files import read_json, write_json
+from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
@@ -114,6 +114,7 @@ class _Within:
             return read_outcome(self.run.out)
         self.state: dict[str, Any] = {"seconds": 0.0, "under_way": 0.0, "plan": None, "tried": []}
         self.state |= read_json(self.record) or {}
+        self.state["tried"] = [numbers(row) for row in self.state["tried"]]
         self.started -= self.state["seconds"]
         with released_if_refused(self.folder, lambda: not is_new or len(self.state["tried"]) > 1):
             return self._search()

@@ -22,6 +22,7 @@ from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer.kernels import inference_kernels
 
 
@@ -123,8 +124,9 @@ def embed_stream(
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: an option that this model does not support.
+        UsageError: an option that this model does not support, or a str or a table instead of texts.
     """
+    refuse_one_text(texts)
     plan = _Plan.of(runner, settings, options)
     total = len(texts) if isinstance(texts, Sized) else None
     hidden = None if options.progress is None else not options.progress

@@ -15,6 +15,7 @@ from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatte
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 Projection = Literal["pca", "tsne"]
 
@@ -92,8 +93,9 @@ def inspect_map(
 
     Raises:
         DependencyError: scikit-learn is not installed.
-        UsageError: fewer than three texts, or an unknown projection.
+        UsageError: fewer than three texts, a str instead of texts, or an unknown projection.
     """
+    refuse_one_text(texts)
     if len(texts) < 3:
         raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
     if projection not in ("pca", "tsne"):

@@ -16,6 +16,7 @@ from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Program, data, line_chart, paragraph, section, table
 from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _NUM_BASELINE_WORDS = 1_000
 _MOST_NEIGHBORS_SHOWN = 12  # occurrences whose neighbors are shown
@@ -104,8 +105,10 @@ def inspect_words(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: fewer than three texts with the word, different numbers of senses and texts, or ``top_k`` below 1.
+        UsageError: fewer than three texts with the word, a str instead of texts, different numbers of senses and texts,
+            or ``top_k`` below 1.
     """
+    refuse_one_text(texts)
     top_k = checked_count("top_k", top_k)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")

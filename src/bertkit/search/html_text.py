@@ -26,7 +26,8 @@ _MARKUP = re.compile(
         !--(?:-?>|.*?(?:--!?>|\Z))  # a comment
         |[!?][^>]*+(?:>|\Z)  # a declaration
         |(?P<slash>/?)(?P<name>[a-zA-Z][^\s/>]*+)
-         (?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)*+  # attributes, whose quoted values may contain ">"
+         (?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|(?P<bare>[^\s>"'][^\s>]*+))?)*+  # attributes,
+         # whose quoted values may contain ">"
          (?:>|\Z)
         |/[^>]*+(?:>|\Z)
     )""",
@@ -81,7 +82,7 @@ def _tokens(source: str) -> Iterator[_Token]:
         name = match["name"].lower()
         if match["slash"]:
             yield _Token("end", name)
-        elif match[0].endswith("/>"):
+        elif match[0].endswith("/>") and match.end("bare") != match.end() - 1:  # where the slash is part of the value
             yield _Token("whole", name)
         else:
             yield _Token("start", name)

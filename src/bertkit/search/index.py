@@ -1,14 +1,14 @@
 """Index of documents: search of passages by words, by meaning, or both."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 
-from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
+from bertkit.errors import EarlierWordsWarning, MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
@@ -18,19 +18,15 @@ from bertkit.search.embedded.database import has_store
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
-from bertkit.search.filters import Filter, Scalar
+from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
-from bertkit.search.lexical import Split
 from bertkit.search.parquet import export_parquet
-from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.passages import PassageOptions
 from bertkit.search.planning import IndexReport
-from bertkit.search.snippets import Snippet, snippet_of
+from bertkit.search.results import FoundAnswer, Result, result_of
 from bertkit.search.sparse import SparseIndex
-from bertkit.search.store import Record
 from bertkit.search.tables import Tables
 from bertkit.search.updating import add_documents, split_again, update
-from bertkit.search.words import words
 from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
@@ -38,33 +34,6 @@ _DEPTH = 100
 """Number of rows of each fused list."""
 _NONE = np.empty(0, np.int64), np.empty(0)
 """A ranking without rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A passage returned by a search."""
-
-    rank: int  # from 1
-    score: float  # fused, or the cosine, or BM25, or that of the reranker
-    id: str
-    document_id: str
-    text: str  # text of the passage: characters ``start`` to ``end`` of the document
-    start: int
-    end: int
-    context: str  # the title and headings above it
-    snippet: Snippet  # its sentences with the most words of the query
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-class FoundAnswer(NamedTuple):
-    """A span of a document that answers a question."""
-
-    text: str
-    start: int  # characters of the document
-    end: int
-    document_id: str
-    probability: float  # among the spans of its passage
-    result: Result  # the passage
 
 
 class Index:
@@ -227,7 +196,7 @@ class Index:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or PassageOptions()
         report = IndexReport()
-        if given and not dry_run and (number := split_again(self.store)):
+        if given and not dry_run and (number := split_again(self.store, progress)):
             report.num_split_again = number
             self._write_postings()  # before new passages are embedded, which can take hours
         if paths:
@@ -249,6 +218,9 @@ class Index:
         report: EmbedReport | None = None,
     ) -> list[Result]:
         """The ``k`` passages that fit a query best.
+
+        An index of an earlier version, which splits the query into other words, is searched with those, and a search
+        by words issues an EarlierWordsWarning; `add` splits its texts again.
 
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
@@ -279,6 +251,13 @@ class Index:
                 vector = self.encoder.embed_query([query], report)
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
+            if mode in ("hybrid", "lexical") and self._tables.has_other_words(snapshot.connection, query):
+                warnings.warn(
+                    f"{self.store.folder} is of an earlier version, which splits this query into other words: results "
+                    "are as before; Index.add or bertkit index, with the indexed files or folders, splits them again",
+                    EarlierWordsWarning,
+                    stacklevel=2,
+                )
             rankings = []
             sparse = self._tables.sparse(snapshot.connection)
             if mode == "sparse" and sparse is None:
@@ -353,12 +332,6 @@ class Index:
         """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""
         return export_parquet(self.store, path)
 
-    def has_other_words(self, query: str) -> bool:
-        """Whether the index is of an earlier version, which splits this query into other words. Searches then find what
-        they found in that version; `add` splits the stored texts again."""
-        with self.store.snapshot() as snapshot:
-            return words(query) != self._tables.split_of(snapshot.connection)(query)
-
     def with_encoder(self, model: TextEncoder) -> "Index":
         """This index with another object for the same model, such as one that shares batches with other callers."""
         return Index(self.store, self._tables, self.encoder._replace(model=model), self._device)
@@ -386,15 +359,6 @@ class Index:
     ) -> list[Result]:
         weights, split = self._tables.weights(snapshot, query), self._tables.split_of(snapshot.connection)
         return [
-            _result(rank, float(score), record, weights, split)
+            result_of(rank, float(score), record, weights, split)
             for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
         ]
-
-
-def _result(rank: int, score: float, record: Record, weights: dict[str, float], split: Split) -> Result:
-    context, text = context_and_text(record)
-    metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights, split)
-    return Result(
-        rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
-    )

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.search.embedded.schema import FORMAT
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
-from bertkit.search.words import first_words, words
+from bertkit.search.words import first_words, is_half_of_pair, words
 
 _FORMAT_OF_WORDS = 3
 """The first format of stores with texts that are split by `words`."""
@@ -46,6 +46,11 @@ class LexicalIndex(ImpactIndex):
         """The function that split the texts of the store into words."""
         return self._split or (words if has_current_words(connection) else first_words)
 
+    def has_other_words(self, connection: sqlite3.Connection, query: str) -> bool:
+        """Whether the store is of an earlier version, which splits this query into other words than `words`."""
+        split = self.split_of(connection)
+        return split is not words and split(query) != words(query)
+
     def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`; counts up to 65,535."""
         split = self.split_of(connection)
@@ -57,21 +62,31 @@ class LexicalIndex(ImpactIndex):
             counts = np.minimum(np.array(list(bag.values()), np.int64), LARGEST_COUNT).astype(np.uint16)
             yield Terms(bag.total(), np.array([ids[word] for word in bag], np.uint32), counts)
 
+    def _counts(self, connection: sqlite3.Connection, query: str) -> Counter[str]:
+        """How often a query has each word. A single character of a script without spaces, which the store has in pairs,
+        stands for all that contain it."""
+        split = self.split_of(connection)
+        found = split(query)
+        if split is words and len(found) == 1 and is_half_of_pair(found[0]):
+            rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", found)
+            return Counter(word for (word,) in rows)
+        return Counter(found)
+
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
         """See `ImpactIndex.add_scores`."""
-        counts = Counter(self.split_of(snapshot.connection)(query))
+        counts = self._counts(snapshot.connection, query)
         for word, number in _word_ids(snapshot.connection, list(counts)).items():
             view.add_bm25(number, counts[word], scores)
 
     def largest_score(self, snapshot: Snapshot, query: str) -> float:
         """A bound that no text's BM25 reaches: each word counted infinitely often."""
-        counts = Counter(self.split_of(snapshot.connection)(query))
+        counts = self._counts(snapshot.connection, query)
         return sum(counts[word] * weight for word, weight in self.weights(snapshot, query).items())
 
     def weights(self, snapshot: Snapshot, query: str) -> dict[str, float]:
         """The inverse document frequency of each word of a query that is in the store."""
         view = self.view_of(snapshot)
-        ids = _word_ids(snapshot.connection, list(dict.fromkeys(self.split_of(snapshot.connection)(query))))
+        ids = _word_ids(snapshot.connection, list(self._counts(snapshot.connection, query)))
         return {word: view.idf(number) for word, number in ids.items()}
 
 

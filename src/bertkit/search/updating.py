@@ -99,13 +99,13 @@ def add_documents(
     writer.flush()
 
 
-def split_again(store: EmbeddedStore) -> int:
+def split_again(store: EmbeddedStore, progress: bool | None) -> int:
     """Split the texts of an index of an earlier version into words again; returns the number of passages."""
     with store.snapshot() as snapshot:
         if has_current_words(snapshot.connection):
             return 0
     with store.transaction() as connection:
-        index_texts_again(connection, LexicalIndex(store.folder))
+        index_texts_again(connection, LexicalIndex(store.folder), progress)
     return store.count()
 
 

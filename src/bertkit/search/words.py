@@ -28,7 +28,10 @@ _VOWEL_SIGNS = "".join(chr(code) for code in range(0x591, 0x6EE) if unicodedata.
 _IGNORED = re.compile(  # the vowel signs of Hebrew and Arabic, the letter that lengthens others; the last are not shown
     rf"[{_VOWEL_SIGNS}\u0640\u00ad\u034f\u200d\u2060\ufeff\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
 )
-_PIECE = re.compile(r".{1,1000}(?!\S)|.{1,1000}(?=\w)|.{1,1000}", re.DOTALL)  # to the end of a word, or of a character
+_INSIDE_SYLLABLE = r"\u1160-\u11ff"  # decomposed vowels and final consonants of Korean
+_PIECE = re.compile(  # to the end of a word, or of a character
+    rf".{{1,1000}}(?!\S)|.{{1,1000}}(?=[^\W{_INSIDE_SYLLABLE}])|.{{1,1000}}", re.DOTALL
+)
 _LONG_CHARACTERS = 100  # stems of words longer than these are not cached, as they could take all the memory
 _RARE_MARKS = re.compile(r"[\U00010a01-\U0001e94a]")  # of scripts such as Adlam; to look for them takes time
 
@@ -55,6 +58,12 @@ def words(text: str) -> list[str]:
     text = _PRESENTATION_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
     text = _composed(text).replace("İ", "i")  # lower() gives this letter of Turkish another dot
     return _stems(_words_with_marks(_NON_JOINER_IN_WORD.sub("", _IGNORED.sub("", text))))
+
+
+def is_half_of_pair(word: str) -> bool:
+    """Whether a word is one character, with its marks, of a script of which `words` gives pairs."""
+    match = _patterns(0xFFFF)[0].fullmatch(word)
+    return match is not None and match.lastindex is not None and len(_patterns(0xFFFF)[1].findall(word)) == 1
 
 
 def _composed(text: str) -> str:

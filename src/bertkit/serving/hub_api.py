@@ -25,7 +25,7 @@ from bertkit.serving.embedding import (
 )
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
-from bertkit.serving.prediction import as_json, fill_mask, label_scores, logits_of, predict, sigmoid
+from bertkit.serving.prediction import as_json, entities, fill_mask, label_scores, logits_of, predict, sigmoid
 from bertkit.serving.refusals import EmptyInput, InvalidRequest
 from bertkit.serving.served_models import (
     ANSWERING,
@@ -205,7 +205,7 @@ def _entities(call: _Call) -> Answer:
     texts = call.texts
 
     def work(ticket: Ticket) -> Any:
-        rows = [[_as_hub(one) for one in as_json(each)["entities"]] for each in predict(call.served, texts, ticket)]
+        rows = [list(map(_as_hub, row)) for row in entities(call.service, call.served, texts, ticket)]
         return rows[0] if call.is_one else rows
 
     return texts, work

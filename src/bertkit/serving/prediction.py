@@ -18,6 +18,9 @@ from bertkit.tasks.texts import mean_over_windows
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 
+_BYTES_PER_ENTITY = 100
+"""About those of its JSON."""
+
 
 def predict(
     served: ServedModel,
@@ -42,6 +45,22 @@ def predict(
     ticket.num_inputs_cut += report.num_cut
     ticket.num_tokens_cut += report.num_tokens_cut
     return predictions
+
+
+def entities(
+    service: Service, served: ServedModel, texts: Sequence[str], ticket: Ticket, *, on_long: OnLong | None = None
+) -> list[list[dict[str, Any]]]:
+    """The entities of each text as JSON objects.
+
+    Raises:
+        BertkitError: as `predict`.
+        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
+    """
+    rows = []
+    for prediction in predict(served, texts, ticket, on_long=on_long):
+        service.reserve(ticket, len(prediction.entities) * _BYTES_PER_ENTITY)
+        rows.append(list(map(as_json, prediction.entities)))
+    return rows
 
 
 def fill_mask(

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from bertkit.inference import EmbedReport
 from bertkit.search.filters import And, Equal, Filter
-from bertkit.search.index import Index, Mode, Result
+from bertkit.search.index import Index, Mode
+from bertkit.search.results import Result
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import WrongModelKind
 from bertkit.serving.served_models import ANSWERING, RERANKING

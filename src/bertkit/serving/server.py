@@ -153,6 +153,7 @@ async def _serve(
         timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip
     server = _Server(config)
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
 
     def stop() -> None:
         server.force_exit = service.is_draining  # the second signal forces the exit
@@ -199,6 +200,11 @@ async def _serve(
     if warming.done():
         await warming  # raises its error
     return not (service.is_busy or batches.is_busy or _has_threads())
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether uvicorn logs more than that it cancelled a request, such as one whose answer its client does not read."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:

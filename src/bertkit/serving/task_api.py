@@ -10,7 +10,7 @@ from pydantic import Field
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute, accepts
-from bertkit.serving.prediction import as_json, fill_mask, label_scores, logits_of, predict
+from bertkit.serving.prediction import as_json, entities, fill_mask, label_scores, logits_of, predict
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
@@ -83,14 +83,14 @@ def task_routes(service: Service) -> APIRouter:
         return await service.answer(request, ["".join(item) for item in items], work, verb="predict")
 
     @router.post("/entities")
-    async def entities(body: EntitiesBody, request: Request) -> Response:
+    async def find_entities(body: EntitiesBody, request: Request) -> Response:
         """The entities of a text, as character spans; a list for each of several texts."""
         served, _ = service.models.choose(body.model, [TAGGING], "a token classification")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         policy = body.asked_policy
 
         def work(ticket: Ticket) -> Any:
-            rows = [as_json(each)["entities"] for each in predict(served, texts, ticket, on_long=policy)]
+            rows = entities(service, served, texts, ticket, on_long=policy)
             return rows[0] if isinstance(body.inputs, str) else rows
 
         return await service.answer(request, texts, work, verb="predict")

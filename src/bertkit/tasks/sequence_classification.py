@@ -82,7 +82,11 @@ class _Classification(OfTexts, Weighted):
             return []
         alone = {id(having[0]): (having[0], name) for name, having in names_of(examples).items() if len(having) == 1}
         return [
-            (example, f"no other example has the label {name!r}: add examples of it, or remove this one")
+            (
+                example,
+                f"no other example has the label {name!r}: add examples of it, or remove this one; in cross-validation "
+                "stratify the folds, and choose more of them",
+            )
             for example, name in alone.values()
         ]
 

@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from bertkit.errors import UsageError
 from bertkit.tokenizer.library import read_library_tokenizer
 from bertkit.tokenizer.older_files import ANGLED
-from bertkit.tokenizer.tokenizer import Tokenizer
+from bertkit.tokenizer.tokenizer import Tokenizer, refuse_one_text
 
 _BYTES = 256
 
@@ -21,8 +21,9 @@ def train_byte_level(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         vocab_size: maximum number of entries, including 256 bytes and RoBERTa's five special tokens.
 
     Raises:
-        UsageError: fewer entries than that.
+        UsageError: fewer entries than that, or a str or a table instead of texts.
     """
+    refuse_one_text(texts)
     if vocab_size < _BYTES + len(ANGLED.spellings()):
         raise UsageError(f"vocab_size={vocab_size}: expected at least {_BYTES + len(ANGLED.spellings())}")
     library = tokenizers.Tokenizer(models.BPE())

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from bertkit.tokenizer.tokenizer import Tokenizer
+from bertkit.tokenizer.tokenizer import Tokenizer, refuse_one_text
 
 _TEXTS_AT_A_TIME = 1_024
 
@@ -29,7 +29,12 @@ class TextStatistics:
 
 
 def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistics:
-    """Tokenize texts in batches and count."""
+    """Tokenize texts in batches and count.
+
+    Raises:
+        UsageError: a text that is not a str, or a str or a table instead of texts.
+    """
+    refuse_one_text(texts)
     unk = tokenizer.vocabulary.special.unk
     unk_id = tokenizer.vocabulary.id(unk) if unk in tokenizer.vocabulary else -1  # byte-level vocabularies have no
     # [UNK]

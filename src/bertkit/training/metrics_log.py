@@ -6,27 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DependencyError
+from bertkit.files.json_files import json_value
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl`` of a run folder.
+    """Appends to ``metrics.jsonl`` of a run folder; numbers that are not finite become null.
 
     Raises:
         DependencyError: TensorBoard is requested but not installed.
     """
 
     def __init__(self, run: Path, *, tensorboard: bool = False) -> None:
+        writer = tensorboard_writer() if tensorboard else None
         self._file = open(run / "metrics.jsonl", "ab+")  # noqa: SIM115 open as long as the run
         self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - 1))
         if self._file.read() not in (b"", b"\n"):  # a kill while writing cut the last line
             self._file.write(b"\n")
-        self._writer: Any = None
-        if tensorboard:
-            self._writer = tensorboard_writer()(str(run / "tensorboard"))
+        self._writer: Any = writer and writer(str(run / "tensorboard"))
 
     def write(self, event: str, step: int, **facts: Any) -> None:
         """Write one event of a step."""
-        self._file.write(json.dumps({"event": event, "step": step, **facts}).encode() + b"\n")
+        self._file.write(json.dumps(json_value({"event": event, "step": step, **facts})).encode() + b"\n")
         self._file.flush()
         if self._writer is not None:
             for name, value in facts.items():

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, TrainingError, UsageError
-from bertkit.files.json_files import read_json, write_json
+from bertkit.files.json_files import json_value, read_json, write_json
+from bertkit.files.whole_files import check_no_file
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -42,10 +43,12 @@ def claim_run_folder(
         ignored: settings that may differ when resuming, as section.name.
 
     Raises:
-        UsageError: the folder has other files, another run, or this run and ``resume`` is false.
+        UsageError: the folder or a parent is a file; or it has other files, another run, or this run and ``resume`` is
+            false.
     """
     before = read_json(record)
     if before is None:
+        check_no_file(folder)
         if not _is_free(folder, record):
             raise UsageError(f"{folder} exists and is not a run: choose another folder")
         record.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,7 @@ def _is_free(folder: Path, record: Path) -> bool:
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Settings that differ: their name, as section.name, and a text with both values."""
-    flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(now))))
+    flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(json_value(now)))))
     for name in sorted(flat_before.keys() | flat_now.keys()):
         value, other, data = flat_before.get(name), flat_now.get(name), name.removeprefix("digests.")
         if value != other:

@@ -4,7 +4,6 @@ Shape letters: M rows, D hidden_size, L layers.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,19 +17,15 @@ from bertkit.transformer.kernels.few_rows_decoder import (
     CrossLayers,
     DecoderLayers,
     DecoderSpace,
-    LayerNorms,
-    RoundedWeights,
-    Weights,
     decode_few_rows,
     multiply_few_rows,
 )
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear
+from bertkit.transformer.kernels.layer_weights import LayerNorms, RoundedWeights, Weights
 from bertkit.transformer.kernels.panel_linear import PanelLinear, rows_with_room
-from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.prepared_few_rows import address_of, bias_of, block_of, tensor_of
-from bertkit.transformer.prepared_few_rows_int8 import gives_bits_of, vectors_of
+from bertkit.transformer.prepared_few_rows import tensor_of
+from bertkit.transformer.prepared_few_rows_weights import is_known, norms_of, num_outputs, weights_of
 
 
 class FewRowsDecoder:
@@ -38,7 +33,13 @@ class FewRowsDecoder:
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._prepared = layers  # own the memory of the addresses
-        weights, norms = partial(_weights, layers), partial(_norms, layers)
+
+        def weights(name: str) -> Weights | RoundedWeights:
+            return weights_of([getattr(layer, name) for layer in layers])
+
+        def norms(name: str) -> LayerNorms:
+            return norms_of([getattr(layer, name) for layer in layers])
+
         self._layers = DecoderLayers(
             weights("query_key_value"), weights("output"), weights("expand"), weights("project"),
             norms("attention_norm"), norms("feed_forward_norm"),
@@ -64,7 +65,7 @@ class FewRowsDecoder:
     def arguments(self, hidden: Tensor, cache: DecodingCache) -> tuple[Any, ...]:
         """The arguments of `decode_few_rows`, for every thread."""
         (num_rows, width), given = hidden.shape, array(hidden.contiguous())
-        num_layers, wide = len(self._prepared), _num_outputs(self._prepared[0].expand)
+        num_layers, wide = len(self._prepared), num_outputs(self._prepared[0].expand)
 
         def room(*shape: int) -> np.ndarray:
             return np.empty((*shape[:-1], num_rows + ROOM, shape[-1]), given.dtype)
@@ -102,7 +103,7 @@ class FewRowsLinear:
         """(M, K) to (M, N), for at most 48 rows."""
         num_rows = product_row_count(len(x))
         given = rows_with_room(x, num_rows)
-        out = np.empty((len(given), _num_outputs(self._linear)), given.dtype)
+        out = np.empty((len(given), num_outputs(self._linear)), given.dtype)
         arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(PLAIN), given, out
         return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)
 
@@ -112,48 +113,3 @@ def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:
     if isinstance(linear, PanelLinear):
         return linear
     return FewRowsLinear(linear) if is_known(linear) else None
-
-
-def is_known(linear: Any) -> bool:
-    """Whether a product for few rows gives the bits of a linear layer."""
-    match linear:
-        case PanelLinear():
-            return True
-        case RoundedLinear():
-            return gives_bits_of(linear.linear)
-        case OneDNNInt8Linear():
-            return gives_bits_of(linear)
-    return block_of(linear) is not None
-
-
-def _num_outputs(linear: Any) -> int:
-    match linear:
-        case PanelLinear():
-            return len(linear.bias)
-        case RoundedLinear():
-            return linear.linear.kind[1]
-    return linear.kind[1]
-
-
-def _weights(layers: Sequence[Any], name: str) -> Weights | RoundedWeights:
-    return weights_of([getattr(layer, name) for layer in layers])
-
-
-def weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
-    """The weights of a product in all layers."""
-    match linears[0]:
-        case PanelLinear():
-            return PanelLinear.of_layers(linears)
-        case RoundedLinear():
-            return weights_of([linear.linear for linear in linears])
-    addresses = np.array([address_of(linear) for linear in linears], np.int64)
-    if isinstance(linears[0], OneDNNInt8Linear):
-        return RoundedWeights(addresses, np.stack([vectors_of(linear) for linear in linears]))
-    biases, block = np.stack([array(bias_of(linear)) for linear in linears]), block_of(linears[0])
-    assert block is not None
-    return Weights(addresses, biases[0, :0], block, biases)
-
-
-def _norms(layers: Sequence[Any], name: str) -> LayerNorms:
-    norms = [getattr(layer, name).norm for layer in layers]
-    return LayerNorms(np.stack([np.stack(norm[:2]) for norm in norms]), norms[0].eps)

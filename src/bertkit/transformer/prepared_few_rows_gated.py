@@ -13,7 +13,6 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.few_rows import ROOM
-from bertkit.transformer.kernels.few_rows_decoder import LayerNorms
 from bertkit.transformer.kernels.few_rows_gated import (
     COUNTERS,
     GatedLayers,
@@ -21,11 +20,10 @@ from bertkit.transformer.kernels.few_rows_gated import (
     encode_gated_rows,
     encode_gated_rows_int8,
 )
-from bertkit.transformer.kernels.rows import Norm
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.prepared_few_rows import linears_of, tensor_of
-from bertkit.transformer.prepared_few_rows_decoder import is_known, weights_of
 from bertkit.transformer.prepared_few_rows_int8 import int8_space
+from bertkit.transformer.prepared_few_rows_weights import is_known, norms_of, weights_of
 from bertkit.transformer.prepared_int8 import HiddenStates
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
@@ -53,7 +51,7 @@ class FewGatedRows:
         self._prepared = layers  # own the memory of the addresses
         self._windows = [window_of(window) or Window(EVERY_TOKEN, EVERY_TOKEN) for window in windows]
         weights = [weights_of(linears) for linears in zip(*map(linears_of, layers), strict=True)]
-        attention_norm, feed_forward_norm = map(_layer_norms, zip(*norms, strict=True))
+        attention_norm, feed_forward_norm = map(norms_of, zip(*norms, strict=True))
         self._layers = GatedLayers(
             weights[0], weights[1], weights[2], weights[3],
             attention_norm, feed_forward_norm, is_pre_norm, layers[0].activation == "silu",
@@ -110,8 +108,3 @@ class FewGatedRows:
             room(num_layers, width),
             np.zeros(num_layers * COUNTERS, np.int64),
         )
-
-
-def _layer_norms(norms: Sequence[Any]) -> LayerNorms:
-    arrays = [norm if isinstance(norm, Norm) else norm.norm for norm in norms]
-    return LayerNorms(np.stack([np.stack(norm[:2]) for norm in arrays]), arrays[0].eps)

@@ -82,8 +82,8 @@ class StaticEncoder:
             rows: index of the vector of each word, negative without one; None: the vectors are those of the words.
 
         Raises:
-            UsageError: no words, a repeated word, different numbers of words and vectors, NaN or infinity, or a row
-                that is not the index of a vector.
+            UsageError: no words, a repeated word, a str as the words, different numbers of words and vectors, NaN or
+                infinity, or a row that is not the index of a vector.
         """
         from bertkit.words.opening import of_words
 

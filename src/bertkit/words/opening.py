@@ -9,6 +9,7 @@ import numpy as np
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.locate import locate
 from bertkit.model import Model, load
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.spacy_folder import read_spacy, spacy_vocabulary
 from bertkit.words.static_folder import is_static_folder, read_static_folder
@@ -61,6 +62,7 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
+    refuse_one_text(words)
     vectors = np.asarray(vectors)
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from bertkit.errors import DataError, UsageError
 from bertkit.executor import map_on_cores
 from bertkit.files.whole_files import whole_file
+from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 from bertkit.words.encoder import StaticEncoder
@@ -64,7 +65,9 @@ def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
 
     Raises:
         DataError: no word occurs ``min_count`` times.
+        UsageError: a str or a table instead of sentences.
     """
+    refuse_one_text(sentences)
     splitter = WordPiece(
         Vocabulary(("[UNK]", "[CLS]", "[SEP]"), SpecialTokens()), Normalization(lowercase=True, strip_accents=False)
     )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from bertkit.errors import StoreError
 from bertkit.search.checksums import record_checksum
@@ -125,12 +126,19 @@ def remove_records(connection: sqlite3.Connection, numbers: Iterable[int]) -> No
     )
 
 
-def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> None:
-    """Clear a text index and add every text."""
+def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex, progress: bool | None = None) -> None:
+    """Clear a text index and add every text.
+
+    Args:
+        progress: show a bar after two seconds; None: on a terminal.
+    """
     text_index.clear(connection)
     numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
-    for batch in _batches(np.array(numbers, np.int64)):
-        text_index.add(connection, list(_texts(connection, batch).items()))
+    hidden = None if progress is None else not progress
+    with tqdm(total=len(numbers), desc="indexing words", delay=2, disable=hidden, leave=False) as bar:
+        for batch in _batches(np.array(numbers, np.int64)):
+            text_index.add(connection, list(_texts(connection, batch).items()))
+            bar.update(len(batch))
 
 
 def kept_vectors(

@@ -12,6 +12,7 @@ from bertkit.compiled import compiled
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_head, attend_head
 from bertkit.transformer.kernels.few_rows import ADD, PANEL, PLAIN, multiply, with_room
 from bertkit.transformer.kernels.few_rows_int8 import multiply_rounded
+from bertkit.transformer.kernels.layer_weights import LayerNorms, RoundedWeights, Weights
 from bertkit.transformer.kernels.rows import Norm, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vectors import WIDTH
@@ -20,29 +21,6 @@ _STEPS = 8  # of a layer
 
 COUNTERS = 2 * _STEPS
 """Counters of a layer."""
-
-
-class Weights(NamedTuple):
-    """The weights of a product in all layers, float32 or bfloat16."""
-
-    addresses: np.ndarray  # (L,) int64, of the packed weights
-    packed: np.ndarray  # (0,) in the dtype of the packed weights
-    block: int  # inputs whose products are added up at a time
-    bias: np.ndarray  # (L, N) in the dtype of products
-
-
-class RoundedWeights(NamedTuple):
-    """The same in 8 bits."""
-
-    addresses: np.ndarray  # (L,) int64, of the packed weights
-    vectors: np.ndarray  # (L, 6, N) float32: of `Int8Layers`
-
-
-class LayerNorms(NamedTuple):
-    """A layer normalization in all layers."""
-
-    weights: np.ndarray  # (L, 2, D) float32, weight and bias
-    eps: np.float32
 
 
 class DecoderLayers(NamedTuple):

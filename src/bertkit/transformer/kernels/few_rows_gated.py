@@ -11,8 +11,8 @@ import numpy as np
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.few_rows import ADD, PANEL, PLAIN, multiply, with_room
-from bertkit.transformer.kernels.few_rows_decoder import LayerNorms, RoundedWeights, Weights
 from bertkit.transformer.kernels.few_rows_int8 import multiply_int8, product_of, rows_of
+from bertkit.transformer.kernels.layer_weights import LayerNorms, RoundedWeights, Weights
 from bertkit.transformer.kernels.modern_rows import (
     add_then_norm_forward,
     gate_forward,

@@ -1,0 +1,48 @@
+"""Results of searches: passages, and answers in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bertkit.search.filters import Scalar
+from bertkit.search.lexical import Split
+from bertkit.search.passage_records import CONTEXT, context_and_text
+from bertkit.search.snippets import Snippet, snippet_of
+from bertkit.search.store import Record
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A passage returned by a search."""
+
+    rank: int  # from 1
+    score: float  # fused, or the cosine, or BM25, or that of the reranker
+    id: str
+    document_id: str
+    text: str  # text of the passage: characters ``start`` to ``end`` of the document
+    start: int
+    end: int
+    context: str  # the title and headings above it
+    snippet: Snippet  # its sentences with the most words of the query
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class FoundAnswer(NamedTuple):
+    """A span of a document that answers a question."""
+
+    text: str
+    start: int  # characters of the document
+    end: int
+    document_id: str
+    probability: float  # among the spans of its passage
+    result: Result  # the passage
+
+
+def result_of(rank: int, score: float, record: Record, weights: Mapping[str, float], split: Split) -> Result:
+    """The result of a record; its snippet is chosen by the weights of the words that ``split`` finds."""
+    context, text = context_and_text(record)
+    metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
+    snippet = snippet_of(text, record.start, weights, split)
+    return Result(
+        rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
+    )
