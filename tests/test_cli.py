@@ -343,6 +343,14 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
         assert len(np.load(tmp_path / "v.npy")) == 1
 
 
+def test_blank_line_inside_a_table(tiny_model, tmp_path, complaint):
+    for name, content in {"a.csv": "text,b\nfox,1\n\ncat,2\n", "a.jsonl": '"fox"\n\n"cat"\n'}.items():
+        (tmp_path / name).write_text(content)
+        line = 3 if name == "a.csv" else 2
+        shown = complaint("embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model)
+        assert f"{name}, line {line} is empty: remove it" in shown
+
+
 def test_any_text_prints_on_any_terminal(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit.cli", "vocab", "inspect", "日本", "--model", tiny_model],

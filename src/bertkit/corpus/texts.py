@@ -162,7 +162,7 @@ def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[Te
     for row in json_rows(lines):
         name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
-            yield TextRow(row.line, row.text or json.dumps(dict(row.values)), problem)
+            yield TextRow(row.line, row.text if row.problem else json.dumps(dict(row.values)), problem)
         elif column is None and name != "text" and "text" in row.values:
             raise DataError(
                 f"{location(path, row.line)} has a key 'text', but texts are read from {name!r}, the only key of the "
