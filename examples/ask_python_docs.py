@@ -65,7 +65,7 @@ def open_index(folder: Path) -> bertkit.Index:
 
 
 def documents() -> Iterator[bertkit.Document]:
-    """The paragraphs of the documentation, each with what it is about."""
+    """The paragraphs of the documentation, each with what it is about, as a paragraph alone seldom names it."""
     for number, passage in enumerate(python_docs()):
         title = passage.source if passage.text.startswith(passage.title) else f"{passage.source}: {passage.title}"
         yield bertkit.Document(str(number), passage.text, title, metadata={"where": passage.where})

@@ -328,6 +328,17 @@ def test_stop_signal_interrupts_vocabulary_training(monkeypatch):
     assert 100 <= num_learned < 20_000
 
 
+def test_texts_of_a_vocabulary_are_named_and_all_read(rows, complaint, tiny_model, tmp_path):
+    out = str(tmp_path / "vocab.txt")
+    assert "train requires at least one file or folder" in complaint("vocab", "train", "--out", out)
+    assert "extend requires at least one file" in complaint("vocab", "extend", "--out", out, "--model", tiny_model)
+    (tmp_path / "texts").mkdir()
+    for name in ("a.txt", "notes.md"):
+        (tmp_path / "texts" / name).write_text("the fox sat\n" * 5)
+    with pytest.warns(UserWarning, match=r"files skipped because of their extension: 1 \(.*notes\.md\)"):
+        rows("vocab", "train", str(tmp_path / "texts"), "--out", out)
+
+
 def test_cased_vocabulary(rows, tmp_path):
     (tmp_path / "a.txt").write_text("Hello World\n" * 5)
     vocabulary = str(tmp_path / "vocab.txt")
@@ -341,6 +352,14 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
         (tmp_path / name).write_text(content)
         assert run(["embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
         assert len(np.load(tmp_path / "v.npy")) == 1
+
+
+def test_blank_line_inside_a_table(tiny_model, tmp_path, complaint):
+    for name, content in {"a.csv": "text,b\nfox,1\n\ncat,2\n", "a.jsonl": '"fox"\n\n"cat"\n'}.items():
+        (tmp_path / name).write_text(content)
+        line = 3 if name == "a.csv" else 2
+        shown = complaint("embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model)
+        assert f"{name}, line {line} is empty: remove it" in shown
 
 
 def test_any_text_prints_on_any_terminal(tiny_model):

@@ -60,7 +60,6 @@ def test_passages_are_unwrapped_and_unique(passages):
         assert passage.title and "\n" not in passage.title
         assert not passage.text.startswith((">>>", "* ", "+--", ".. "))
         assert "::=" not in passage.text
-        assert passage.text in passage.in_context
 
 
 def test_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_numpy(passages):
@@ -265,13 +264,25 @@ def answers(passage: Passage, question: dict) -> bool:
     )
 
 
-def questions_answered(model: bertkit.Model, passages: list[Passage]) -> list[str]:
-    """The questions with a correct source among the first five hits."""
-    report = bertkit.EmbedReport()  # some passages are longer than MiniLM reads
-    vectors = model.embed([passage.in_context for passage in passages], report=report)
-    _, ids = top_k(model.embed([question["question"] for question in QUESTIONS]), vectors, 5)
-    hits = zip(QUESTIONS, ids, strict=True)
-    return [question["question"] for question, row in hits if any(answers(passages[i], question) for i in row)]
+@pytest.fixture
+def example(minilm):
+    """The example as a module."""
+    specification = importlib.util.spec_from_file_location("ask_python_docs", ROOT / "examples" / "ask_python_docs.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def questions_answered(example, passages: list[Passage], folder: Path, monkeypatch) -> list[str]:
+    """The questions with a correct source among the first five hits in the example's index of the passages."""
+    monkeypatch.setattr(example, "python_docs", wraps(python_docs)(lambda: iter(passages)))
+    with example.open_index(folder) as index:
+        hits = [index.search(question["question"], k=5, mode="dense") for question in QUESTIONS]
+    return [
+        question["question"]
+        for question, found in zip(QUESTIONS, hits, strict=True)
+        if any(answers(passages[int(hit.document_id)], question) for hit in found)
+    ]
 
 
 def test_every_question_has_its_answer_in_the_corpus(passages):
@@ -282,31 +293,29 @@ def test_every_question_has_its_answer_in_the_corpus(passages):
             assert any(answers(passage, {"sources": [source]}) for passage in passages), source
 
 
-def test_questions_find_their_topic_among_a_thousand_passages(minilm, passages):
+def test_questions_find_their_topic_among_a_thousand_passages(example, passages, tmp_path, monkeypatch):
     """All passages of the correct topics, the first of each correct docstring, and 600 short other ones."""
     right = [passage for passage in passages if any(answers(passage, question) for question in QUESTIONS)]
     first = [passage for passage in right if passage.source.startswith("topic: ") or passage.text == passage.title]
-    rest = [passage for passage in passages if passage not in set(right) and len(passage.in_context) < 160]
-    assert len(questions_answered(minilm, first + rest[:: len(rest) // 600])) >= 17
+    rest = [passage for passage in passages if passage not in set(right) and len(passage.text) < 80]
+    chosen = first + rest[:: len(rest) // 600]
+    assert len(questions_answered(example, chosen, tmp_path, monkeypatch)) >= 17
 
 
 @pytest.mark.slow
-def test_twenty_questions_over_the_whole_documentation(minilm, passages):
-    assert len(questions_answered(minilm, passages)) >= 16
+def test_twenty_questions_over_the_whole_documentation(example, passages, tmp_path, monkeypatch):
+    assert len(questions_answered(example, passages, tmp_path, monkeypatch)) >= 16
 
 
 # ---- the example ----
 
 
 @pytest.fixture
-def demo(passages, monkeypatch):
-    """The example as a module, reading a small part of the documentation."""
-    specification = importlib.util.spec_from_file_location("ask_python_docs", ROOT / "examples" / "ask_python_docs.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+def demo(example, passages, monkeypatch):
+    """The example, reading a small part of the documentation."""
     few = [passage for passage in passages if passage.source in {"shutil.copytree", "topic: break", "zip", "random"}]
-    monkeypatch.setattr(module, "python_docs", wraps(python_docs)(lambda: iter(few)))
-    return module
+    monkeypatch.setattr(example, "python_docs", wraps(python_docs)(lambda: iter(few)))
+    return example
 
 
 def run(demo, monkeypatch, capsys, *arguments: str) -> str:
@@ -315,7 +324,7 @@ def run(demo, monkeypatch, capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_example_embeds_once_and_answers(minilm, demo, tmp_path, monkeypatch, capsys):
+def test_example_embeds_once_and_answers(demo, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     printed = run(demo, monkeypatch, capsys)
     assert "Embedding" in printed and all(question in printed for question in demo.QUESTIONS)
@@ -326,7 +335,7 @@ def test_example_embeds_once_and_answers(minilm, demo, tmp_path, monkeypatch, ca
     assert 'help("zip")' in run(demo, monkeypatch, capsys, "iterate over several things in parallel")
 
 
-def test_example_embeds_for_another_python_or_model_again(minilm, demo, tmp_path, monkeypatch, capsys):
+def test_example_embeds_for_another_python_or_model_again(demo, tmp_path, monkeypatch, capsys):
     demo.open_index(tmp_path).close()
     assert "Embedding" in capsys.readouterr().out
     demo.open_index(tmp_path).close()
@@ -337,7 +346,7 @@ def test_example_embeds_for_another_python_or_model_again(minilm, demo, tmp_path
         assert "Embedding" in capsys.readouterr().out
 
 
-def test_interrupted_build_is_continued(minilm, demo, tmp_path, monkeypatch, capsys):
+def test_interrupted_build_is_continued(demo, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(bertkit.Index, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

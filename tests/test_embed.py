@@ -451,6 +451,15 @@ def test_prompt_longer_than_the_sequence_keeps_tokens_to_pool(tiny: Model) -> No
     assert np.isfinite(vector).all()
 
 
+def test_only_texts_without_tokens_count_as_empty_behind_a_prompt(tiny: Model) -> None:
+    prompt = {"prompt": "red cat ", "max_length": 4, "report": EmbedReport()}  # an empty text has 4 tokens with it
+    tiny.embed(["", "the dog"], **prompt)
+    assert (prompt["report"].num_empty, prompt["report"].num_texts_cut) == (1, 1)
+    windows = {"prompt": "red cat ", "max_length": 8, "on_long": "window", "stride": 6, "report": EmbedReport()}
+    tiny.embed(["the dog " * 3, "the dog"], **windows)  # the last window of the first text has 4 tokens
+    assert (windows["report"].num_empty, windows["report"].num_texts_windowed) == (0, 1)
+
+
 def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
     options = {"max_length": 12, "on_long": "window", "report": EmbedReport()}

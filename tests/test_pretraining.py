@@ -218,9 +218,11 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
     pairs = ["data.sentence_pairs=published", "data.layout=lines"]
     with pytest.raises(DataError, match=r"^the held-out text .*data\.held_out_share.*--held-out.*there is 1"):
         pretraining(few, tmp_path / "files", *pairs, held_out=(single,)).start(resume=False)
-    two = write_corpus(tmp_path / "two.txt", num_documents=2)
     with pytest.raises(DataError, match=r"^the corpus without its held-out share .*there is 1"):
-        pretraining(two, tmp_path / "two", *pairs).start(resume=False)
+        pretraining(single, tmp_path / "single", *pairs, held_out=(few,)).start(resume=False)
+    three = write_corpus(tmp_path / "three.txt", num_documents=3)
+    with pytest.raises(DataError, match=r"3 documents, .* 2 documents each: expected 4 or more files, held-out files"):
+        pretraining(three, tmp_path / "three", *pairs).start(resume=False)
 
 
 @pytest.mark.parametrize("pairs", ["published", "balanced"])

@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read(write, name, content, columns, message):
 @pytest.mark.parametrize(
     ("first", "message"),
     [
-        ("", "line 1 is not JSON: "),
+        ("", "line 1 is empty: remove it"),
         ("{", "line 1 is not JSON: {"),
         ("[1]", "line 1 is a JSON list"),
         ("{}", "line 1(: | has no )"),

@@ -464,7 +464,12 @@ def test_source_changed_while_read_raises(tmp_path: Path, monkeypatch: pytest.Mo
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
-            "one document, which cannot be split into training and held-out",
+            "one document, which cannot be split into training and held-out text: expected 2 or more files",
+        ),
+        (
+            "the cat\n\nsat\n\non the mat",
+            ShardSettings("lines", held_out_share=0.5, least_held_out=2),
+            "3 documents, which cannot be split into training and held-out text of 2 documents each: expected 4",
         ),
     ],
 )

@@ -49,6 +49,8 @@ def train(
     column
         The column or key that holds the text.
     """
+    if not files:
+        raise UsageError("train requires at least one file or folder of texts")
     check_not_input(out, *files)
     check_writable(out)
     vocabulary = train_vocabulary(
@@ -94,6 +96,8 @@ def extend(
     from bertkit.model import load
     from bertkit.vocabulary_extension import find_domain_words
 
+    if not files:
+        raise UsageError("extend requires at least one file of the domain's texts")
     check_folder_writable(out)
     check_empty(out)
     opened = load(model, device="cpu")

@@ -64,15 +64,6 @@ class Passage:
     line: int  # line of that file, from 1; 0 if compiled into Python
 
     @property
-    def in_context(self) -> str:
-        """Source, title and text: the input for embedding, as a paragraph alone seldom names its subject.
-
-        Of twenty questions all-MiniLM-L6-v2 finds the right source among its first five hits for 17 with the context
-        and for 12 with the bare text (``tests/test_demo.py``).
-        """
-        return f"{self.source}: {'' if self.text.startswith(self.title) else self.title + ': '}{self.text}"
-
-    @property
     def where(self) -> str:
         """The location: "json/__init__.py:183", or a call of help() for Python's prompt."""
         return f"{self.file}:{self.line}" if self.file else f'help("{self.source}")'

@@ -277,10 +277,13 @@ class _Writing:
             if self._manifest["num_set_aside"]:
                 message += f"; {self._manifest['num_set_aside']} could not be read: {self._folder / 'set_aside.jsonl'}"
             raise DataError(message)
-        if self._held_out and num_documents < 2:
+        each = self._settings.least_held_out
+        if self._held_out and num_documents < 2 * each:
             raise DataError(
-                "the sources hold one document, which cannot be split into training and held-out text: expected two or "
-                "more files, held-out files, or layout='lines', where empty lines separate documents"
+                f"the sources hold {'one document' if num_documents == 1 else f'{num_documents} documents'}, which "
+                f"cannot be split into training and held-out text{f' of {each} documents each' if each > 1 else ''}: "
+                f"expected {2 * each} or more files, held-out files, or layout='lines', where empty lines separate "
+                "documents"
             )
         del self._manifest["progress"]
         num_duplicates = self._manifest["num_duplicates"]

@@ -7,6 +7,7 @@ raises an error.
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -48,15 +49,22 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
         source: a file, a folder, "-", or "python-docs", the documentation of the running Python.
         column: the key or column of the text; None: "text", or the only column. Not for txt.
 
+    Warns:
+        UserWarning: files in the folder with other extensions than FORMATS, which are skipped.
+
     Raises:
         DataError: the file is missing, holds no texts, is not UTF-8, or lacks the column; a text with an unpaired
             surrogate, as JSON can hold.
         UsageError: an extension that is not one of FORMATS.
         DependencyError: parquet without pyarrow.
     """
-    name = "standard input" if str(source) == "-" else str(source)
+    name, paths, left_out = "standard input", [source], list[Path]()
+    if str(source) != "-":
+        name, (paths, left_out) = str(source), find_files(source, column)
+    if left_out:
+        warnings.warn(files_skipped(left_out), stacklevel=2)
     empty = True
-    for path in [source] if str(source) == "-" else find_files(source, column)[0]:
+    for path in paths:
         for row in read_rows(path, column):
             if problem := row.problem or row.invalid or _surrogate_in(row.text):
                 raise DataError(location(path, row.line) + problem)
@@ -162,7 +170,7 @@ def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[Te
     for row in json_rows(lines):
         name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
-            yield TextRow(row.line, row.text or json.dumps(dict(row.values)), problem)
+            yield TextRow(row.line, row.text if row.problem else json.dumps(dict(row.values)), problem)
         elif column is None and name != "text" and "text" in row.values:
             raise DataError(
                 f"{location(path, row.line)} has a key 'text', but texts are read from {name!r}, the only key of the "

@@ -16,6 +16,7 @@ from bertkit.files.lines import Line, extension, location, what_it_is
 
 _LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
 _PARQUET_ROWS = 128  # read at a time
+_BLANK = " is empty: remove it"  # the problem of a blank line between rows
 
 
 class Row(NamedTuple):
@@ -109,10 +110,10 @@ def named_rows(
     def named(row: Fields) -> Row:
         problem, width, is_blank = row.problem, len(row.fields), not (row.fields or row.problem)
         if not problem and (width < len(names) or (width > len(names) and not may_be_wider)):
-            if quoted:
+            if is_blank:
+                problem = _BLANK
+            elif quoted:
                 problem = f" has {width} fields, but the header has {len(names)}"
-            elif is_blank:
-                problem = " is empty: remove it"
             else:
                 problem = f" has {width} fields, but the first line has {len(names)}: check for extra tabs or quotes"
         if problem:
@@ -132,7 +133,8 @@ def _json_row(line: Line) -> Row:
     try:
         value = json.loads(line.text)
     except (ValueError, RecursionError):
-        return Row(line.number, problem=f" is not JSON: {content:.60}", text=content, is_blank=not content)
+        problem = f" is not JSON: {content:.60}" if content else _BLANK
+        return Row(line.number, problem=problem, text=content, is_blank=not content)
     if isinstance(value, str):
         value = {"text": value}
     if not isinstance(value, dict):

@@ -367,7 +367,9 @@ def num_characters(text: str) -> int:
 def _count(report: EmbedReport, encodings: Encodings, num_texts: int, empty_length: int) -> None:
     report.num_texts += num_texts
     report.num_tokens += len(encodings.input_ids)
-    report.num_empty += int((encodings.seqlens == empty_length).sum())
+    first, end = encodings.owned.T
+    is_whole = (first == 0) & (end == encodings.seqlens) & (encodings.num_tokens_cut == 0)  # not a part of a long text
+    report.num_empty += int((is_whole & (encodings.seqlens == empty_length)).sum())
     report.num_texts_cut += encodings.num_texts_cut
     report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
     if len(encodings) > num_texts:

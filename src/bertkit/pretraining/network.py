@@ -55,7 +55,9 @@ def resolve_size(recipe: Recipe) -> str:
     if recipe.model.size != "fit":
         return recipe.model.size
     if recipe.training.minutes is None:
-        raise UsageError("size = 'fit' depends on the minutes of a run: give --minutes, or name a size")
+        raise UsageError(
+            "size = 'fit' depends on the minutes of a run: give --minutes, or a size, as in model.size=small"
+        )
     return _fitting(recipe.training.minutes)
 
 
