@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -90,6 +90,15 @@ class Scorer(Protocol):
 
     def results(self) -> dict[str, float]:
         """Metrics of all added examples, by name. For "loss" and names ending in "_error", lower is better."""
+        ...
+
+
+@runtime_checkable
+class RowScorer(Scorer, Protocol):
+    """A `Scorer` that knows the value of each example."""
+
+    def values(self) -> dict[str, list[float]]:
+        """Metrics that are means over examples, with the value of each example; {} for scored pairs."""
         ...
 
 
