@@ -119,8 +119,8 @@ def read_run(folder: Path) -> TrainingRun:
     steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
     if not len(steps) and outcome:
         raise UsageError(
-            f"{folder} has no curves: its frozen features were kept, so no step was trained; {folder / 'README.md'} has "
-            "its scores"
+            f"{folder} has no curves: its frozen features were kept, so no step was trained; its scores are in "
+            f"{folder / 'README.md'}"
         )
     if not len(steps):
         raise UsageError(f"{metrics} has no step yet: expected at least one; try again when training has started")
