@@ -260,10 +260,10 @@ def test_a_stopped_run_keeps_its_time_when_it_resumes(
         return Outcome("stopped", 1, None, {})
 
     monkeypatch.setattr(Finetuning, "start", stopped_after_ten_seconds)
-    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 3.0)
+    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 30.0)
     clock, moment = SimpleNamespace(monotonic=lambda: moment() + waited[0]), time.monotonic
     monkeypatch.setattr("bertkit.finetuning.within.time", clock)
-    run = run_of(tmp_path / "out", sentence_encoder, [])
+    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=2.0))
     for resume in (False, True):
         assert start_run(run, labeled(60), labeled(40, seed=2), resume=resume).reason == "stopped"
     assert 60 * minutes[1] > 60 * minutes[0] - 5
