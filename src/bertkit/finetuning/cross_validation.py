@@ -34,10 +34,8 @@ def check_training_data(
     """
     if len(examples) < _FEWEST_ROWS:
         raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
-    kind, usable = task_kind(task), list(examples)
-    while usable and (unusable := kind.unusable_examples(usable)):
-        alone = {id(example) for example, _ in unusable}
-        usable = [example for example in usable if id(example) not in alone]
+    kind = task_kind(task)
+    usable, alone = kind.usable(examples)
     shown = judged_task(kind.of_examples(usable or examples, {}))
     network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, usable[0])
     network.network.to(resolve_device(device))
@@ -50,4 +48,4 @@ def check_training_data(
         arrays.decode(some, encodings, logits)
         order += some
     outcomes = Outcomes(judged, order, judged.truth(order), *arrays.arrays())
-    return training_data_of(outcomes, examples, num_alone=len(examples) - len(usable))
+    return training_data_of(outcomes, examples, num_alone=len(alone))

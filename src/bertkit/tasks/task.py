@@ -201,8 +201,18 @@ class TextTask(ABC):
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
         """Examples that cannot be used, each with the reason; with ``held_out``, dev examples that do not fit the
-        training examples. Removing them may make further examples unusable, so call until empty."""
+        training examples. Removing them may make further examples unusable: see `usable`."""
         return []
+
+    @classmethod
+    def usable(cls, examples: Sequence[Any], *, held_out: bool = False) -> tuple[list[Any], list[tuple[Any, str]]]:
+        """The examples without those of `unusable_examples`, and these, each with the reason."""
+        kept, others = list(examples), []
+        while kept and (unusable := cls.unusable_examples(kept, held_out=held_out)):
+            others += unusable
+            removed = {id(example) for example, _ in unusable}
+            kept = [example for example in kept if id(example) not in removed]
+        return kept, others
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
