@@ -67,6 +67,19 @@ def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     assert call(capsys, *arguments, "--report", str(tmp_path / "check.pdf"))[0] == 2
 
 
+def test_rows_whose_label_no_other_row_has_are_counted(sentence_encoder: Path) -> None:
+    rows = [*labeled(30), TextExample("a cat", label="alone"), TextExample("a dog", label="single")]
+    checked = check_training_data(str(sentence_encoder), "sequence-classification", rows)
+    assert checked.num_alone == 2 and checked.num_examples == 32 and checked.counts["alone"] == 1
+    assert checked.num_labels == len(checked.counts) and checked.label_errors.num_judged == 30
+    assert any(sentence.startswith("2 rows have a label that no other row has") for _, sentence in checked.findings())
+    with pytest.raises(DataError, match="12 examples have 12 different labels"):
+        check_training_data(
+            str(sentence_encoder), "sequence-classification",
+            [TextExample("a cat", label=str(number)) for number in range(12)],
+        )  # fmt: skip
+
+
 def test_labels_spelled_in_several_ways_and_rows_without_a_report_are_named(
     sentence_encoder: Path, tmp_path: Path, capsys
 ) -> None:

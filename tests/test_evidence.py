@@ -29,6 +29,7 @@ from bertkit.evidence.calibration import (
     mean_loss,
 )
 from bertkit.evidence.intervals import (
+    Measured,
     bootstrap_difference,
     bootstrap_f1,
     bootstrap_interval,
@@ -38,12 +39,19 @@ from bertkit.evidence.intervals import (
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
 from bertkit.evidence.leakage import normalized_words, shared_words
 from bertkit.evidence.outcomes import Outcomes, excerpt
+from bertkit.evidence.scores import measured_difference, measured_scores
 from bertkit.evidence.thresholds import thresholds_of
 from bertkit.pages import format_number
 from bertkit.tasks import (
+    Answer,
+    AnswerPrediction,
+    ChoicePrediction,
+    ChoiceQuestion,
     MultiLabelClassification,
     MultipleChoice,
     OrdinalRegression,
+    Question,
+    QuestionAnswering,
     Regression,
     SequenceClassification,
     TextExample,
@@ -206,6 +214,39 @@ def test_differences_are_paired():
     each = (rows[:, 0] == rows[:, 1]).astype(float) - (worse[:, 0] == worse[:, 1])
     assert results.value == pytest.approx(each.mean())
     assert (results.low, results.high) == pytest.approx(bootstrap_interval(each), abs=0.01)
+
+
+def test_intervals_of_answers_and_choices():
+    """Each score is a mean over questions; that of two models differs by the mean of paired differences."""
+    draw = np.random.default_rng(5)
+    questions = [Question("who", "Ada met Bo", ((0, 3),) if index % 3 else ()) for index in range(60)]
+
+    def answered(threshold: float) -> tuple[QuestionAnswering, list[AnswerPrediction]]:
+        task, predictions = QuestionAnswering(no_answer=True, no_answer_threshold=threshold), []
+        for margin, start in zip(draw.normal(size=60).tolist(), draw.integers(2, size=60).tolist(), strict=True):
+            best = Answer(4 * start, 4 * start + 3, "Ada met Bo"[4 * start : 4 * start + 3], 0.5)
+            predictions.append(AnswerPrediction(None if margin > threshold else best, (best,), 0.2, margin))
+        return task, predictions
+
+    choices = [ChoiceQuestion("who", ("Ada", "Bo"), index % 2) for index in range(60)]
+    shares = draw.random((2, 60)).tolist()
+    chosen = [[ChoicePrediction(int(p < 0.5), "", (p, 1 - p)) for p in of_model] for of_model in shares]
+    for examples, (task, ours), (other_task, others) in (
+        (questions, answered(0.3), answered(-0.4)),
+        (choices, (MultipleChoice(), chosen[0]), (MultipleChoice(), chosen[1])),
+    ):
+        of_models = []
+        for given, predictions in ((task, ours), (other_task, others)):
+            scorer = given.scorer()
+            scorer.add(examples, predictions)
+            of_models.append({name: value for name, value in scorer.results().items() if name != "best_f1_threshold"})
+        measured = measured_scores(task, examples, ours)
+        assert {name: score.value for name, score in measured.items()} == pytest.approx(of_models[0])
+        assert all(score.low < score.value < score.high for score in measured.values())
+        gained = measured_difference(task, examples, ours, others, other_task)
+        expected = {name: value - of_models[1][name] for name, value in of_models[0].items()}
+        assert {name: score.value for name, score in gained.items()} == pytest.approx(expected)
+        assert measured_difference(task, examples, ours, ours)[task.best_by] == Measured(0.0, 0.0, 0.0)
 
 
 def test_intervals_of_each_label():

@@ -3,20 +3,23 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples_of_tasks import model_of
 from random_models import vocabulary_tokens
 
 from bertkit import Tokenizer, load
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.cli import run
-from bertkit.cli.labeled_files import read_both
+from bertkit.cli import predict, run
+from bertkit.cli.labeled_files import fitting, read_both
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning
 from bertkit.finetuning.advice import still_falling
-from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
+from bertkit.inference import PredictReport
+from bertkit.tasks import ChoiceQuestion, MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
 from bertkit.tokenizer.layout import Layout
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -242,6 +245,23 @@ def test_prediction_memory_is_constant(tmp_path: Path, encoder: str, capsys, few
             assert sum(1 for _ in file) == number
         peaks.append(int(done.stderr.splitlines()[-1]))
     assert peaks[0] > 0 and peaks[1] < peaks[0] + 40_000  # kB
+
+
+def test_rows_are_read_as_they_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with the file: the next rows are read when the predictions of the last ones were taken."""
+    monkeypatch.setattr("bertkit.inference.runner._ITEMS_AT_A_TIME", 10)
+    model, num_read = model_of(MultipleChoice()), 0
+
+    def questions() -> Iterator[ChoiceQuestion]:
+        nonlocal num_read
+        for number in range(100):
+            num_read += 1
+            yield ChoiceQuestion("who", ("cat", "dog"), id=str(number))
+
+    results = predict._rows(model, fitting(model, questions(), []), PredictReport())
+    for number, row in enumerate(results):
+        assert row["id"] == str(number) and num_read - number <= 20
+    assert num_read == number + 1 == 100
 
 
 def test_output_that_cannot_be_written_is_refused_first(tmp_path: Path, encoder: str, capsys) -> None:

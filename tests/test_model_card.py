@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from examples_of_tasks import NUM_ROWS, TASKS, call, examples, model_of, write
 from huggingface_hub import ModelCard
 from random_models import vocabulary_tokens
@@ -53,7 +54,10 @@ def test_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, t
     assert code == 0, error
     text = (out / "README.md").read_text()
     card = ModelCard(text).data
-    assert card.library_name == "transformers" and card.tags == ["bertkit"] and card.license is None
+    (class_name,) = json.loads((out / "config.json").read_text())["architectures"]
+    opened_by = "transformers" if hasattr(transformers, class_name) else "bertkit"
+    assert card.library_name == opened_by and ("transformers opens it, too" in text) == (opened_by == "transformers")
+    assert card.tags == ["bertkit"] and card.license is None
     assert card.base_model is None  # a folder is none that the hub knows
     assert card.pipeline_tag == (task if task in ("token-classification", "question-answering", "multiple-choice")
                                  else "text-classification")  # fmt: skip
@@ -67,10 +71,9 @@ def test_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, t
         assert f"`{name}`" in text
     for name in load(out).trained.metrics:
         assert f"| {name} | {result[name]:.6g} |" in text
-    if task not in ("question-answering", "multiple-choice"):
-        value, low, high = (float(number) for number in re.findall(
-            r"^\| (?:accuracy|pearson) \| (.*) \| (.*) to (.*) \|$", text, re.MULTILINE)[0])  # fmt: skip
-        assert low <= value <= high
+    value, low, high = (float(number) for number in re.findall(
+        r"^\| (?:accuracy|pearson|f1) \| (.*) \| (.*) to (.*) \|$", text, re.MULTILINE)[0])  # fmt: skip
+    assert low <= value <= high
     monkeypatch.chdir(out)
     (code_block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code_block, "README.md", "exec"), {})

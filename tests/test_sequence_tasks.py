@@ -29,8 +29,8 @@ from bertkit.tasks import (
     stored_task,
     task_settings,
 )
-from bertkit.tasks.sequence_classification import best_threshold
 from bertkit.tasks.texts import mean_over_windows, ordered_names
+from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import outputs_of
 
@@ -187,7 +187,7 @@ def test_best_threshold_is_the_best_of_all() -> None:
     for _ in range(100):
         size = int(draw.integers(2, 12))
         targets, probabilities = draw.random(size) < 0.4, draw.integers(0, 8, size) / 8 + 0.05
-        results = best_threshold(targets, probabilities)
+        results = best_label_threshold(targets, probabilities)
         if targets.all() or not targets.any():
             assert results == 0.5
             continue

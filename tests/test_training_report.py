@@ -358,6 +358,12 @@ def test_rejects_folders_that_are_not_runs(tmp_path, lines):
         shutil.rmtree(tmp_path / "empty", ignore_errors=True)
         with pytest.raises(UsageError, match="has no step yet"):
             read_run(write_run(tmp_path / "empty", content))
+    run = tmp_path / "frozen" / "run"
+    run.mkdir(parents=True)
+    for name, content in (("settings.json", "{}"), ("metrics.jsonl", lines[0]), ("outcome.json", '{"step": 0}')):
+        (run / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(UsageError, match="frozen features were kept, so no step was trained"):
+        read_run(tmp_path / "frozen")
     folder = write_run(tmp_path / "bad recipe", lines[:5])
     (folder / "recipe.json").write_text("[1, 2")
     with pytest.raises(CheckpointError, match="not readable JSON"):

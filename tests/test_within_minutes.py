@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +21,14 @@ from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_ru
 from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.within import Candidate, _Within
-from bertkit.tasks import MultiLabelClassification, SequenceClassification, TextExample, TextSet, TokenClassification
+from bertkit.tasks import (
+    ChoiceQuestion,
+    MultiLabelClassification,
+    SequenceClassification,
+    TextExample,
+    TextSet,
+    TokenClassification,
+)
 from bertkit.training import Ranks
 
 assert sentence_encoder  # a fixture
@@ -131,6 +139,19 @@ def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path
     assert all(torch.equal(parameters[name], before[name]) for name in parameters)
 
 
+@pytest.mark.usefixtures("one_candidate")
+def test_a_search_ends_with_the_gain_and_its_interval(sentence_encoder: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    rows = [ChoiceQuestion(one.text, ("cat", "dog"), index % 2) for index, one in enumerate(labeled(60))]
+    start_run(replace(run_of(tmp_path / "out", sentence_encoder, lines), task="multiple-choice"), rows, rows[:40])
+    frozen, tuned = json.loads((tmp_path / "out" / "run" / "minutes.json").read_text())["tried"]
+    for row in (frozen, tuned):
+        assert row["low"] < row["score"] < row["high"]
+    assert re.match(r"frozen features  \d\.\d{3}  \d\.\d{3} to \d\.\d{3}  \d", lines[-3]), lines
+    gain = re.match(r"over frozen features, fine-tuning gained (-?\d\.\d{3}) accuracy \(95 % interval ", lines[-1])
+    assert gain and float(gain[1]) == pytest.approx(tuned["score"] - frozen["score"], abs=6e-4)
+
+
 def test_held_out_rows_leave_two_of_each_label() -> None:
     rows = [TextExample(f"text {index}", label=f"label {index % 45}") for index in range(200)]
     kept, chosen = held_out(rows)
@@ -239,10 +260,10 @@ def test_a_stopped_run_keeps_its_time_when_it_resumes(
         return Outcome("stopped", 1, None, {})
 
     monkeypatch.setattr(Finetuning, "start", stopped_after_ten_seconds)
-    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 3.0)
+    monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 30.0)
     clock, moment = SimpleNamespace(monotonic=lambda: moment() + waited[0]), time.monotonic
     monkeypatch.setattr("bertkit.finetuning.within.time", clock)
-    run = run_of(tmp_path / "out", sentence_encoder, [])
+    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=2.0))
     for resume in (False, True):
         assert start_run(run, labeled(60), labeled(40, seed=2), resume=resume).reason == "stopped"
     assert 60 * minutes[1] > 60 * minutes[0] - 5

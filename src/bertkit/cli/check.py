@@ -54,7 +54,9 @@ def command(
     if report is not None:
         checked_report(report, train)
     bad_rows = bad_rows_of(skip_bad)
-    examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
+    kind, roles = task_kind(task), columns_of(columns)
+    examples = list(kind.read(ExampleFile(train, True, roles, None, bad_rows)))
+    kind.check_columns(examples, roles)
     note_skipped(bad_rows.rows)
     checked = check_training_data(model, task, examples, precision=precision, device=device)
     for _, sentence in checked.findings():

@@ -105,12 +105,9 @@ def fitting(model: "Model", examples: Iterable[Any], skipped: list[str]) -> Iter
 
 def _usable(kind: type[TextTask], examples: Iterable[Any], skipped: list[str], *, held_out: bool = False) -> list[Any]:
     """Usable examples; the others are added to ``skipped``, with their locations and reasons."""
-    examples = list(examples)
-    while unusable := kind.unusable_examples(examples, held_out=held_out):
-        skipped += [f"{example.location}: {why}" for example, why in unusable]
-        hopeless = {id(example) for example, _ in unusable}
-        examples = [example for example in examples if id(example) not in hopeless]
-    return examples
+    usable, others = kind.usable(list(examples), held_out=held_out)
+    skipped += [f"{example.location}: {why}" for example, why in others]
+    return usable
 
 
 def note_skipped(rows: Sequence[object]) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_interval, bootstrap_scores
 from bertkit.evidence.pair_scores import measured_pairs
 from bertkit.tasks import JudgedTask, TextTask
+from bertkit.tasks.task import RowScorer
 from bertkit.tasks.text_sets import OfTextSets
 
 
 def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
-    """Scores by name, as in `Model.evaluate`; empty if the task is neither classification nor tagging, nor about texts
-    that belong together.
+    """Scores by name, as in `Model.evaluate`; empty if the task's scores have no intervals.
 
     Args:
         examples: labeled examples, at least one.
@@ -22,29 +22,53 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     Raises:
         DataError: a label that is missing or unknown to the task.
     """
-    if isinstance(task, OfTextSets):
-        scorer = task.scorer()
-        scorer.add(examples, predictions)
-        if values := scorer.values():
-            return {
-                name: Measured(float(np.mean(some)), *bootstrap_interval(some)) for name, some in values.items() if some
-            }
-        if len({row.score for row in examples}) == 1:
-            return {}
-        return measured_pairs(examples, np.array([task.score_of(one) for one in predictions], np.float64))
-    if not isinstance(task, JudgedTask):
+    if isinstance(task, JudgedTask):
+        return bootstrap_scores(task.scoring, _rows(task, examples, predictions))
+    if values := _values(task, examples, predictions):
+        return {name: _mean(of_examples) for name, of_examples in values.items()}
+    if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
         return {}
-    truth, predicted = task.truth(examples), task.predicted(predictions)
-    rows = task.scoring.rows(truth, predicted, task.example_of(examples), len(examples))
-    return bootstrap_scores(task.scoring, rows)
+    return measured_pairs(examples, _scores_of(task, predictions))
 
 
 def measured_difference(
-    task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any]
-) -> dict[str, Measured]:
-    """Scores of predictions minus those of others for the same examples, by name; see `measured_scores`."""
-    truth, example_of = task.truth(examples), task.example_of(examples)
-    rows, other_rows = (
-        task.scoring.rows(truth, task.predicted(one), example_of, len(examples)) for one in (predictions, others)
-    )
-    return bootstrap_difference(task.scoring, rows, other_rows)
+    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any],
+    other_task: TextTask | None = None,
+) -> dict[str, Measured]:  # fmt: skip
+    """Scores of predictions minus those of others for the same examples, by name; see `measured_scores`.
+
+    Args:
+        other_task: the task that made the others, if its thresholds differ.
+    """
+    if isinstance(task, JudgedTask):
+        rows, other_rows = (_rows(task, examples, some) for some in (predictions, others))
+        return bootstrap_difference(task.scoring, rows, other_rows)
+    if values := _values(task, examples, predictions):
+        minus = _values(other_task or task, examples, others)
+        return {name: _mean(of_examples - minus[name]) for name, of_examples in values.items()}
+    if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
+        return {}
+    return measured_pairs(examples, _scores_of(task, predictions), _scores_of(task, others))
+
+
+def _rows(task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    truth, predicted = task.truth(examples), task.predicted(predictions)
+    return task.scoring.rows(truth, predicted, task.example_of(examples), len(examples))
+
+
+def _values(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, np.ndarray]:
+    """The values of examples of the metrics that are means over them."""
+    scorer = task.scorer()
+    if not isinstance(scorer, RowScorer):
+        return {}
+    scorer.add(examples, predictions)
+    return {name: np.array(values) for name, values in scorer.values().items() if values}
+
+
+def _mean(values: np.ndarray) -> Measured:
+    return Measured(float(values.mean()), *bootstrap_interval(values))
+
+
+def _scores_of(task: OfTextSets, predictions: Sequence[Any]) -> np.ndarray:
+    """Predicted scores of scored pairs."""
+    return np.array([task.score_of(prediction) for prediction in predictions], np.float64)

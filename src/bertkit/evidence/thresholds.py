@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.evidence.outcomes import Outcomes
 from bertkit.tasks.metrics import ratio
-from bertkit.tasks.sequence_classification import best_threshold
+from bertkit.tasks.thresholds import best_label_threshold
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def _threshold(label: str, in_use: float, has: np.ndarray, probability: np.ndarr
     if has[first].any() and has[~first].any():
         decided = np.empty(len(has), np.bool_)
         for half in (first, ~first):
-            decided[half] = probability[half] >= best_threshold(has[~half], probability[~half])
+            decided[half] = probability[half] >= best_label_threshold(has[~half], probability[~half])
         held_out = _f1(has, decided)
-    best = best_threshold(has, probability)
+    best = best_label_threshold(has, probability)
     return Threshold(label, in_use, _f1(has, probability >= in_use), best, held_out)
 
 

@@ -40,6 +40,7 @@ class TrainingData:
     num_examples: int
     num_labels: int | None  # None: numbers
     counts: dict[str, int]  # rows of each label, the most frequent first; empty for numbers and words
+    num_alone: int  # rows with a label that no other row has; training refuses them
     num_repeated: int  # rows that repeat the text of an earlier row
     num_contradicting: int  # rows whose text has another label in another row
     repeated: list[Repeated]  # contradictions first
@@ -60,6 +61,9 @@ class TrainingData:
         rare = [name for name, number in self.counts.items() if number < FEWEST_OF_A_LABEL]
         if rare:
             yield "warning", f"{len(rare)} of {len(self.counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows."
+        if self.num_alone:
+            advice = "training refuses them; add rows, merge labels, or skip them (--skip-bad)"
+            yield "warning", f"{self.num_alone:,} rows have a label that no other row has: {advice}."
         names = list(self.counts)
         if sentence := spelled_alike(sorted(names)):
             yield "warning", f"{sentence[0].upper()}{sentence[1:]}."
@@ -77,12 +81,13 @@ class TrainingData:
             yield "note", f"{number:,} of {self.label_errors.num_judged:,} labels may be wrong: look at the first."
 
 
-def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingData:
+def training_data_of(outcomes: Outcomes, examples: Sequence[Any], num_alone: int) -> TrainingData:
     """Check training rows.
 
     Args:
-        outcomes: outcomes of all rows, or of a random part, by classifiers fitted to other rows.
+        outcomes: outcomes of the usable rows, or of a random part, by classifiers fitted to other rows.
         examples: all rows.
+        num_alone: number of rows with a label that no other row has.
     """
     task = outcomes.task
     counts: Counter[str] = Counter()
@@ -94,8 +99,9 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingDat
         task=task.name,
         metric=task.best_by,
         num_examples=len(examples),
-        num_labels=None if outcomes.names is None else len(outcomes.names),
+        num_labels=None if outcomes.names is None else len(counts) or len(outcomes.names),
         counts=dict(counts.most_common()),
+        num_alone=num_alone,
         num_repeated=num_repeated,
         num_contradicting=num_contradicting,
         repeated=repeated[:_NUM_SHOWN],

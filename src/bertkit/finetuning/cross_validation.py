@@ -21,6 +21,8 @@ def check_training_data(
 ) -> TrainingData:
     """Check the training data of a classifier or tagger for rare labels, repeated texts and likely label errors.
 
+    Rows with a label that no other row has, which training refuses, are counted and not predicted.
+
     Args:
         model: a published model, as the source of frozen features.
         task: a name of TASKS.
@@ -32,10 +34,12 @@ def check_training_data(
     """
     if len(examples) < _FEWEST_ROWS:
         raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
-    shown = judged_task(task_kind(task).of_examples(examples, {}))
-    network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, examples[0])
+    kind = task_kind(task)
+    usable, alone = kind.usable(examples)
+    shown = judged_task(kind.of_examples(usable or examples, {}))
+    network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, usable[0])
     network.network.to(resolve_device(device))
-    features = FrozenFeatures.of(network, examples, precision)
+    features = FrozenFeatures.of(network, usable, precision)
     penalty, _, _ = best_penalty(features)
     judged: Any = features.task
     arrays, order = OutcomeArrays(judged), []
@@ -44,4 +48,4 @@ def check_training_data(
         arrays.decode(some, encodings, logits)
         order += some
     outcomes = Outcomes(judged, order, judged.truth(order), *arrays.arrays())
-    return training_data_of(outcomes, examples)
+    return training_data_of(outcomes, examples, num_alone=len(alone))

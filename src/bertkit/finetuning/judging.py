@@ -16,7 +16,7 @@ from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
 from bertkit.inference import PredictReport
 from bertkit.model import Model, load
-from bertkit.tasks import JudgedTask, TextTask
+from bertkit.tasks import TextTask
 from bertkit.training import without_dropout
 
 
@@ -64,10 +64,7 @@ def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:
     """Gain of a model over another on the same examples in one metric, with its 95 % confidence interval; None for a
     task or a metric without intervals, or if it is not a number."""
-    task = judged.task
-    if not isinstance(task, JudgedTask):
-        return None
-    measured = measured_difference(task, dev, judged.predictions, other.predictions).get(metric)
+    measured = measured_difference(judged.task, dev, judged.predictions, other.predictions, other.task).get(metric)
     if measured is None or math.isnan(measured.value):
         return None
     if higher_is_better(metric):
@@ -88,6 +85,10 @@ def gain_sentence(metric: str, gain: Measured, examples: str) -> str:
     if gain.high < 0:
         return f"{sentence}: it is worse, so use frozen features"
     return f"{sentence}, which may be chance: frozen features may serve as well, in less time"
+
+
+NO_GAIN = f"fine-tuning gained nothing over {FROZEN}: the frozen model is kept"
+"""The line instead of `gain_sentence` if the initial weights are the best."""
 
 
 def shown(metric: str, metrics: Mapping[str, float]) -> str:

@@ -22,7 +22,15 @@ from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
-from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
+from bertkit.finetuning.judging import (
+    NO_GAIN,
+    Judged,
+    evaluate_in_training,
+    frozen_line,
+    gain_of,
+    gain_sentence,
+    judge,
+)
 from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
 from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
@@ -234,7 +242,9 @@ class Finetuning:
     ) -> Outcome:  # fmt: skip
         """Add baselines without fine-tuning to the outcome, and log the comparison."""
         best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
-        if frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
+        if outcome.best_step == 0:
+            self.log_line(NO_GAIN)
+        elif frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, self._named(dev)))
         return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
 

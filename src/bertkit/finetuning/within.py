@@ -23,7 +23,7 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
-from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge, set_thresholds
+from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
 from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
@@ -215,7 +215,8 @@ class _Within:
         affordable = left / (1 + self._retraining(1.0))  # seconds of a first run
         if affordable < cost(_FEWEST_EPOCHS):
             self.run.log_line(
-                f"an epoch takes {cost(1) / 60:.1f} minutes here: only {FROZEN} fit in {self.minutes:g} minutes"
+                f"an epoch takes {cost(1):,.1f} s here, and {max(0.0, affordable):,.1f} s are left for training: only "
+                f"{FROZEN} fit in {self.minutes:g} minutes"
             )
             return []
         plan, kind = [], task_kind(self.run.task)
@@ -326,7 +327,7 @@ class _Within:
             if not self.dev and gain is not None and gain.low <= 0:
                 self.run.log_line("fine-tuning is kept nevertheless: it nearly always gains, and held-out rows are few")
         elif self.chosen_by and len(self.state["tried"]) > 1:
-            self.run.log_line(f"fine-tuning gained nothing over {FROZEN}: the frozen model is kept")
+            self.run.log_line(NO_GAIN)
         self._save()
         with whole_folder(self.run.out, overwrite=True) as whole:
             shutil.copytree(folder, whole, dirs_exist_ok=True)
@@ -351,8 +352,8 @@ class _Within:
 
     def _log_table(self) -> None:
         width = max(len(row["name"]) for row in self.state["tried"])
-        on = f"{self.best_by} on {len(self.chosen_by)} examples" if self.chosen_by else "no examples to compare on"
-        self.run.log_line(f"{'tried':{width}}  {on}, 95 % interval, seconds")
+        on = f"{self.best_by} on {len(self.chosen_by)} examples, 95 % interval" if self.chosen_by else "not compared"
+        self.run.log_line(f"{'tried':{width}}  {on}, seconds")
         for row in self.state["tried"]:
             score = f"{row['score']:.3f}" if "score" in row else ""
             score += f"  {row['low']:.3f} to {row['high']:.3f}" if "low" in row else ""

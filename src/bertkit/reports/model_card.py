@@ -15,12 +15,23 @@ from bertkit.locate import hub_name
 from bertkit.reports.evidence import evidence_sections, findings_of
 from bertkit.reports.parts import Interval, Label, markdown_of, markdown_table
 from bertkit.tasks import TextTask, task_settings
+from bertkit.tasks.sentence_vectors import VECTOR_HEAD
 
 _LONG = {
     "truncate": "longer ones are cut",
     "window": "longer ones are processed in windows",
     "error": "longer ones are refused",
 }
+
+_OPENED_BY = {
+    "": ("sentence-transformers", "In this folder; sentence-transformers opens it, too."),
+    VECTOR_HEAD: (
+        "bertkit",
+        "In this folder. sentence-transformers opens the encoder, but only bertkit reads the head: transformers would "
+        "replace it by a random one. Train with `--head published` for a model that transformers opens.",
+    ),
+}
+"""By head, the library that opens the model, and a sentence on it; transformers opens those with other heads."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +79,12 @@ def model_card(
         "\nThe scores are those of the dev examples, which selected the weights"
         f"{_tuned(task)}: expect slightly lower scores on new texts.\n"
     )  # fmt: skip
+    library, usage = _OPENED_BY.get(task.head, ("transformers", "In this folder; transformers opens it, too."))
     parts = [
-        _front_matter(task.pipeline, hub_name(source)),
+        _front_matter(library, task.pipeline, hub_name(source)),
         f"# {base}, fine-tuned for {task.name}\n",
         markdown_table(("", ""), about.items()),
-        "## Use\n\nIn this folder; transformers opens it, too.\n\n```python\nimport bertkit\n\n"
+        f"## Use\n\n{usage}\n\n```python\nimport bertkit\n\n"
         f'model = bertkit.load(".")\nprint(model.predict([{task.card_example(example)}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
         "## Training\n\n" + markdown_table(("", ""), {**steps, **settings}.items()),
@@ -138,10 +150,10 @@ def _evidence_parts(evidence: Evidence) -> Iterator[str]:
             yield f"### {heading}\n\n" + "\n".join(made)
 
 
-def _front_matter(pipeline: str, base: str | None) -> str:
+def _front_matter(library: str, pipeline: str, base: str | None) -> str:
     from huggingface_hub import ModelCardData
 
-    facts = ModelCardData(library_name="transformers", pipeline_tag=pipeline, base_model=base, tags=["bertkit"])
+    facts = ModelCardData(library_name=library, pipeline_tag=pipeline, base_model=base, tags=["bertkit"])
     return f"---\n{facts.to_yaml()}\n---\n"
 
 

@@ -117,6 +117,11 @@ def read_run(folder: Path) -> TrainingRun:
     lines = logged_lines(metrics, remarks)
     kept = _in_force(lines, metrics, remarks)
     steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
+    if not len(steps) and outcome:
+        raise UsageError(
+            f"{folder} has no curves: its frozen features were kept, so no step was trained; its scores are in "
+            f"{folder / 'README.md'}"
+        )
     if not len(steps):
         raise UsageError(f"{metrics} has no step yet: expected at least one; try again when training has started")
     starts = [content for _, content in lines if content["event"] == "start"]

@@ -171,8 +171,12 @@ class AlignmentScorer:
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
+        return {name: float(np.mean(rows)) if rows else float("nan") for name, rows in self.values().items()}
+
+    def values(self) -> dict[str, list[float]]:
+        """As `RowScorer.values`."""
         names = {"vector_error": self._errors, "mean_cosine": self._cosines}
-        return {name: float(np.concatenate(rows).mean()) if rows else float("nan") for name, rows in names.items()}
+        return {name: [value for part in parts for value in part.tolist()] for name, parts in names.items()}
 
 
 def _vectors(examples: Sequence[TaughtText]) -> np.ndarray:

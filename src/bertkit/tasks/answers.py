@@ -40,8 +40,8 @@ class AnswerScores:
     """Accumulated scores of answers, with 32 bytes per question, to select a no-answer threshold.
 
     Args:
-        no_answer: questions may have no answer, as in SQuAD 2.0; those whose true answers are only articles and
-            punctuation have none. Otherwise, as in 1.1, the F1 of such an answer is 0.
+        no_answer: questions may have no answer, as in SQuAD 2.0; true answers of only articles and punctuation are
+            compared as empty ones. Otherwise, as in 1.1, the F1 of such an answer is 0.
     """
 
     def __init__(self, *, no_answer: bool) -> None:
@@ -57,9 +57,7 @@ class AnswerScores:
             no_answer_margin: score of "no answer" minus that of the answer.
         """
         worded = [true for true in true_answers if normalized(true)]
-        if self.no_answer:
-            true_answers = worded
-        exact = max(exact_match(answer, true) for true in true_answers or [""])
+        exact = max(exact_match(answer, true) for true in (worded if self.no_answer else true_answers) or [""])
         f1 = max((answer_f1(answer, true) for true in worded), default=0.0)
         if self.no_answer and not worded:
             f1 = exact
@@ -71,16 +69,21 @@ class AnswerScores:
         If some questions have no answer, also ``answerable_exact_match`` and ``answerable_f1`` of the others, and
         ``unanswerable_accuracy``.
         """
+        values = self.values(no_answer_threshold)
+        return {name: float(of_questions.mean()) if len(of_questions) else 0.0 for name, of_questions in values.items()}
+
+    def values(self, no_answer_threshold: float = float("inf")) -> dict[str, np.ndarray]:
+        """The (n,) numbers of questions whose means are `results`."""
         exact, f1, has_answer, margins = self._columns()
         empty = margins > no_answer_threshold
         exact, f1 = (np.where(empty, 1.0 - has_answer, scores) for scores in (exact, f1))
-        results = {"exact_match": _mean(exact), "f1": _mean(f1)}
+        values = {"exact_match": exact, "f1": f1}
         answerable = has_answer > 0
         if not answerable.all():
-            results["answerable_exact_match"] = _mean(exact[answerable])
-            results["answerable_f1"] = _mean(f1[answerable])
-            results["unanswerable_accuracy"] = _mean(exact[~answerable])
-        return results
+            values["answerable_exact_match"] = exact[answerable]
+            values["answerable_f1"] = f1[answerable]
+            values["unanswerable_accuracy"] = exact[~answerable]
+        return values
 
     def best_threshold(self) -> float:
         """The threshold with the highest F1 (Devlin et al. 2018, section 4.3), the highest of several.
@@ -103,7 +106,3 @@ class AnswerScores:
     def _columns(self) -> np.ndarray:
         """(4, n) exact match, F1, has an answer, margin."""
         return np.array(self._numbers, np.float64).reshape(-1, 4).T
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0

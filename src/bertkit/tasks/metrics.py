@@ -65,13 +65,8 @@ def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
     """Spearman's rank correlation of n pairs; NaN for fewer than two, or if one side is constant."""
     if len(first) < 2:
         return float("nan")
-    ranks = []
-    for values in (first, second):
-        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
-    x, y = (rank - rank.mean() for rank in ranks)
-    norm = float(np.sqrt((x**2).sum() * (y**2).sum()))
-    return float((x * y).sum()) / norm if norm else float("nan")
+    weights = np.ones((1, len(first)))
+    return float(_correlation(weights, *(_ranks(np.asarray(values), weights) for values in (first, second)))[0])
 
 
 def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ Devlin et al. 2018, section 4.4: each choice is the second text of a separate pa
 a question are adjacent. Shape letters: S sequences, N questions, C choices.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -200,20 +201,21 @@ class ChoiceScorer:
     """Loss and accuracy."""
 
     def __init__(self) -> None:
-        self._loss = 0.0
-        self._num_right = self._number = 0
+        self._losses, self._right = array("d"), array("d")
 
     def add(self, examples: Sequence[ChoiceQuestion], predictions: Sequence[ChoicePrediction]) -> None:
         """See `Scorer.add`."""
         for label, prediction in zip(_labels(examples).tolist(), predictions, strict=True):
-            self._loss -= float(np.log(max(prediction.probabilities[label], _SMALLEST)))
-            self._num_right += prediction.choice == label
-            self._number += 1
+            self._losses.append(-float(np.log(max(prediction.probabilities[label], _SMALLEST))))
+            self._right.append(prediction.choice == label)
 
     def results(self) -> dict[str, float]:
         """See `Scorer.results`."""
-        number = max(self._number, 1)
-        return {"loss": self._loss / number, "accuracy": self._num_right / number}
+        return {name: sum(values) / max(len(values), 1) for name, values in self.values().items()}
+
+    def values(self) -> dict[str, list[float]]:
+        """See `RowScorer.values`."""
+        return {"loss": self._losses.tolist(), "accuracy": self._right.tolist()}
 
 
 def _labels(examples: Sequence[ChoiceQuestion]) -> np.ndarray:

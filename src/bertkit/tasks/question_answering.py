@@ -279,6 +279,15 @@ class AnswerScorer:
         best = {"best_f1": self.scores.results(threshold)["f1"], "best_f1_threshold": threshold}
         return self.scores.results(self.task.no_answer_threshold) | best
 
+    def values(self) -> dict[str, list[float]]:
+        """See `RowScorer.values`; those of the best F1 are for its threshold."""
+        if not self.task.no_answer:
+            values = self.scores.values()
+        else:
+            best = self.scores.values(self.scores.best_threshold())["f1"]
+            values = self.scores.values(self.task.no_answer_threshold) | {"best_f1": best}
+        return {name: of_questions.tolist() for name, of_questions in values.items()}
+
 
 def _add(scores: AnswerScores, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
     for example, prediction in zip(examples, predictions, strict=True):

@@ -22,6 +22,7 @@ from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
+from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer import Encodings
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
@@ -290,26 +291,8 @@ class MultiLabelClassification(_Classification):
         no or all examples have the label."""
         targets = self.targets(examples) > 0
         results = _probabilities(predictions, self.label_names)
-        best = [best_threshold(targets[:, i], results[:, i]) for i in range(len(self.label_names))]
+        best = [best_label_threshold(targets[:, i], results[:, i]) for i in range(len(self.label_names))]
         return replace(self, thresholds=tuple(best))
-
-
-def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
-    """The threshold of the best F1, for (N,) bool targets; the one nearest to 0.5 of several.
-
-    >>> best_threshold(np.array([True, False, True, False]), np.array([0.4, 0.1, 0.3, 0.2]))
-    0.25
-    """
-    if targets.all() or not targets.any():
-        return 0.5
-    order = np.argsort(-probabilities, kind="stable")
-    falling = probabilities[order]
-    correct = np.cumsum(targets[order])
-    f1 = 2 * correct / (np.arange(1, len(order) + 1) + targets.sum())
-    may_end = np.append(falling[:-1] > falling[1:], True)  # equal probabilities stay together
-    middles = np.append((falling[:-1] + falling[1:]) / 2, falling[-1] / 2)
-    candidates = middles[may_end & (f1 == f1[may_end].max())]
-    return float(candidates[np.abs(candidates - 0.5).argmin()])
 
 
 def _probabilities(predictions: Sequence[LabelPrediction | LabelsPrediction], names: Sequence[str]) -> np.ndarray:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -90,6 +90,15 @@ class Scorer(Protocol):
 
     def results(self) -> dict[str, float]:
         """Metrics of all added examples, by name. For "loss" and names ending in "_error", lower is better."""
+        ...
+
+
+@runtime_checkable
+class RowScorer(Scorer, Protocol):
+    """A `Scorer` that knows the value of each example."""
+
+    def values(self) -> dict[str, list[float]]:
+        """Metrics that are means over examples, with the value of each example; {} for scored pairs."""
         ...
 
 
@@ -192,8 +201,18 @@ class TextTask(ABC):
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
         """Examples that cannot be used, each with the reason; with ``held_out``, dev examples that do not fit the
-        training examples. Removing them may make further examples unusable, so call until empty."""
+        training examples. Removing them may make further examples unusable: see `usable`."""
         return []
+
+    @classmethod
+    def usable(cls, examples: Sequence[Any], *, held_out: bool = False) -> tuple[list[Any], list[tuple[Any, str]]]:
+        """The examples without those of `unusable_examples`, and these, each with the reason."""
+        kept, others = list(examples), []
+        while kept and (unusable := cls.unusable_examples(kept, held_out=held_out)):
+            others += unusable
+            removed = {id(example) for example, _ in unusable}
+            kept = [example for example in kept if id(example) not in removed]
+        return kept, others
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bertkit.errors import UsageError
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import ExampleFile, Option, Scorer, TextTask
+from bertkit.tasks.task import ExampleFile, Option, RowScorer, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
 
 TEACHER = Option(
@@ -20,14 +20,6 @@ TEACHER = Option(
     "For alignment: the sentence encoder to reproduce; for similarity and cross-encoder: the model that "
     "scores the texts of each query.",
 )
-
-
-class RowScorer(Scorer, Protocol):
-    """A `Scorer` that knows the value of each row."""
-
-    def values(self) -> dict[str, list[float]]:
-        """Metrics that are means over rows, with the value of each row; {} for scored pairs."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Average precision and the best threshold for pairs with binary targets.
+"""Average precision and the best thresholds for binary targets.
 
-Pairs with equal scores get the same prediction. Shape letters: N pairs.
+Equal scores get the same prediction. Shape letters: N pairs or texts.
 """
 
 import numpy as np
@@ -39,6 +39,25 @@ def best_threshold(targets: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     values = ((levels[best] + below) / 2, f1[best], right[best] / called[best], right[best] / num_ones,
               max(accuracy.max(), 1 - right[-1] / num_pairs))  # fmt: skip
     return dict(zip(names, map(float, values), strict=True))
+
+
+def best_label_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
+    """The threshold of the best F1 of a label, midway between neighboring probabilities, the one nearest to 0.5 of
+    several; 0.5 if no or all texts have the label.
+
+    Args:
+        targets: (N,) bool.
+
+    >>> best_label_threshold(np.array([True, False, True, False]), np.array([0.4, 0.1, 0.3, 0.2]))
+    0.25
+    """
+    if targets.all() or not targets.any():
+        return 0.5
+    right, called = _cumulated(targets, probabilities)
+    f1, levels = 2 * right / (called + right[-1]), np.unique(probabilities)[::-1]
+    middles = (levels + np.append(levels[1:], 0.0)) / 2
+    candidates = middles[f1 == f1.max()]
+    return float(candidates[np.abs(candidates - 0.5).argmin()])
 
 
 def _cumulated(targets: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
