@@ -707,8 +707,9 @@ def test_known_families_ask_for_a_prompt() -> None:
         "Snowflake/snowflake-arctic-embed-xs": "Represent this sentence",
         "nomic-ai/nomic-embed-text-v1": "search_query: ",
     }.items():
-        with pytest.raises(UsageError, match=words):
-            prompts_of(name, plain)
+        for settings in (plain, SentenceSettings(prompts={"query": "", "document": ""})):  # as version 5 saves it
+            with pytest.raises(UsageError, match=words):
+                prompts_of(name, settings)
         assert prompts_of(name, plain, no_prompt=True) == Prompts("", "")
         assert prompts_of(name, plain, "q: ") == Prompts("q: ", "")
         stored = SentenceSettings(prompts={"query": "a ", "passage": "b "})
