@@ -64,7 +64,7 @@ class Similarity(OfTextSets):
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
     pipeline: ClassVar[str] = "sentence-similarity"
-    unit_vectors: ClassVar[bool] = False
+    unit_vectors: ClassVar[bool | None] = None
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {
         "objective": Option(
