@@ -276,16 +276,26 @@ def test_masks_of_many_duplicates_equal_loops(seed: int) -> None:
     roles, vectors, spelled = roles_and_vectors(data)
     loss = in_batch(vectors, roles, LossOptions(0.3))
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, spelled, 0.3), abs=1e-9)
-    model, task = tiny(), Similarity()
+    model = tiny()
+    for task in (Similarity(), Similarity(query_prompt="the ", document_prompt="a dog ")):
+        labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+        batch = RowFeed(labeled, batch_size=7, seed=seed).batch(0, 0.0)
+        masked, roles = Masked.of(Roles.of(batch.labels)).documents, Roles.of(batch.labels)
+        chosen = [data[row] for row in roles.rows[roles.roles == 0].tolist()]
+        spelled = [text for row in chosen for text in row.texts]
+        for instance, query in enumerate(roles.queries.tolist()):
+            known = positives[spelled[query]] | {spelled[query]}
+            expected = [spelled[one] in known and one != roles.positives[instance] for one in roles.documents.tolist()]
+            assert masked[instance].tolist() == expected
+
+
+def test_texts_are_the_same_through_others() -> None:
+    """Lowercased tokens, and prompts of queries and of documents."""
+    model, task = tiny(), Similarity(query_prompt="the ", document_prompt="a dog ")
+    data = [TextSet("Cat", ("dog",)), TextSet("mat", ("CAT",)), TextSet("cat", ("Mat",)), TextSet("CAT", ("ran",))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
-    batch = RowFeed(labeled, batch_size=7, seed=seed).batch(0, 0.0)
-    masked, roles = Masked.of(Roles.of(batch.labels)).documents, Roles.of(batch.labels)
-    chosen = [data[row] for row in roles.rows[roles.roles == 0].tolist()]
-    spelled = [text for row in chosen for text in row.texts]
-    for instance, query in enumerate(roles.queries.tolist()):
-        known = positives[spelled[query]] | {spelled[query]}
-        expected = [spelled[one] in known and one != roles.positives[instance] for one in roles.documents.tolist()]
-        assert masked[instance].tolist() == expected
+    texts = labeled.labels[:, 2].tolist()
+    assert len(set(texts)) == 5 and texts[0] == texts[3] == texts[4] == texts[6]
 
 
 def test_labels_do_not_grow_with_the_positives_of_a_query() -> None:

@@ -257,8 +257,8 @@ def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
     name = content.get("activation_fn")
     if name is None:
         return None
-    if not isinstance(name, str) or not name.startswith("torch.nn.modules."):
-        raise CheckpointError(f"{path} has the activation {name!r:.80}: expected a class of torch.nn.modules")
+    if not isinstance(name, str) or not name.startswith("torch.nn."):
+        raise CheckpointError(f"{path} has the activation {name!r:.80}: expected a class of torch.nn")
     return name.rpartition(".")[2]
 
 
