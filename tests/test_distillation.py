@@ -211,7 +211,9 @@ def sentence_encoder(path: Path, **changes: int) -> Model:
 
 def test_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = sentence_encoder(tmp_path / "teacher", hidden_size=28)
-    sentence_encoder(tmp_path / "small", num_hidden_layers=1)
+    small = sentence_encoder(tmp_path / "unscaled", num_hidden_layers=1)
+    small.checkpoint.sentence = SentenceSettings(normalize=True)  # unlike the teacher
+    small.save(tmp_path / "small")
     for name, number, seed in (("train", 80, 1), ("dev", 30, 2)):
         (tmp_path / f"{name}.txt").write_text("\n".join(texts(number, seed)) + "\n")
     arguments = ["finetune", "alignment", "--model", str(tmp_path / "small"), "--out", str(tmp_path / "out")]

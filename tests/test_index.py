@@ -92,6 +92,19 @@ def test_only_what_changed_is_embedded(docs: Path, encoder: Path, embedded: list
         assert passages(fresh) == updated
 
 
+def test_later_runs_split_as_the_last_one(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["index", str(docs), "--store", "store", "--model", str(encoder), "--passage-length", "60", "--overlap", "9"])
+    capsys.readouterr()
+    assert run(["index", str(docs), "--store", "store"]) == 0
+    assert "0 new, 0 changed" in capsys.readouterr().err
+    assert run(["index", str(docs), "--store", "store", "--overlap", "0"]) == 0
+    assert "0 changed" not in capsys.readouterr().err
+    with Index.open("store") as index:
+        assert not index.add(docs, passages=SHORT).changed and not index.add(docs).changed
+    assert run(["index", str(docs), "--store", "store", "--overlap", "60"]) == 2
+    assert "overlap 60: expected at least 0 and less than the length 60" in capsys.readouterr().err
+
+
 def test_a_moved_folder_is_renamed(docs: Path, encoder: Path, embedded: list[str]) -> None:
     shutil.copy(docs / "cats.txt", docs / "copy.txt")
     with Index.open("store", encoder) as index:
@@ -707,8 +720,9 @@ def test_known_families_ask_for_a_prompt() -> None:
         "Snowflake/snowflake-arctic-embed-xs": "Represent this sentence",
         "nomic-ai/nomic-embed-text-v1": "search_query: ",
     }.items():
-        with pytest.raises(UsageError, match=words):
-            prompts_of(name, plain)
+        for settings in (plain, SentenceSettings(prompts={"query": "", "document": ""})):  # as version 5 saves it
+            with pytest.raises(UsageError, match=words):
+                prompts_of(name, settings)
         assert prompts_of(name, plain, no_prompt=True) == Prompts("", "")
         assert prompts_of(name, plain, "q: ") == Prompts("q: ", "")
         stored = SentenceSettings(prompts={"query": "a ", "passage": "b "})

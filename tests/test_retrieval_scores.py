@@ -22,6 +22,7 @@ from bertkit.evidence.retrieval import (
     retrieve,
     write_run,
 )
+from bertkit.search.prompts import prompts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -98,6 +99,26 @@ def test_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
     best = in_order(rankings["0"])[:7]
     scores = judge.score_pairs(collection.queries["0"], [collection.documents[name] for name in best])
     assert in_order(again["0"])[0] == best[int(scores.argmax())]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "expected"),
+    [
+        ({"web": "the "}, "web", ("the ", "the ")),
+        ({"query": "the "}, "query", ("the ", "")),
+        ({"search_query": "the ", "search_document": "a "}, None, ("the ", "a ")),
+        ({"passage": "a ", "web": "the "}, "web", ("", "a ")),
+    ],
+)
+def test_prompts_are_those_of_the_search(
+    tmp_path: Path, prompts: dict[str, str], default: str | None, expected: tuple[str, str]
+) -> None:
+    collection, model = read_collection(write_collection(tmp_path / "made")), our_model("encoder", 6)
+    model.checkpoint.sentence = SentenceSettings(prompts=prompts, default_prompt_name=default)
+    query = model.embed(collection.queries["1"], normalize=True, prompt=expected[0])
+    vectors = model.embed(list(collection.documents.values()), normalize=True, prompt=expected[1])
+    assert in_order(retrieve(model, collection)["1"]) == [str(index) for index in np.argsort(-(vectors @ query))]
+    assert prompts_of("a model", model.sentence_settings) == expected
 
 
 def test_queries_do_not_retrieve_themselves(tmp_path: Path) -> None:

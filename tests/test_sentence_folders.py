@@ -210,7 +210,7 @@ def test_settings_name_every_layer(tmp_path: Path) -> None:
         ("2_Dense/config.json", {"out_features": 14}, r"has shape \[13, \d+\]; its config requires \[14"),
         ("2_Dense/config.json", {"out_features": "many"}, "out_features is 'many', expected int"),
         ("2_Dense/config.json", {"out_features": None}, "lacks out_features"),
-        ("2_Dense/config.json", {"activation_function": "os.system"}, "expected a class of torch.nn.modules"),
+        ("2_Dense/config.json", {"activation_function": "os.system"}, "expected a class of torch.nn"),
         ("2_Dense/config.json", {"activation_function": "torch.nn.modules.activation.GLU"}, "activation='GLU'"),
         ("2_Dense/config.json", {"module_output_name": "scores"}, "module_output_name='scores'"),
         ("2_Dense/config.json", {"bias": False}, "hold the tensors 2.linear.bias|hold the tensors 0.linear.bias"),
@@ -276,7 +276,7 @@ def _class(path: str) -> type:
 
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("version", [2, 4, 6])
-@pytest.mark.parametrize("activation", [None, IDENTITY, SIGMOID, "torch.nn.modules.activation.Tanh"])
+@pytest.mark.parametrize("activation", [None, IDENTITY, SIGMOID, "torch.nn.Tanh"])
 def test_scores_of_cross_encoders_of_every_version(tmp_path: Path, version: int, activation: str | None) -> None:
     reference = cross_encoder(tmp_path, version, activation)
     model = bertkit.load(tmp_path)
@@ -322,7 +322,7 @@ def test_rejects_bad_input_of_cross_encoders(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the activation Softmax; supported: Identity"):
         bertkit.load(tmp_path)
     edit_json(tmp_path / "config.json", sentence_transformers={"activation_fn": "evil.module.run"})
-    with pytest.raises(CheckpointError, match=r"'evil.module.run': expected a class of torch.nn.modules"):
+    with pytest.raises(CheckpointError, match=r"'evil.module.run': expected a class of torch.nn"):
         bertkit.load(tmp_path)
     edit_json(tmp_path / "config.json", sentence_transformers=None)
     model = bertkit.load(tmp_path)

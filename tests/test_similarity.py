@@ -19,9 +19,10 @@ from torch import Tensor
 
 import bertkit
 from bertkit import Model, TextSet
+from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.teaching import taught
-from bertkit.tasks import Similarity
+from bertkit.tasks import CrossEncoding, Similarity
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
@@ -29,6 +30,7 @@ from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, l
 from bertkit.tasks.similarity.rows import DATASET, Masked, Roles
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
 from bertkit.tasks.task import Loss
+from bertkit.tasks.text_sets import OfTextSets
 from bertkit.tasks.thresholds import average_precision, best_threshold
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import compute_gradients_of_vectors, outputs_of
@@ -274,16 +276,26 @@ def test_masks_of_many_duplicates_equal_loops(seed: int) -> None:
     roles, vectors, spelled = roles_and_vectors(data)
     loss = in_batch(vectors, roles, LossOptions(0.3))
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, spelled, 0.3), abs=1e-9)
-    model, task = tiny(), Similarity()
+    model = tiny()
+    for task in (Similarity(), Similarity(query_prompt="the ", document_prompt="a dog ")):
+        labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+        batch = RowFeed(labeled, batch_size=7, seed=seed).batch(0, 0.0)
+        masked, roles = Masked.of(Roles.of(batch.labels)).documents, Roles.of(batch.labels)
+        chosen = [data[row] for row in roles.rows[roles.roles == 0].tolist()]
+        spelled = [text for row in chosen for text in row.texts]
+        for instance, query in enumerate(roles.queries.tolist()):
+            known = positives[spelled[query]] | {spelled[query]}
+            expected = [spelled[one] in known and one != roles.positives[instance] for one in roles.documents.tolist()]
+            assert masked[instance].tolist() == expected
+
+
+def test_texts_are_the_same_through_others() -> None:
+    """Lowercased tokens, and prompts of queries and of documents."""
+    model, task = tiny(), Similarity(query_prompt="the ", document_prompt="a dog ")
+    data = [TextSet("Cat", ("dog",)), TextSet("mat", ("CAT",)), TextSet("cat", ("Mat",)), TextSet("CAT", ("ran",))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
-    batch = RowFeed(labeled, batch_size=7, seed=seed).batch(0, 0.0)
-    masked, roles = Masked.of(Roles.of(batch.labels)).documents, Roles.of(batch.labels)
-    chosen = [data[row] for row in roles.rows[roles.roles == 0].tolist()]
-    spelled = [text for row in chosen for text in row.texts]
-    for instance, query in enumerate(roles.queries.tolist()):
-        known = positives[spelled[query]] | {spelled[query]}
-        expected = [spelled[one] in known and one != roles.positives[instance] for one in roles.documents.tolist()]
-        assert masked[instance].tolist() == expected
+    texts = labeled.labels[:, 2].tolist()
+    assert len(set(texts)) == 5 and texts[0] == texts[3] == texts[4] == texts[6]
 
 
 def test_labels_do_not_grow_with_the_positives_of_a_query() -> None:
@@ -386,6 +398,19 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     assert named.texts == ("A", "B", "C")
     (headerless,) = read(tmp_path / "g.tsv", "0.2\tA\tB\n")
     assert (headerless.query, headerless.positives, headerless.score) == ("A", ("B",), 0.2)
+
+
+def test_objects_that_differ_from_the_first(tmp_path: Path) -> None:
+    first = '{"anchor": "A", "positive": "B"}\n'
+    rows = read(tmp_path / "a.jsonl", first + '{"anchor": "C", "positive": "D", "negative": "E", "negative_2": "F"}\n')
+    assert [row.negatives for row in rows] == [(), ("E", "F")]
+    for further, message in (('"score": 0', "has 'score'"), ('"scores": [1]', "has 'scores'")):
+        with pytest.raises(DataError, match=f"line 2 {message}, but the first row has no score"):
+            read(tmp_path / "b.jsonl", first + f'{{"anchor": "C", "positive": "D", {further}}}\n')
+    with pytest.raises(DataError, match="line 2 has text and pair, but the first row has no pair"):
+        read(tmp_path / "c.jsonl", '{"text": "A"}\n{"text": "B", "pair": "C"}\n')
+    again = '{"anchor": "A", "positive": "B", "score": 1}\n{"anchor": "A", "positive": "B", "label": "x", "score": 0}\n'
+    assert [row.score for row in read(tmp_path / "d.jsonl", again)] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -624,6 +649,28 @@ def test_teacher_gives_one_score(tmp_path: Path) -> None:
     options = {"teacher": str(tmp_path / "teacher")}
     with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
         taught(options, [rows("pairs")], tmp_path / "kept", "cpu")
+
+
+@pytest.mark.parametrize("option", ["teacher", "guide"])
+def test_teachers_and_guides_get_their_prompts(tmp_path: Path, option: str) -> None:
+    model = our_model("encoder", 3)
+    model.checkpoint.sentence = SentenceSettings(prompts={"query": "the ", "document": "a dog "})
+    model.save(tmp_path / "model")
+    row = TextSet("cat", ("dog",), ("mat",))
+    ((learned,),) = taught({option: str(tmp_path / "model")}, [[row]], tmp_path / "kept", "cpu")
+    expected = model.embed(["the cat", "a dog dog", "a dog mat"], prompt="")
+    if option == "guide":
+        assert np.allclose(learned.guide, expected, atol=1e-6)
+    else:
+        assert np.allclose(learned.scores, expected[1:] @ expected[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("task", [Similarity, CrossEncoding])
+def test_scores_of_a_teacher_are_in_all_rows_or_in_none(task: type[OfTextSets]) -> None:
+    data = [TextSet("A", ("B",), ("C",), scores=(2.0, 1.0)), TextSet("D", ("E",), ("F",))]
+    with pytest.raises(DataError, match="has no scores, as 1 of 2 rows: give all rows scores, or none"):
+        task.of_examples(data, {})
+    task.of_examples(data, {"objective": "margin", "teacher": "a model"})
 
 
 # --- a guide model ----------------------------------------------------------------------------------------------------

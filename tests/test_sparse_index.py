@@ -8,6 +8,7 @@ from examples_of_tasks import WORDS
 from random_models import our_model
 
 import bertkit
+from bertkit.checkpoint import SparseSettings
 from bertkit.cli import run
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.search import Equal, impacts
@@ -28,6 +29,19 @@ def documents(number: int, first: int = 0) -> list[bertkit.Document]:
 
 def scores_of(index: Index, query: str, **options) -> dict[str, float]:
     return {one.document_id: one.score for one in index.search(query, 1000, mode="sparse", **options)}
+
+
+def test_sums_of_weights_are_not_cut(tmp_path: Path, encoder: Path) -> None:
+    model = our_model("masked_lm", 3)
+    model.checkpoint.sparse = SparseSettings(pooling="sum")
+    model.save(tmp_path / "splade")
+    texts = ["the cat sat on the mat " * 3, "the dog ran"]
+    vectors, query = model.embed_sparse(texts), model.embed_sparse(["the cat"])
+    assert vectors.weights.max() > 8
+    with Index.open(tmp_path / "store", encoder, sparse=tmp_path / "splade") as index:
+        index.add([bertkit.Document(str(number), text) for number, text in enumerate(texts)])
+        found = scores_of(index, "the cat")
+    assert [found["0"], found["1"]] == pytest.approx(vectors.scores(query)[0].tolist(), rel=0.01)
 
 
 def test_scores_are_products_of_sparse_vectors(

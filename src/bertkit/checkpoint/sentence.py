@@ -42,6 +42,11 @@ _NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules without a 
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
+QUERY_PROMPTS = ("query", "search_query", "s2p_query")
+"""Names that publishers give to the prompt of queries; the first that a model stores counts."""
+DOCUMENT_PROMPTS = ("document", "passage", "corpus", "search_document")
+"""The same of documents."""
+
 
 @dataclass(frozen=True)
 class SentenceSettings:
@@ -67,11 +72,15 @@ class SentenceSettings:
 
     @property
     def retrieval_prompts(self) -> tuple[str, str]:
-        """The prompts of queries and of documents; the default prompt if one of them is not stored."""
-        default = self.prompts.get(self.default_prompt_name or "", "")
-        names = ("document", "passage", "corpus")
-        document = next((self.prompts[name] for name in names if name in self.prompts), default)
-        return self.prompts.get("query", default), document
+        """The prompts of queries and of documents, "" for one that is not stored; for both the default prompt if
+        neither is stored."""
+        by_role = [
+            next((self.prompts[name] for name in names if name in self.prompts), None)
+            for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS)
+        ]
+        default = self.prompts.get(self.default_prompt_name or "", "") if by_role == [None, None] else ""
+        query, document = (default if prompt is None else prompt for prompt in by_role)
+        return query, document
 
 
 def is_sentence_encoder(directory: Path) -> bool:
@@ -248,8 +257,8 @@ def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
     name = content.get("activation_fn")
     if name is None:
         return None
-    if not isinstance(name, str) or not name.startswith("torch.nn.modules."):
-        raise CheckpointError(f"{path} has the activation {name!r:.80}: expected a class of torch.nn.modules")
+    if not isinstance(name, str) or not name.startswith("torch.nn."):
+        raise CheckpointError(f"{path} has the activation {name!r:.80}: expected a class of torch.nn")
     return name.rpartition(".")[2]
 
 

@@ -1,6 +1,7 @@
 """bertkit index"""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +24,8 @@ def command(
     store: Path = STORE,
     model: str | None = None,
     column: str | None = None,
-    passage_length: int = 800,
-    overlap: int = 150,
+    passage_length: int | None = None,
+    overlap: int | None = None,
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     no_prompt: Annotated[bool, Parameter(negative=())] = False,
@@ -52,9 +53,10 @@ def command(
     column
         The column or key that holds the text of rows; by default that of the previous run, or text, or the only one.
     passage_length
-        Maximum number of characters in a passage.
+        Maximum number of characters in a passage; by default that of the previous run, or 800.
     overlap
-        Maximum number of characters that a passage repeats from the previous one, in whole sentences.
+        Maximum number of characters that a passage repeats from the previous one, in whole sentences; by default that
+        of the previous run, or 150.
     query_prompt
         Prefix of queries; by default that of the index, or the model's for a new one.
     document_prompt
@@ -79,11 +81,14 @@ def command(
     from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
+    from bertkit.search.updating import last_passages
 
     if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")
-    passages = PassageOptions(passage_length, overlap)
+    given = {name: value for name, value in (("length", passage_length), ("overlap", overlap)) if value is not None}
     is_new = not has_store(store)
+    if is_new:
+        PassageOptions(**given)  # checked before the model is loaded
     if dry_run and is_new:
         raise UsageError(f"{store} holds no index: every file would be new; omit --dry-run")
     if dry_run and export is not None:
@@ -109,6 +114,7 @@ def command(
         is_by_cosine = index.store.identity.similarity == "cosine"
         if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):
             note(f"{index.store.identity.model_name} is published with the {other}: the index compares by the cosine")
+        passages = replace(last_passages(index.store), **given)
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)
         if export is not None:

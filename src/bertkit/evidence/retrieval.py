@@ -26,20 +26,14 @@ Ranking = dict[str, float]
 
 def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> dict[str, Ranking]:
     """The documents nearest to each judged query, by exact search with the model's similarity: dot product, or else
-    cosine. The model's prompts "query" and "document" or "passage" are used if it has them.
+    cosine. Queries and documents get the model's prompts of retrieval.
     """
     settings = model.sentence_settings
     names, ids = list(collection.judgments), list(collection.documents)
     normalize = None if settings.similarity == "dot" else True
-    document_prompt = next((name for name in ("document", "passage", "corpus") if name in settings.prompts), None)
-    documents = model.embed(
-        collection.documents.values(),
-        normalize=normalize,
-        prompt=settings.prompts[document_prompt] if document_prompt else "",
-    )
-    queries = model.embed(
-        [collection.queries[name] for name in names], normalize=normalize, prompt=settings.prompts.get("query", "")
-    )
+    query_prompt, document_prompt = settings.retrieval_prompts
+    documents = model.embed(collection.documents.values(), normalize=normalize, prompt=document_prompt)
+    queries = model.embed([collection.queries[name] for name in names], normalize=normalize, prompt=query_prompt)
     scores, nearest = Corpus(documents, model.device).top_k(queries, depth + 1)
     rankings = {}
     for name, near, of_query in zip(names, nearest.tolist(), scores.tolist(), strict=True):

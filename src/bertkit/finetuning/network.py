@@ -54,11 +54,13 @@ def model_to_train(
     checkpoint.label_names, checkpoint.score_activation = task.label_names, task.score_activation
     vectors = model.sentence_settings if task.head in ("", VECTOR_HEAD) else None
     if vectors is not None:
-        normalize = vectors.normalize or task.unit_vectors
+        normalize = vectors.normalize if task.unit_vectors is None else task.unit_vectors
         max_seq_length = settings.max_length or vectors.max_seq_length
         vectors = replace(
             vectors, normalize=normalize, max_seq_length=max_seq_length, prompts=vectors.prompts | task.prompts
         )
+        if not task.head:
+            model.network.normalize = normalize
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:

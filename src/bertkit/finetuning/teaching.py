@@ -1,5 +1,6 @@
 """Teacher vectors and scores for training examples, with a cache."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tasks import TextSet
 from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks.examples import QUERY
 
 
 def taught(
@@ -66,13 +68,14 @@ def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) ->
     return [replace(example, vector=vector) for example, vector in zip(examples, vectors, strict=True)]
 
 
-def _embedded(teacher: Model, texts: list[str]) -> Iterator[np.ndarray]:
-    for _, vectors in teacher.embed_stream(texts, report=EmbedReport()):
+def _embedded(teacher: Model, texts: list[str], prompt: str | None = None) -> Iterator[np.ndarray]:
+    for _, vectors in teacher.embed_stream(texts, report=EmbedReport(), prompt=prompt):
         yield vectors
 
 
 def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
-    """Add scores to rows without them: from a cross-encoder, or inner products of a sentence encoder."""
+    """Add scores to rows without them: from a cross-encoder, or inner products of a sentence encoder with its
+    prompts."""
     rows = [row for row in examples if _lacks_scores(row)]
     pairs = [(row.query, text) for row in rows for text in row.texts[1:]]
     if not pairs:
@@ -90,11 +93,16 @@ def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> lis
 
 
 def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
-    """Add the vectors of a guide model to rows."""
+    """Add the vectors of a guide model, with its prompts, to rows."""
     if not examples:
         return []
     texts = [text for row in examples for text in row.texts]
-    vectors = kept_vectors(kept, texts, lambda missing: _embedded(guide, missing))
+    is_query = np.array([role == QUERY for row in examples for role in row.roles])
+    vectors: np.ndarray = np.empty((len(texts), guide.embed("", report=EmbedReport()).shape[0]), np.float32)
+    for chosen, prompt in zip((is_query, ~is_query), guide.sentence_settings.retrieval_prompts, strict=True):
+        folder = kept / hashlib.sha256(prompt.encode()).hexdigest()[:16]
+        some = [texts[index] for index in np.flatnonzero(chosen)]
+        vectors[chosen] = kept_vectors(folder, some, lambda missing, prompt=prompt: _embedded(guide, missing, prompt))
     ends = np.cumsum([len(row.texts) for row in examples])
     return [replace(row, guide=part) for row, part in zip(examples, np.split(vectors, ends[:-1]), strict=True)]
 
@@ -104,8 +112,9 @@ def _scores(teacher: Model, queries: list[str], texts: list[str]) -> np.ndarray:
     if teacher.scores_pairs:
         teacher.rank("", [])  # which refuses several labels
         return teacher.score_pairs(queries, texts)
-    different = list(dict.fromkeys([*queries, *texts]))
-    numbers = {text: number for number, text in enumerate(different)}
-    vectors = teacher.embed(different, report=EmbedReport())
-    sides = (vectors[[numbers[text] for text in side]] for side in (queries, texts))
+    sides = []
+    for side, prompt in zip((queries, texts), teacher.sentence_settings.retrieval_prompts, strict=True):
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(side))}
+        vectors = teacher.embed(list(numbers), report=EmbedReport(), prompt=prompt)
+        sides.append(vectors[[numbers[text] for text in side]])
     return np.einsum("ne,ne->n", *sides).astype(np.float32)

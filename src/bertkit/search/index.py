@@ -26,7 +26,7 @@ from bertkit.search.planning import IndexReport
 from bertkit.search.results import FoundAnswer, Result, result_of
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.tables import Tables
-from bertkit.search.updating import add_documents, split_again, update
+from bertkit.search.updating import add_documents, last_passages, split_again, update
 from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
@@ -173,7 +173,7 @@ class Index:
         Args:
             sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
                 which replaces the document with its id.
-            passages: how documents are split; None: defaults of `PassageOptions`.
+            passages: how documents are split; None: as the files of the last run, if any.
             column: key or column of the text of rows; None: the one that a file was last read with, or "text", or the
                 only one.
             dry_run: report the changes without making them; only for files.
@@ -194,7 +194,7 @@ class Index:
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
-        options = passages or PassageOptions()
+        options = passages or last_passages(self.store)
         report = IndexReport()
         if given and not dry_run and (number := split_again(self.store, progress)):
             report.num_split_again = number

@@ -53,7 +53,7 @@ def prompts_of(
             chosen.query if query_prompt is None else query_prompt,
             chosen.document if document_prompt is None else document_prompt,
         )
-    if not settings.prompts:
+    if not any(settings.prompts.values()):
         for pattern, (family, prompts) in _FAMILIES.items():
             if re.search(pattern, name, re.IGNORECASE):
                 raise UsageError(_question(name, family, prompts))

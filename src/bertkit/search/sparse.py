@@ -1,6 +1,7 @@
 """The learned sparse index of a store: SPLADE vectors of its texts, in the same commits as the records.
 
-Weights are kept in 16 bits, as multiples of 1 / 8192: from 0 to 8, where log(1 + relu(logit)) stays far below.
+Weights are kept in 16 bits: as multiples of 1 / 8192, from 0 to 8, where log(1 + relu(logit)) stays far below; those of
+a model that adds them up over the tokens of a text as multiples of 1 / 64, from 0 to 1,023.
 """
 
 import sqlite3
@@ -17,7 +18,7 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
 from bertkit.words.opening import encoder_path
 
-_SCALE = 8192
+_SCALES = {"max": 8192, "sum": 64}  # by pooling
 
 
 class SparseIndex(ImpactIndex):
@@ -61,6 +62,10 @@ class SparseIndex(ImpactIndex):
             )
         return load(self.model_name, device=self._device)
 
+    @property
+    def _scale(self) -> int:
+        return _SCALES[self.model.checkpoint.sparse.pooling]
+
     def create(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.create`."""
         super().create(connection)
@@ -73,7 +78,7 @@ class SparseIndex(ImpactIndex):
     def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`."""
         vectors = self.model.embed_sparse(texts)
-        weights = np.minimum(np.rint(vectors.weights * np.float64(_SCALE)), LARGEST_COUNT).astype(np.uint16)
+        weights = np.minimum(np.rint(vectors.weights * np.float64(self._scale)), LARGEST_COUNT).astype(np.uint16)
         for start, end in zip(vectors.starts[:-1], vectors.starts[1:], strict=True):
             yield Terms(0, vectors.token_ids[start:end].astype(np.uint32), weights[start:end])
 
@@ -81,4 +86,4 @@ class SparseIndex(ImpactIndex):
         """See `ImpactIndex.add_scores`."""
         vector = self.model.embed_sparse([query], as_queries=True)
         for token_id, weight in zip(vector.token_ids.tolist(), vector.weights.tolist(), strict=True):
-            view.add_products(token_id, weight / _SCALE, scores)
+            view.add_products(token_id, weight / self._scale, scores)

@@ -99,6 +99,13 @@ def add_documents(
     writer.flush()
 
 
+def last_passages(store: EmbeddedStore) -> PassageOptions:
+    """How the files of the last run were split; the defaults without any."""
+    with store.snapshot() as snapshot:
+        row = snapshot.connection.execute("SELECT options FROM source ORDER BY rowid DESC LIMIT 1").fetchone()
+    return PassageOptions(*map(int, row[0].split(" ", 2)[:2])) if row else PassageOptions()
+
+
 def split_again(store: EmbeddedStore, progress: bool | None) -> int:
     """Split the texts of an index of an earlier version into words again; returns the number of passages."""
     with store.snapshot() as snapshot:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.search.index import Index
@@ -17,7 +18,7 @@ from bertkit.tasks import TextTask
 from bertkit.tokenizer import Tokenizer
 
 QUERY, DOCUMENT = "query", "document"
-_PROMPT_NAMES = {QUERY: ("query", "search_query", "s2p_query"), DOCUMENT: ("document", "passage", "search_document")}
+_PROMPT_NAMES = {QUERY: QUERY_PROMPTS, DOCUMENT: DOCUMENT_PROMPTS}
 _INPUT_TYPES = {
     "query": QUERY, "search_query": QUERY, "document": DOCUMENT, "search_document": DOCUMENT, "passage": DOCUMENT,
 }  # fmt: skip

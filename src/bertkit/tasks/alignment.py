@@ -55,6 +55,7 @@ class Alignment(TextTask):
 
     teacher: str = ""  # its name
     width: int = 0  # of its vectors
+    has_unit_vectors: bool = True  # they have length 1
 
     name: ClassVar[str] = "alignment"
     head: ClassVar[str] = ""
@@ -63,9 +64,13 @@ class Alignment(TextTask):
     example_type: ClassVar[type] = TaughtText
     reads_windows: ClassVar[bool] = False
     pipeline: ClassVar[str] = "sentence-similarity"
-    unit_vectors: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {"teacher": TEACHER}
+
+    @property
+    def unit_vectors(self) -> bool | None:  # pyrefly: ignore
+        """As `TextTask.unit_vectors`: False for a teacher whose vectors have other lengths."""
+        return None if self.has_unit_vectors else False
 
     @property
     def vector_width(self) -> int | None:
@@ -85,8 +90,10 @@ class Alignment(TextTask):
             raise UsageError("alignment needs a teacher: name a sentence encoder with --teacher")
         if not examples:
             raise DataError("no texts to train on: expected at least one")
-        vector = examples[0].vector  # None until the teacher has embedded the texts
-        return cls(teacher=str(options["teacher"]), width=0 if vector is None else len(vector))
+        vectors = [example.vector for example in examples if example.vector is not None]
+        width = len(vectors[0]) if vectors else 0  # until the teacher has embedded the texts
+        is_unit = all(abs(np.linalg.norm(vector) - 1) < 1e-3 for vector in vectors)
+        return cls(teacher=str(options["teacher"]), width=width, has_unit_vectors=is_unit)
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaughtText]:

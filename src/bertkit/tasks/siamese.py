@@ -20,7 +20,7 @@ class SiameseClassification(SequenceClassification):
 
     name: ClassVar[str] = "siamese-classification"
     is_siamese: ClassVar[bool] = True
-    unit_vectors: ClassVar[bool] = False
+    unit_vectors: ClassVar[bool | None] = None
     peft_type: ClassVar[str | None] = None
     training_defaults: ClassVar[dict[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
 

@@ -73,12 +73,15 @@ class OfTextSets(TextTask):
         return replace(example, dataset=number)
 
 
-def check_rows(rows: Sequence[TextSet]) -> None:
+def check_rows(rows: Sequence[TextSet], *, has_teacher: bool) -> None:
     """Check that no rows contradict each other, and that all are of one kind.
+
+    Args:
+        has_teacher: rows without scores of a teacher get them later.
 
     Raises:
         DataError: a text that is both a positive and a negative of a query, a pair with the scores 0 and 1, or a row
-            with different numbers of scores and texts.
+            with different numbers of scores and texts, or without scores where others have them.
         UsageError: rows of different kinds: with and without scores.
     """
     scored = [row for row in rows if row.score is not None]
@@ -87,6 +90,12 @@ def check_rows(rows: Sequence[TextSet]) -> None:
     for row in rows:
         if row.scores and len(row.scores) != len(row.texts) - 1:
             raise row.error(f"has {len(row.scores)} scores for {len(row.texts) - 1} texts: give each text one")
+    without = [row for row in rows if not row.scores]
+    if 0 < len(without) < len(rows) and not has_teacher:
+        raise without[0].error(
+            f"has no scores, as {len(without)} of {len(rows)} rows: give all rows scores, or none; a --teacher adds "
+            "those that are missing"
+        )
     for row, problem in _contradictions(rows):
         raise row.error(problem)
 

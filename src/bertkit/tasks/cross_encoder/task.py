@@ -81,7 +81,7 @@ class CrossEncoding(OfTextSets):
         cls.check_options(options)
         if not examples:
             raise DataError("no examples to train on: expected at least one")
-        check_rows(examples)
+        check_rows(examples, has_teacher=bool(options.get("teacher")))
         targets = [_targets(row) for row in examples]
         if any(row.score is not None for row in examples):
             kind: Kind = "binary" if {target for row in targets for target in row} == {0.0, 1.0} else "scores"

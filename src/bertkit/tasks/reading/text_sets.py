@@ -3,7 +3,7 @@ and negatives; csv, tsv, jsonl and parquet files."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,13 @@ def read_text_sets(
         of_texts = table.column("scores", columns.get("scores"), _TEXT_SCORES)
         score, of_texts = (score, of_texts) if labeled else (None, None)
         for row in table.rows:
+            further = row.values.keys() - set(table.names)  # of a jsonl object that differs from the first
+            others = [] if "negative" in columns else sorted(filter(_NEGATIVE.fullmatch, further))
             result, problem = None, row.problem
+            if not problem and further:
+                problem = _further(row.values, further, positive, [score, of_texts] if labeled else None)
             if not problem:
-                result, problem = _row(row.values, query, positive, negatives, score)
+                result, problem = _row(row.values, query, positive, [*negatives, *others], score)
             scores: tuple[float, ...] = ()
             if not problem and of_texts is not None:
                 scores, problem = _scores(row.values.get(of_texts), of_texts)
@@ -122,6 +126,20 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
             table.require("negative", name, ())
     score = table.column("score", columns.get("score"), SCORES) if positive is not None else None
     return query, positive, negatives, score
+
+
+def _further(
+    values: Mapping[str, Any], further: Set[str], positive: str | None, scores: Sequence[str | None] | None
+) -> str:
+    """Problem of an object with a positive or with scores if the first object has none; ``scores`` are the columns of
+    the score and of the scores, None where they are not read."""
+    if positive is None:
+        for names in PAIRS:
+            if set(names) <= values.keys():
+                return f" has {' and '.join(names)}, but the first row has no pair: expected pairs in all rows or none"
+    elif scores == [None, None] and (found := further & {*SCORES, *_TEXT_SCORES}):
+        return f" has {min(found)!r}, but the first row has no score: expected scores in all rows or none"
+    return ""
 
 
 def _row(

@@ -2,8 +2,9 @@
 
 The labels of each sequence of a batch are its row, its role (query, positive or negative), the id of its text, the
 score of its row, and those known positives of its query that also are in rows of other queries or among negatives.
-Texts with equal token ids have the same id, so duplicates and known positives need no comparison of vectors. Shape
-letters: S sequences, K maximum number of known positives of a query.
+Texts with equal token ids have the same id, so duplicates and known positives need no comparison of vectors; so has the
+same text with different prompts as a query and as a document. Shape letters: S sequences, K maximum number of known
+positives of a query.
 """
 
 import math
@@ -28,7 +29,7 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels; data sets are numbered from 0."""
     roles = np.concatenate([row.roles for row in rows])
     row_of = encodings.text_index
-    text_ids = _text_ids(encodings)
+    text_ids = _text_ids(rows, encodings)
     queries = np.flatnonzero(roles == QUERY)
     pairs, in_own_rows = np.unique(
         np.stack([text_ids[queries][row_of], text_ids], axis=1)[roles == POSITIVE], axis=0, return_counts=True
@@ -61,14 +62,30 @@ def _scores(row: TextSet) -> list[float]:
     return [math.nan if row.score is None else row.score] * len(row.texts)
 
 
-def _text_ids(encodings: Encodings) -> np.ndarray:
-    """(S,) int64 text ids: equal for sequences with equal token ids only."""
-    numbers: dict[bytes, int] = {}
+def _text_ids(rows: Sequence[TextSet], encodings: Encodings) -> np.ndarray:
+    """(S,) int64 text ids: equal for sequences with equal token ids or of the same text, directly or through others."""
+    numbers: dict[bytes | str, int] = {}
+    parents: list[int] = []  # the smallest number has itself
     ids, bounds = np.ascontiguousarray(encodings.input_ids), encodings.cu_seqlens.tolist()
-    return np.array(
-        [numbers.setdefault(ids[start:end].tobytes(), len(numbers)) for start, end in pairwise(bounds)],
-        np.int64,
-    )
+    texts = (text for row in rows for text in row.texts)
+    results = []
+    for text, (start, end) in zip(texts, pairwise(bounds), strict=True):
+        tokens = ids[start:end].tobytes()
+        known = {_root(parents, numbers[key]) for key in (tokens, text) if key in numbers}
+        number = min(known, default=len(parents))
+        if not known:
+            parents.append(number)
+        for other in known:
+            parents[other] = number
+        numbers[tokens] = numbers[text] = number
+        results.append(number)
+    return np.array([_root(parents, number) for number in results], np.int64)
+
+
+def _root(parents: list[int], number: int) -> int:
+    while parents[number] != number:
+        number = parents[number]
+    return number
 
 
 @dataclass(frozen=True)

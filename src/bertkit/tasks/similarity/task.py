@@ -64,7 +64,7 @@ class Similarity(OfTextSets):
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
     pipeline: ClassVar[str] = "sentence-similarity"
-    unit_vectors: ClassVar[bool] = False
+    unit_vectors: ClassVar[bool | None] = None
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {
         "objective": Option(
@@ -178,7 +178,7 @@ class Similarity(OfTextSets):
     def _of_dataset(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
         if len(examples) < 2:
             raise DataError(f"{len(examples)} rows: expected at least two, to compare texts of one with the other")
-        check_rows(examples)
+        check_rows(examples, has_teacher=bool(options.get("teacher")))
         scores = [row.score for row in examples if row.score is not None]
         kind: Kind = "pairs" if not scores else "binary" if {0.0, 1.0} == set(scores) else "scores"
         taught = kind == "pairs" and all(row.scores for row in examples)
