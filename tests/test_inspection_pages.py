@@ -127,8 +127,8 @@ def test_long_texts_are_refused_with_advice_that_can_be_followed(tmp_path: Path,
     long = "cat " * 19
     Path("texts.txt").write_text("\n".join(["the cat", "a cat", "cat sat", long]))
     for given, message in (
-        (["fill", long], "text 0 has more tokens than the model accepts, 20: shorten it"),
-        (["words", "cat", "texts.txt"], "text 3 has more tokens than the model accepts, 20: shorten it"),
+        (["fill", long], "text 0 has 21 tokens, 1 more than max_length 20: shorten it"),
+        (["words", "cat", "texts.txt"], "text 3 has 21 tokens, 1 more than max_length 20: shorten it"),
         (["next", "texts.txt"], "sentences 1 and 4 together have more tokens than the model accepts: shorten them"),
     ):
         assert run(["inspect", *given, "--model", "model", "--json"]) == 2

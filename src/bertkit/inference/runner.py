@@ -77,7 +77,7 @@ class Runner:
             return self.tokenizer.encode_batch(texts, max_length=self.max_positions, with_offsets=with_offsets)
         except OverLengthError as error:
             index = first_index + error.index
-            problem = f"has more tokens than the model accepts, {self.max_positions:,}: shorten it"
+            problem = f"{error.problem.partition(':')[0]}: shorten it"
             raise OverLengthError(f"text {index} {problem}", index, problem) from None
 
     def run(
