@@ -1,8 +1,8 @@
 """Limits on the headers of a request and refusals without a task, with a small application behind uvicorn."""
 
 import asyncio
-import json
 import contextlib
+import json
 import re
 import socket
 import threading
