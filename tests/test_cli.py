@@ -288,7 +288,7 @@ def test_ignored_options_raise(complaint, tiny_model):
     for architecture in ("modernbert", "bert"):
         assert "require --size" in complaint("describe", "--architecture", architecture, "--model", tiny_model)
     assert "requires a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
-    assert "requires on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
+    assert "requires --on-long window" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     unlimited = complaint("tokenize", "a", "--on-long", "truncate", "--model", tiny_model)
     assert "--on-long truncate requires --max-length or --pad-to" in unlimited
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)

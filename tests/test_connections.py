@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import threading
@@ -176,7 +177,11 @@ def test_refused_requests_keep_the_connection_and_the_order(connect: Connect, mo
 async def refuses_by_the_same_rules() -> None:
     batches = SimpleNamespace(seconds_waiting=1.2)
     service = SimpleNamespace(
-        is_full=True, batches=batches, metrics=Metrics(), settings=ServerSettings(api_keys=("secret",))
+        is_full=True,
+        is_draining=False,
+        batches=batches,
+        metrics=Metrics(),
+        settings=ServerSettings(api_keys=("secret",)),
     )
     guard = Guard(None, service, local_only=False)  # type: ignore[arg-type]
 
@@ -215,8 +220,11 @@ async def request_that_the_server_cancels() -> tuple[list[dict], Metrics]:
     return sent, service.metrics
 
 
-def test_requests_that_a_stopping_server_cancels_are_answered() -> None:
+def test_requests_that_a_stopping_server_cancels_are_answered_and_logged(caplog) -> None:
+    caplog.set_level("INFO", "bertkit.serving")
     (start, body), metrics = asyncio.run(request_that_the_server_cancels())
+    (line,) = [json.loads(record.getMessage()) for record in caplog.records if record.name == "bertkit.serving"]
+    assert (line["path"], line["status"]) == ("/v1/models", 503)
     assert start["status"] == 503 and b"the server is stopping" in body["body"]
     assert 'te_request_failure{err="unhealthy"} 1' in metrics.text()
 

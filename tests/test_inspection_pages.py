@@ -53,6 +53,7 @@ MAKERS: dict[str, Callable[[Model], View]] = {
     "all": lambda model: inspect_all(model, "the [MASK] sat"),
 }
 INTERACTIVE = {"words", "heads", "map", "two", "two static"}
+ANY_PRECISION = {"fill", "next", "map"}  # the others record inner values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -117,6 +118,23 @@ def test_every_architecture_has_every_page(model_type: str) -> None:
     small = tiny(model_type, "masked_lm", max_position_embeddings=100)
     for name in ("words", "heads", "input", "map", "compare", "all", "similar"):
         assert MAKERS[name](small).page().startswith("<!DOCTYPE html>")
+
+
+def test_long_texts_are_refused_with_advice_that_can_be_followed(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = our_model("pretraining", 3, max_position_embeddings=20)
+    model.save("model")
+    long = "cat " * 19
+    Path("texts.txt").write_text("\n".join(["the cat", "a cat", "cat sat", long]))
+    for given, message in (
+        (["fill", long], "text 0 has 21 tokens, 1 more than max_length 20: shorten it"),
+        (["words", "cat", "texts.txt"], "text 3 has 21 tokens, 1 more than max_length 20: shorten it"),
+        (["next", "texts.txt"], "sentences 1 and 4 together have more tokens than the model accepts: shorten them"),
+    ):
+        assert run(["inspect", *given, "--model", "model", "--json"]) == 2
+        assert capsys.readouterr().err == f"bertkit: {message}\n"
+    assert run(["fill", f"[MASK] {long}", "--model", "model"]) == 2
+    assert "choose --on-long truncate or" in capsys.readouterr().err
 
 
 def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -197,6 +215,10 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         ["why", "a cat", "--json", "--model", "model"],
         ["compare", "texts.txt", "--json", "--model", "model"],
         ["input", "a cat", "--json", "--model", "model", "--against", "model"],
+        *(
+            [name, *arguments[name], "--json", "--precision", "int8"]
+            for name in arguments.keys() - {"all", *ANY_PRECISION}
+        ),
     ):
         assert run(["inspect", *wrong]) == 2
         (line,) = capsys.readouterr().err.splitlines()

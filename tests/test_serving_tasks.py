@@ -27,6 +27,8 @@ LONG = " ".join("the cat sat and one dog ran".split() * 12)
 def models() -> dict[str, bertkit.Model]:
     prompted = our_model("encoder", 5, max_position_embeddings=29)
     prompted.checkpoint.sentence = SentenceSettings(prompts={"query": "one ", "document": "the "})
+    overflowing = model_of(SequenceClassification(("low", "high")))
+    overflowing.network.heads["sequence_classification"].classifier.weight.data.fill_(3e38)
     return {
         "encoder": our_model("encoder", 3, max_position_embeddings=29),
         "masks": our_model("masked_lm", 4, max_position_embeddings=29),
@@ -36,6 +38,7 @@ def models() -> dict[str, bertkit.Model]:
         "tagger": model_of(TokenClassification(("B-animal", "I-animal", "O"))),
         "answers": model_of(QuestionAnswering(no_answer=True)),
         "prompted": prompted,
+        "overflowing": overflowing,
     }
 
 
@@ -232,6 +235,8 @@ def test_sparse_vectors_are_those_of_the_library(server, models):
         ("/embed_sparse", {"inputs": ""}, 400, "Empty"),
         ("/rerank", {"query": "a", "texts": ["b"], "model": "encoder"}, 424, "Backend"),
         ("/predict", {"inputs": "a", "model": "answers"}, 424, "Backend"),
+        ("/predict", {"inputs": "the cat", "model": "overflowing"}, 424, "Backend"),
+        ("/models/overflowing", {"inputs": "the cat"}, 424, "Backend"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation"),
         ("/predict", {"inputs": []}, 400, "Empty"),
         (

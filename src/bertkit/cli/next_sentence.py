@@ -1,8 +1,9 @@
 """bertkit next-sentence"""
 
+from typing import Literal
+
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
-from bertkit.tokenizer.layout import OnLong
 
 
 def command(
@@ -11,7 +12,7 @@ def command(
     /,
     *,
     model: str = PRETRAINED_MODEL,
-    on_long: OnLong = "error",
+    on_long: Literal["error", "truncate"] = "error",
     compute: Compute = EXACT,
 ) -> None:
     """Probability that the second text follows the first.
@@ -25,7 +26,7 @@ def command(
     model
         A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
     on_long
-        Policy for pairs longer than the model's limit.
+        What to do with a pair longer than the model's limit: refuse it, or cut the longer text.
     """
     chosen = open_model(model, compute)
     probability = chosen.next_sentence_probability(text, following, on_long=on_long)

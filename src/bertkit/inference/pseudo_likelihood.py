@@ -56,7 +56,7 @@ def token_log_probs(
     runner.refuse_one_direction()
     if method not in ("plain", "l2r"):
         raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
-    encodings = runner.tokenizer.encode_batch(texts, max_length=runner.max_positions, with_offsets=method == "l2r")
+    encodings = runner.encode_whole(texts, with_offsets=method == "l2r")
     tokens = np.flatnonzero(~encodings.special_tokens_mask)  # (C,) indices in the packed row; one copy for each
     text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)[tokens]  # (C,)
     num_hidden = _pieces_to_the_end(encodings.word_ids)[tokens] if method == "l2r" else np.ones_like(tokens)

@@ -1,6 +1,6 @@
 """Runner: the loop that runs a network over encodings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from torch import Tensor
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.device import send
-from bertkit.errors import UsageError
+from bertkit.errors import OverLengthError, UsageError
 from bertkit.executor import executor, map_on_cores
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
@@ -63,6 +63,22 @@ class Runner:
                 "this model reads from left to right, and a [MASK] needs both sides: choose a bidirectional model, or "
                 "score texts with log_probs of load_generator"
             )
+
+    def encode_whole(self, texts: Sequence[str], *, with_offsets: bool = True, first_index: int = 0) -> Encodings:
+        """Encodings of texts that are neither cut nor split into windows.
+
+        Args:
+            first_index: index of the first text in errors.
+
+        Raises:
+            OverLengthError: a text has more tokens than the network accepts.
+        """
+        try:
+            return self.tokenizer.encode_batch(texts, max_length=self.max_positions, with_offsets=with_offsets)
+        except OverLengthError as error:
+            index = first_index + error.index
+            problem = f"{error.problem.partition(':')[0]}: shorten it"
+            raise OverLengthError(f"text {index} {problem}", index, problem) from None
 
     def run(
         self,

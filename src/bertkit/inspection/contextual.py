@@ -198,7 +198,7 @@ def token_states(model: Model, texts: Sequence[str], layers: Sequence[int]) -> I
 
     for first in range(0, len(texts), _SENTENCES_AT_A_TIME):
         part = list(texts[first : first + _SENTENCES_AT_A_TIME])
-        encodings = runner.tokenizer.encode_batch(part, max_length=runner.max_positions, first_index=first)
+        encodings = runner.encode_whole(part, first_index=first)
         states = runner.run(encodings, forward, rows_per_sequence=encodings.seqlens).cpu().numpy()
         for number, encoding in enumerate(encodings):
             yield encoding, states[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]

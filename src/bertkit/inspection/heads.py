@@ -38,6 +38,9 @@ STATISTICS = {
 """Names of statistics; each is a mean over the tokens of all texts (Clark et al. 2019, section 3; distance: Vig &
 Belinkov 2019)."""
 
+_MOST_ABLATED = 8
+"""Number of texts on which heads are removed, one by one."""
+
 _TITLES = {"cls": "[CLS]", "sep": "[SEP]"}
 
 OFFSETS = (-3, -2, -1, 1, 2, 3)
@@ -68,7 +71,7 @@ class HeadsView(View):
     num_tokens: int
     statistics: dict[str, np.ndarray]  # (S, H) each
     uniform_entropy: float  # in nats, of uniform attention
-    importance: np.ndarray  # (S, H): mean cosine distance of the last hidden states without the head
+    importance: np.ndarray  # (S, H): mean cosine distance of the last hidden states of the first texts without the head
     relations: list[Relation]  # of a corpus with trees
     example: Trace
 
@@ -102,7 +105,13 @@ class HeadsView(View):
             section("What heads attend to", *maps),
             section(
                 "Effect of removing a head",
-                self._map("Ablation", self.importance, "mean cosine distance of the last hidden states without it", 4),
+                self._map(
+                    "Ablation",
+                    self.importance,
+                    "mean cosine distance of the last hidden states without it, over "
+                    f"the first {min(self.num_texts, _MOST_ABLATED)} texts",
+                    4,
+                ),
             ),
             *AttentionView(self.example).parts(),
         ]
@@ -235,7 +244,7 @@ def relation_scores(matrices: Sequence[np.ndarray], trees: Sequence[Tree], least
     return scores
 
 
-def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
+def ablation(model: Model, texts: Sequence[str], most: int = _MOST_ABLATED) -> np.ndarray:
     """(S, H) mean cosine distance between the last hidden states with and without each head, over the tokens of the
     first ``most`` texts. A head is removed by zeroing its part of the input of the output matrix."""
     batch = collate(model.tokenizer.encode_batch(list(texts[:most]), special_tokens_in_text=True))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.clusters import ClusterOptions, find_clusters
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import DependencyError, OverLengthError, UsageError
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -130,7 +130,14 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
         raise UsageError(f"{len(sentences)} sentences: expected at least 2")
     pairs = [(first, second) for first in sentences for second in sentences]
     firsts, seconds = zip(*pairs, strict=True)
-    probabilities = model.next_sentence_probability(list(firsts), list(seconds))
+    try:
+        probabilities = model.next_sentence_probability(list(firsts), list(seconds))
+    except OverLengthError as error:
+        first, second = divmod(error.index, len(sentences))
+        problem = (
+            f"sentences {first + 1} and {second + 1} together have more tokens than the model accepts: shorten them"
+        )
+        raise OverLengthError(problem, error.index, problem) from None
     return NextSentenceView(list(sentences), np.asarray(probabilities).reshape(len(sentences), -1))
 
 

@@ -222,7 +222,7 @@ class Guard:
         if not self._lines:
             asyncio.get_running_loop().call_later(_LOG_SECONDS, self.write_log)
         self._lines.append(orjson.dumps(line).decode())
-        if len(self._lines) >= _MOST_LINES:
+        if len(self._lines) >= _MOST_LINES or self._service.is_draining:  # the loop may end before the time is over
             self.write_log()
 
     def write_log(self) -> None:

@@ -1,5 +1,6 @@
 """Predictions of fine-tuned models for a request: typed predictions, logits, and scores by label."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -38,9 +39,16 @@ def predict(
 
     Raises:
         BertkitError: an item that is invalid for the task, or too long under "error".
+        ComputationFailed: a logit is not finite.
     """
-    report = PredictReport()
-    parts = served.model.predict_stream(items, report=report, decode=decode, on_long=on_long, progress=False)
+    decoded, report = decode or served.task.decode, PredictReport()
+
+    def decode_finite(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
+        if not np.isfinite(logits).all():
+            raise ComputationFailed("Backend error: a score is not finite")
+        return decoded(examples, encodings, logits)
+
+    parts = served.model.predict_stream(items, report=report, decode=decode_finite, on_long=on_long, progress=False)
     predictions = [prediction for _, part in parts for prediction in part]
     ticket.num_inputs_cut += report.num_cut
     ticket.num_tokens_cut += report.num_tokens_cut
@@ -81,19 +89,20 @@ def fill_mask(
     Raises:
         BertkitError: as `Model.fill_mask`.
         InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
+        ComputationFailed: a probability is not finite.
     """
     num_masks = text.count(served.tokenizer.vocabulary.special.mask)
     num_candidates = num_masks * min(top_k, len(served.tokenizer.vocabulary))
     service.reserve(ticket, num_candidates * bytes_per_candidate)
-    return served.model.fill_mask(text, top_k=top_k, on_long=on_long)
+    filled = served.model.fill_mask(text, top_k=top_k, on_long=on_long)
+    if not all(math.isfinite(each.candidates[0].score) for each in filled):
+        raise ComputationFailed("Backend error: a probability is not finite")
+    return filled
 
 
 def logits_of(served: ServedModel, items: Sequence[Any], ticket: Ticket, on_long: OnLong | None = None) -> np.ndarray:
-    """(N, C) float32, finite: logits of a classifier or re-ranker for each text or pair."""
-    rows = np.array(predict(served, items, ticket, on_long=on_long, decode=_text_logits), np.float32)
-    if not np.isfinite(rows).all():
-        raise ComputationFailed("Backend error: a score is not finite")
-    return rows
+    """(N, C) float32: logits of a classifier or re-ranker for each text or pair."""
+    return np.array(predict(served, items, ticket, on_long=on_long, decode=_text_logits), np.float32)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import RECORDED, Recorded
+from bertkit.cli.models import EMBEDDING_MODEL, open_model
 from bertkit.cli.output import emit
 from bertkit.files.whole_files import check_folder_writable
 
 
-def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Compute = EXACT) -> None:
+def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
     """Trace a text through the whole model, step by step, as a folder of pages.
 
     Parameters

@@ -1,6 +1,6 @@
 """bertkit inspect attention"""
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
 
 
 def command(
@@ -9,7 +9,7 @@ def command(
     /,
     *,
     layers: list[int] | None = None,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Attention of a text or a pair: all heads, lines between tokens, query times key.
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, write
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, write
 from bertkit.cli.models import open_model
 from bertkit.errors import UsageError
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bertkit.inspection import View
 
 
-def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER) -> None:
+def command(texts: Path, /, *, limit: int = 100, inspected: InspectedInside = INSIDE) -> None:
     """Differences of two models: layers, attention, weights, texts that changed most.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
 
 
 def command(
@@ -10,7 +10,7 @@ def command(
     /,
     *,
     limit: int = 200,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Statistics of each head over a corpus: attended tokens, syntactic relations, effect of removal.
 

@@ -1,6 +1,6 @@
 """bertkit inspect input"""
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
 
 
 def command(
@@ -8,7 +8,7 @@ def command(
     pair: str | None = None,
     /,
     *,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """The embeddings of a text, each summand separately, and the similarity of positions.
 

@@ -1,6 +1,6 @@
 """bertkit inspect lens"""
 
-from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
+from bertkit.cli.inspect.shown import LENS, InspectedLens, show
 
 
 def command(
@@ -8,7 +8,7 @@ def command(
     pair: str | None = None,
     /,
     *,
-    inspected: InspectedPretrained = PRETRAINED,
+    inspected: InspectedLens = LENS,
 ) -> None:
     """Predictions of each layer at each position of a text, through the masked LM head.
 

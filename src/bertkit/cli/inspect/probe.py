@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
 
@@ -22,7 +22,7 @@ def command(
     *,
     label: Label = "tags",
     limit: int = 1_000,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import Parameter
 
@@ -72,7 +72,41 @@ class InspectedPretrained(Inspected):
     model: str = PRETRAINED_MODEL
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Recorded(Compute):
+    """Device and precision of views of inner values, which the prepared encoders of other precisions do not keep.
+
+    Parameters
+    ----------
+    precision
+        float32, or float64 for reference.
+    """
+
+    precision: Literal["float32", "float64"] = "float32"
+
+
+RECORDED = Recorded()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class InspectedInside(Inspected):
+    """The same for views of inner values."""
+
+    compute: Recorded = RECORDED
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class InspectedLens(InspectedPretrained):
+    """The same for views of inner values through a head."""
+
+    compute: Recorded = RECORDED
+
+
 NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
+INSIDE, LENS = InspectedInside(), InspectedLens()
 """Defaults; `write` rejects them, as they have no output."""
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
 
 
 def command(
@@ -13,7 +13,7 @@ def command(
     limit: int = 1_000,
     rank: int = 64,
     epochs: int = 5,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Structural probe: syntax trees in distances between vectors.
 

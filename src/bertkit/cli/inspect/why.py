@@ -1,6 +1,6 @@
 """bertkit inspect why"""
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
 from bertkit.errors import UsageError
 
 
@@ -12,7 +12,7 @@ def command(
     similar: str | None = None,
     label: str | None = None,
     steps: int | None = None,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
 

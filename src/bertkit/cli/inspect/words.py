@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
 
 
 def command(
@@ -13,7 +13,7 @@ def command(
     column: str | None = None,
     senses: Path | None = None,
     top_k: int = 5,
-    inspected: Inspected = ENCODER,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
 
