@@ -29,13 +29,19 @@ class SparseIndex(ImpactIndex):
         name: the model: a folder, a hub name, or the import name of a model package.
         model_hash: hash of its content; None: of the model as it is now.
         device: of the model.
+        scale: stored numbers are weights multiplied by it; None: the scale of the model's pooling.
     """
 
     def __init__(
-        self, folder: str | Path, name: str | Path, model_hash: str | None = None, device: str = "auto"
+        self,
+        folder: str | Path,
+        name: str | Path,
+        model_hash: str | None = None,
+        device: str = "auto",
+        scale: int | None = None,
     ) -> None:
         super().__init__(folder, "sparse_bag", "sparse")
-        self.model_name, self._device = str(name), device
+        self.model_name, self._device, self._given_scale = str(name), device, scale
         self.model_hash = model_hash or content_hash(encoder_path(name))
 
     @classmethod
@@ -44,8 +50,9 @@ class SparseIndex(ImpactIndex):
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'sparse_model'")
         if not tables.fetchall():
             return None
-        ((name, model_hash),) = connection.execute("SELECT name, hash FROM sparse_model").fetchall()
-        return cls(folder, name, model_hash, device)
+        (row,) = connection.execute("SELECT * FROM sparse_model").fetchall()
+        name, model_hash, scale = row if len(row) == 3 else (*row, _SCALES["max"])  # of earlier versions
+        return cls(folder, name, model_hash, device, scale)
 
     @cached_property
     def model(self) -> Model:
@@ -64,16 +71,17 @@ class SparseIndex(ImpactIndex):
 
     @property
     def _scale(self) -> int:
-        return _SCALES[self.model.checkpoint.sparse.pooling]
+        return self._given_scale or _SCALES[self.model.checkpoint.sparse.pooling]
 
     def create(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.create`."""
         super().create(connection)
-        connection.execute("CREATE TABLE IF NOT EXISTS sparse_model (name TEXT NOT NULL, hash TEXT NOT NULL)")
-        connection.execute(
-            "INSERT INTO sparse_model SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM sparse_model)",
-            (self.model_name, self.model_hash),
-        )
+        if self.of_store(self._folder, connection) is None:
+            connection.execute(
+                "CREATE TABLE sparse_model (name TEXT NOT NULL, hash TEXT NOT NULL, scale INTEGER NOT NULL)"
+            )
+            row = (self.model_name, self.model_hash, self._scale)
+            connection.execute("INSERT INTO sparse_model VALUES (?, ?, ?)", row)
 
     def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`."""
