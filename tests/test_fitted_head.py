@@ -200,6 +200,8 @@ def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, he
     assert lines[0].startswith("frozen features: ") and "20 dev examples" in lines[0]
     card, model = (out / "README.md").read_text(), load(out)
     assert f"accuracy on dev, frozen features | {outcome.baselines['frozen features']:.6g}" in card
+    assert lines[0].startswith(f"frozen features: {100 * outcome.baselines['frozen features']:.1f} % accuracy")
+    assert ("accuracy on dev, frozen features, default head | " in card) == (head == "published")
     if head == "published":
         theirs = transformers.BertForSequenceClassification.from_pretrained(out).eval()
         ids = torch.from_numpy(model.tokenizer.encode("the cat sat").input_ids.astype(np.int64))[None]

@@ -163,7 +163,7 @@ def not_above_baselines(metric: str, value: float, baselines: Mapping[str, float
     """Advice if the fine-tuned model does not beat baselines without a language model."""
     sign = 1 if higher_is_better(metric) else -1
     for name, other in baselines.items():
-        if name != FROZEN and sign * value <= sign * other:
+        if not name.startswith(FROZEN) and sign * value <= sign * other:
             reason = (
                 "word counts predict as well as this model: check the labels, or use that method"
                 if name in (TF_IDF, FREQUENT_TAG)

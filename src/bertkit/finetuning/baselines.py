@@ -14,6 +14,7 @@ from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer import Encodings
 
 FROZEN = "frozen features"
+FROZEN_DEFAULT = f"{FROZEN}, default head"  # for runs with another head
 TF_IDF, FREQUENT_TAG = "TF-IDF", "most frequent tag of each word"
 _MOST_ROWS = 10_000
 """Maximum number of training examples for the word baseline; a random part of more."""

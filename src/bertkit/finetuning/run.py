@@ -20,7 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
-from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
+from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import (
     NO_GAIN,
@@ -207,7 +207,7 @@ class Finetuning:
 
     def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
         """Fit the head of a new model, unless it is randomly initialized, and log its quality. Returns its dev
-        predictions; None without dev examples, or if the head is not the default one."""
+        predictions; None without dev examples, or if no head was fitted."""
         if self.settings.head == "drawn":
             return None
         if self.kept and new_model is not None:
@@ -228,7 +228,7 @@ class Finetuning:
             self.log_line(frozen_line(model, fitted, judged, self._named(dev), self._best_by(model.trained.task)))
             for sentence in on_rows(model.trained.task, train, dev):
                 self.log_line(f"note: {sentence}")
-        return judged if self.settings.head == "fitted" else None
+        return judged
 
     def _share_head(self, model: Model) -> None:
         """Copy the first rank's head to every rank: heads may differ in the last bit."""
@@ -241,15 +241,20 @@ class Finetuning:
         outcome: Outcome,
     ) -> Outcome:  # fmt: skip
         """Add baselines without fine-tuning to the outcome, and log the comparison."""
-        best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
+        best_by, usual = self._best_by(judged.task), frozen
+        if frozen is None or self.settings.head != "fitted":
+            usual = self.frozen(train, dev)
+        frozen = frozen or usual
         if outcome.best_step == 0:
             self.log_line(NO_GAIN)
         elif frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, self._named(dev)))
-        return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
+        known = self.baselines(model, frozen, train, dev)
+        others = {} if usual is None or usual is frozen else {FROZEN_DEFAULT: usual.metrics[best_by]}
+        return replace(outcome, baselines=known | others)
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
-        """Dev predictions of frozen features, with a fitted head; None for a new head that is not fitted."""
+        """Dev predictions of frozen features, with the default head; None for a new head that is not fitted."""
         run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
         model = run.new_model(train)
         model.network.to(resolve_device(self.device))
