@@ -1,8 +1,9 @@
 """bertkit next-sentence"""
 
+from typing import Literal
+
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
-from bertkit.tokenizer.layout import OnLong
 
 
 def command(
@@ -11,7 +12,7 @@ def command(
     /,
     *,
     model: str = PRETRAINED_MODEL,
-    on_long: OnLong = "error",
+    on_long: Literal["error", "truncate"] = "error",
     compute: Compute = EXACT,
 ) -> None:
     """Probability that the second text follows the first.
