@@ -235,6 +235,7 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
     (files / "header_only.csv").write_text("text,b\n")
     (files / "twice.csv").write_text("text,text\na,b\n")
     (files / "gap.jsonl").write_text('"a"\n\n"b"\n')
+    (files / "gap.csv").write_text("text,b\nfox,1\n\ncat,2\n")
     (files / "no_column.csv").write_text("a,b\n1,2\n")
     (files / "ragged.csv").write_text("text,b\n1,2\n3\n")
     (files / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
@@ -247,7 +248,8 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
         "empty.csv": "is empty: expected column names",
         "header_only.csv": "holds no texts",
         "twice.csv": "names the column 'text' twice",
-        "gap.jsonl": "line 2 is not JSON",
+        "gap.jsonl": "line 2 is empty: remove it",
+        "gap.csv": "line 3 is empty: remove it",
         "no_column.csv": "has no column 'text', it has a, b",
         "ragged.csv": "line 3 has 1 fields, but the header has 2",
         "broken.jsonl": "line 2 is not JSON",
@@ -276,7 +278,9 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     assert "device='gpu'" in complaint("embed", "-i", source, "--device", "gpu", "--model", tiny_model)
     assert "at least two" in complaint("similarity", "one", "--model", tiny_model)
     assert "no [MASK]" in complaint("fill", "nothing to fill", "--model", tiny_model)
-    assert "17 tokens, 1 more than max_length 16" in complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
+    long = complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
+    assert "17 tokens, 1 more than max_length 16" in long and "choose --on-long truncate or --on-long window" in long
+    assert "--on-long" in complaint("next-sentence", "a", "b", "--on-long", "window", "--model", tiny_model)
     assert "--frobnicate. (see bertkit tokenize --help)" in complaint("tokenize", "a", "--frobnicate")
     assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
 
@@ -352,14 +356,6 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
         (tmp_path / name).write_text(content)
         assert run(["embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
         assert len(np.load(tmp_path / "v.npy")) == 1
-
-
-def test_blank_line_inside_a_table(tiny_model, tmp_path, complaint):
-    for name, content in {"a.csv": "text,b\nfox,1\n\ncat,2\n", "a.jsonl": '"fox"\n\n"cat"\n'}.items():
-        (tmp_path / name).write_text(content)
-        line = 3 if name == "a.csv" else 2
-        shown = complaint("embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model)
-        assert f"{name}, line {line} is empty: remove it" in shown
 
 
 def test_any_text_prints_on_any_terminal(tiny_model):

@@ -109,14 +109,14 @@ def _as_command(warning: str) -> str:
     facts, _, advice = warning.partition("; ")
     if not advice or "report=" in advice:
         return facts
-    return _with_option(f"{facts}; {advice}").replace("max_length", "--max-length")
+    return _with_options(f"{facts}; {advice}").replace("max_length", "--max-length")
 
 
-def _with_option(message: str) -> str:
-    """A message with the option of the command line for a policy for long texts.
+def _with_options(message: str) -> str:
+    """A message with the policy for long texts as an option.
 
-    >>> _with_option("shorten it, or choose on_long='truncate' or 'window'")
-    "shorten it, or choose --on-long truncate or 'window'"
+    >>> _with_options("shorten it, or choose on_long='truncate' or on_long='window'")
+    'shorten it, or choose --on-long truncate or --on-long window'
     """
     return re.sub(r"on_long='(\w+)'", r"--on-long \1", message)
 
@@ -141,7 +141,7 @@ def _run(arguments: list[str]) -> int:
         commands(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BertkitError as error:
-        return _fail(_with_option(str(error)))
+        return _fail(_with_options(str(error)))
     except CycloptsError as error:
         return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
     except SystemExit as stop:

@@ -106,7 +106,7 @@ def assemble(
                 length = int(lengths[index].sum()) + num_special
                 problem = (
                     f"has {length} tokens, {length - layout.max_length} more than max_length {layout.max_length}: "
-                    "shorten it, or choose on_long='truncate' or 'window'"
+                    "shorten it, or choose on_long='truncate' or on_long='window'"
                 )
                 raise OverLengthError(f"text {first_index + index} {problem}", index, problem)
             if layout.on_long == "truncate":

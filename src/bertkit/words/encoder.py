@@ -298,7 +298,8 @@ class StaticEncoder:
         if len(cut) and options.on_long == "error":
             index = report.num_texts + int(cut[0])
             problem = f"has {int(counts[cut[0]].sum() - counts[cut[0], 1])} tokens, more than the {max_length} read"
-            raise OverLengthError(f"text {index} {problem}: choose on_long='truncate' or 'window'", index, problem)
+            remedy = "choose on_long='truncate' or on_long='window'"
+            raise OverLengthError(f"text {index} {problem}: {remedy}", index, problem)
         report.num_texts += len(texts)
         report.num_tokens += int(counts[:, 0].sum())
         report.num_unknown += int(counts[:, 1].sum())
