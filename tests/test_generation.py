@@ -531,11 +531,12 @@ def test_left_to_right_bert_fills_no_mask(tmp_path: Path) -> None:
             call()
 
 
-def test_page_shows_candidates_and_attention(tmp_path: Path) -> None:
+def test_page_shows_candidates_and_attention(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     theirs = marian(tmp_path / "model")
     arguments = ["generate", "the cat <b>", "a", "--model", str(tmp_path / "model"), "--max-new-tokens", "5"]
     assert run([*arguments, "--page", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
+    assert json.loads(capsys.readouterr().out) == {"page": str(tmp_path / "page.html"), "bytes": len(page.encode())}
     assert page.count("Cross-attention of layer 3") == 2 and page.count("likeliest 5") == 2
     assert "the cat &lt;b&gt;" in page and "<b>" not in page
     ours = load_generator(tmp_path / "model")

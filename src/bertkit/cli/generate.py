@@ -58,6 +58,7 @@ def command(
     generator = load_generator(model, device=device)
     if page is not None:
         write_generation_page(page, generator, sources, settings)
+        emit([{"page": str(page), "bytes": page.stat().st_size}])
         return
     rows: list[dict[str, Any]] = []
     for source, made in zip(sources, generator.generate(sources, settings), strict=True):
