@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_file
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.batch import LabeledEncodings
-from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, NonFiniteError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
@@ -33,7 +32,6 @@ from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, Tagg
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.regression import Regression
-from bertkit.tokenizer.layout import Layout
 from bertkit.training import checkpoints, make_optimizer
 from bertkit.transformer import AlbertConfig, DebertaConfig
 
@@ -337,8 +335,8 @@ def test_records_of_a_metric_that_is_not_a_number_are_json(tmp_path: Path, encod
     def number(text: str) -> None:
         raise ValueError(f"{text} is not JSON")
 
-    model = load(encoder / "still")
-    model.checkpoint.trained = TrainedTask(Regression(), Layout(9, "truncate"), {"spearman": math.nan, "pearson": 0.5})
+    model = model_to_train(str(encoder / "still"), Regression(("score",)), SETTINGS, print)
+    model.trained.metrics.update({"spearman": math.nan, "pearson": 0.5})
     model.save(tmp_path / "model")
     (tmp_path / "model" / "run").mkdir()
     tried = [{"name": "frozen features", "score": math.nan}]

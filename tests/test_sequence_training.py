@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import random
 import sys
 from dataclasses import replace
@@ -151,6 +152,61 @@ def test_losses_of_parts_add_up_and_smoothing_is_as_defined() -> None:
     torch.testing.assert_close(sum(values), whole.value)
     plain = torch.nn.functional.cross_entropy(logits.float(), batch.labels)
     assert task.metrics(whole.sums)["loss"] == pytest.approx(float(plain), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "sums, expected",
+    [
+        ([6.0, 3.0, 4.0], (1.5, math.exp(1.5), 0.75)), ([0.0, 0.0, 0.0], (0.0, 1.0, 0.0)),
+        ([1.0, 1.0, 1.0], (1.0, math.e, 1.0)), ([4_000.0, 0.0, 4.0], (1_000.0, math.exp(700), 0.0)),
+        ([math.nan, 1.0, 2.0], (math.nan, math.nan, 0.5)),
+    ],
+)  # fmt: skip
+def test_metrics_of_the_sums_of_a_batch(sums: list[float], expected: tuple[float, float, float]) -> None:
+    names = ("loss", "perplexity", "token_accuracy")
+    results = SequenceLoss().metrics(torch.tensor(sums, dtype=torch.float64))
+    assert results == pytest.approx(dict(zip(names, expected, strict=True)), nan_ok=True)
+
+
+@pytest.mark.parametrize("has_sources", [False, True])
+def test_parts_have_the_tokens_of_their_sequences(has_sources: bool) -> None:
+    targets = [np.arange(length) + 10 * length for length in (3, 4, 5, 6)]
+    sources = [np.arange(length) for length in (6, 5, 4, 3)] if has_sources else None
+    batch = SequenceData(targets, sources).take(np.array([2, 0, 3, 1]))
+    whole = batch.target if has_sources else batch.batch
+    assert batch.num_tokens == 14 + (18 if has_sources else 0) and len(batch) == 4
+    assert (batch.arguments == {}) == (not has_sources)
+    parts = batch.split(1, most_tokens=8)
+    assert len(parts) > 1 and sum(map(len, parts)) == 4
+    assert torch.equal(torch.cat([part.labels for part in parts]), batch.labels)
+    assert torch.equal(batch.labels, whole.input_ids + 1)
+    for part in parts:
+        before = part.batch if part.target is None else part.target
+        assert torch.equal(part.labels, before.input_ids + 1) and (part.num_tokens <= 8 or len(part) == 1)
+
+
+def test_texts_equal_their_references_without_surrounding_spaces() -> None:
+    pytest.importorskip("sacrebleu")
+    same = sequence_metrics(["the cat sat on the mat ", "no"], [" the cat sat on the mat", "no"])
+    assert same == pytest.approx({"exact_match": 1.0, "bleu": 100.0, "chrf": 100.0})
+    assert sequence_metrics(["a", "b", "c", "d"], ["a", "x", "y", "z"])["exact_match"] == 0.25
+    for generated, references in (([], []), (["a"], []), (["a"], ["a", "b"])):
+        with pytest.raises(UsageError, match="expected one for each, at least one"):
+            sequence_metrics(generated, references)
+
+
+def test_settings_of_the_loop() -> None:
+    settings = SequenceSettings(num_epochs=3, batch_size=4, seed=5, weight_decay=0.1)
+    training = settings.training(9)
+    assert training.num_steps == 3 * 3 and settings.training(8).num_steps == 3 * 2
+    assert replace(settings, num_steps=7).training(9).num_steps == 7
+    assert (training.batch_size, training.seed, training.weight_decay) == (4, 5, 0.1)
+    assert (training.betas, training.eps, training.warmup) == ((0.9, 0.98), 1e-9, 0.1)  # of the paper
+    for wrong in ({"num_epochs": 0}, {"batch_size": 0}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
+                  {"num_beams": 0}, {"learning_rate": -1.0}):  # fmt: skip
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            SequenceSettings(**wrong)
+    SequenceSettings(num_epochs=1, batch_size=1, label_smoothing=0.0)
 
 
 def test_schedule_of_the_paper() -> None:

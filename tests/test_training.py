@@ -556,6 +556,47 @@ def test_metrics_lines(tmp_path: Path) -> None:
     assert [event["reason"] for event in events(run, "end")] == ["finished"]
 
 
+def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path) -> None:
+    """The clock advances by a second each time it is read."""
+    settings = replace(SETTINGS, num_steps=8, evaluate_every=None, save_every=None)
+    lines = {}
+    for every in (1, 4):
+        readings = itertools.count(step=1.0)
+        run = tmp_path / str(every)
+        trainer_of(fresh_model(), run, replace(settings, log_every=every), clock=partial(next, readings)).train()
+        lines[every] = events(run, "step")
+        before = {"tokens": 0, "seconds": 0.0}
+        for line in lines[every]:
+            seconds = line["seconds"] - before["seconds"]
+            assert seconds > 0 and line["tokens_per_second"] == (line["tokens"] - before["tokens"]) / seconds
+            before = line
+    for number, line in enumerate(lines[4]):
+        steps = lines[1][4 * number : 4 * number + 4]
+        assert line["loss"] == pytest.approx(np.mean([one["loss"] for one in steps]), rel=0.02)
+        assert line["gradient_norm"] == steps[-1]["gradient_norm"]
+
+
+def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_ten_times(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, num_steps=40, evaluate_every=None, save_every=None, keep_last=99)
+    trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
+    trainer.evaluate = lambda: {"masked_lm_loss": float(trainer.state.step)}  # the first is the best
+    assert trainer.train() == "finished"
+    assert [line["step"] for line in events(tmp_path / "run", "evaluation")] == list(range(0, 41, 2))
+    assert [line["step"] for line in events(tmp_path / "run", "checkpoint")] == [2, *range(4, 41, 4)]
+
+
+@pytest.mark.parametrize("values, kept", [([3.0, 4.0, 5.0], 0), ([3.0, 2.0, 5.0], 5), ([math.nan, 4.0, 5.0], 5)])
+@pytest.mark.parametrize("higher_is_better", [False, True])
+def test_initial_weights_may_be_the_best(tmp_path: Path, values, kept: int, higher_is_better: bool) -> None:
+    settings, left = replace(SETTINGS, num_steps=10, save_every=10, keep_last=1), iter(values)
+    options = {"keep_first": True, "higher_is_better": higher_is_better}
+    trainer = trainer_of(fresh_model(), tmp_path / "run", settings, **options)
+    trainer.evaluate = lambda: {"masked_lm_loss": next(left) * (-1 if higher_is_better else 1)}
+    trainer.train()
+    assert trainer.state.best_step == kept
+    assert [folder.name for folder in checkpoints(tmp_path / "run")] == [f"step-{kept:08d}", "step-00000010"]
+
+
 def test_truncated_line_does_not_affect_the_next(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     run.mkdir()
