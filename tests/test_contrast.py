@@ -71,6 +71,10 @@ def test_other_static_vectors_and_unknown_words(model):
         inspect_contrast(model, (TEXTS[0], TEXTS[0]), "scared", BASELINE, static=encoder)
 
 
+def test_texts_for_random_pairs_that_are_too_long_are_left_out(model, view):
+    assert inspect_contrast(model, TEXTS, "GET", [*BASELINE, "a cat " * 300]).contrasts == view.contrasts
+
+
 def test_bad_input_raises(model):
     with pytest.raises(UsageError, match="lacks the word 'drinks'"):
         inspect_contrast(model, TEXTS, "drinks", BASELINE)

@@ -254,8 +254,8 @@ def test_distill_a_sentence_encoder(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("encoder", ["--soft-temperature", "3"], "--soft-temperature without effect on a sentence encoder"),
-        ("masked_lm", ["--unlabeled", "--learning-rate", "0.001"], "--unlabeled, --learning-rate without effect on a"),
+        ("encoder", ["--soft-temperature", "3"], "--soft-temperature has no effect on a sentence encoder"),
+        ("masked_lm", ["--unlabeled", "--learning-rate", "0.001"], "--unlabeled, --learning-rate have no effect on a"),
     ],
 )
 def test_options_of_another_kind_of_teacher(

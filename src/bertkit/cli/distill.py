@@ -110,7 +110,8 @@ def _check_none(names: list[str], teacher: str) -> None:
     """Raise a UsageError if options were given that have no effect with a kind of teacher."""
     if names:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"{options} without effect on {teacher}; omit {'it' if len(names) == 1 else 'them'}")
+        verb, omitted = ("has", "it") if len(names) == 1 else ("have", "them")
+        raise UsageError(f"{options} {verb} no effect on {teacher}; omit {omitted}")
 
 
 def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Path:

@@ -111,17 +111,20 @@ def inspect_contrast(
 
     Args:
         word: matched as a whole word, ignoring case; its first occurrence in each text.
-        baseline: texts for the random pairs.
+        baseline: texts for the random pairs; those with more tokens than the model accepts are left out.
         static: word vectors; None: the model's input embeddings.
         seed: seed of the baseline words.
 
     Raises:
-        OverLengthError: a text has more tokens than the model accepts.
+        OverLengthError: one of the two texts has more tokens than the model accepts.
         UsageError: a text without the word, a word without tokens or a static vector, fewer than three baseline
             texts, or none with a word.
     """
     spans = [_span_of(word, text) for text in texts]
     others = [text for text in baseline if text.strip() and text not in texts]
+    lengths = model.tokenizer.encode_batch(others, with_offsets=False).seqlens if others else ()
+    longest = model.config.max_position_embeddings
+    others = [text for text, length in zip(others, lengths, strict=True) if length <= longest]
     if len(others) < 3:
         raise UsageError(f"{len(others)} texts for the random pairs: expected at least three others")
     encoder = input_embeddings(model) if static is None else static
