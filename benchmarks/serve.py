@@ -55,7 +55,7 @@ def _system_folder(name: str, published: Path) -> Path:
 
 def _bertkit(precision: str) -> Command:
     def command(published: Path, port: int, threads: int) -> list[str]:
-        words = ["-m", "bertkit.cli", "serve", "--model", str(published), "--port", str(port), "--precision", precision]
+        words = ["-m", "bertkit", "serve", "--model", str(published), "--port", str(port), "--precision", precision]
         return [sys.executable, *words, "--device", "cpu"]
 
     return command

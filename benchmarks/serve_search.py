@@ -42,7 +42,7 @@ def main() -> None:
 
     def command(published: Path, port: int, threads: int) -> list[str]:
         words = ["--store", str(folder), "--port", str(port), "--device", "cpu"]
-        return [sys.executable, "-m", "bertkit.cli", "serve", *words]
+        return [sys.executable, "-m", "bertkit", "serve", *words]
 
     server = Server(command, published, options.threads, queries[:1])
     try:

@@ -19,7 +19,7 @@ SENTENCES = ["The hotel has a free room.", "Shares fell by four percent.", "Whal
 
 def main() -> None:
     server = subprocess.Popen(
-        [sys.executable, "-m", "bertkit.cli", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bertkit", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
     )
     assert server.stderr is not None
     try:

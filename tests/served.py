@@ -53,7 +53,7 @@ def _parsed(body: bytes) -> Any:
 @contextmanager
 def serving(*arguments: str | Path) -> Iterator[Server]:
     """``bertkit serve`` with these arguments, ready; stopped afterwards."""
-    command = [sys.executable, "-m", "bertkit.cli", "serve", "--port", "0", *map(str, arguments)]
+    command = [sys.executable, "-m", "bertkit", "serve", "--port", "0", *map(str, arguments)]
     # Threads that wait for each other sleep, as the machine may have other work to do.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_WAIT_POLICY": "passive"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)

@@ -102,7 +102,7 @@ def test_tokenize_counts_texts_from_the_first(tiny_model, capsys):
 
 def test_tokenize_reads_lines_from_standard_input(tiny_model):
     result = subprocess.run(
-        [sys.executable, "-m", "bertkit.cli", "tokenize", "--model", tiny_model],
+        [sys.executable, "-m", "bertkit", "tokenize", "--model", tiny_model],
         input="a\n\nfox dog\n", capture_output=True, text=True,
     )  # fmt: skip
     assert [len(json.loads(line)["tokens"]) for line in result.stdout.splitlines()] == [3, 2, 4]
@@ -360,7 +360,7 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
 
 def test_any_text_prints_on_any_terminal(tiny_model):
     result = subprocess.run(
-        [sys.executable, "-m", "bertkit.cli", "vocab", "inspect", "日本", "--model", tiny_model],
+        [sys.executable, "-m", "bertkit", "vocab", "inspect", "日本", "--model", tiny_model],
         capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"},
     )  # fmt: skip
     assert result.returncode == 0
@@ -369,7 +369,7 @@ def test_any_text_prints_on_any_terminal(tiny_model):
 
 def test_similarity_reports_truncation(tiny_model):
     result = subprocess.run(
-        [sys.executable, "-m", "bertkit.cli", "similarity", "a " * 30, "fox", "--model", tiny_model],
+        [sys.executable, "-m", "bertkit", "similarity", "a " * 30, "fox", "--model", tiny_model],
         capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 0
@@ -416,7 +416,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(monkeypatch, capsys):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
-    command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
+    command = [sys.executable, "-m", "bertkit", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
     process = subprocess.Popen(
         [*command, "--model", tiny_model], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup ignores
@@ -469,7 +469,7 @@ def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
 
 
 def test_closed_pipe_is_not_an_error(tiny_model):
-    command = f"{sys.executable} -m bertkit.cli tokenize --model {tiny_model} {'a ' * 3000}| head -1"
+    command = f"{sys.executable} -m bertkit tokenize --model {tiny_model} {'a ' * 3000}| head -1"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)
     assert len(result.stdout.splitlines()) == 1
@@ -481,13 +481,13 @@ def test_json_lines_have_no_nan(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_help_into_a_closed_pipe_is_not_an_error():
-    command = f"set -o pipefail; {sys.executable} -m bertkit.cli embed --help | true"
+    command = f"set -o pipefail; {sys.executable} -m bertkit embed --help | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)
 
 
 def test_ignored_hangup_stays_ignored(tiny_model, tmp_path):
-    command = f"trap '' HUP; exec {sys.executable} -m bertkit.cli embed -i - -o {tmp_path}/v.jsonl --model {tiny_model}"
+    command = f"trap '' HUP; exec {sys.executable} -m bertkit embed -i - -o {tmp_path}/v.jsonl --model {tiny_model}"
     process = subprocess.Popen(["bash", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not list(tmp_path.iterdir()):
         time.sleep(0.05)
@@ -506,7 +506,7 @@ def test_ignored_hangup_stays_ignored(tiny_model, tmp_path):
     ],
 )
 def test_closed_streams(arguments, code, message, tiny_model):
-    command = f"{sys.executable} -m bertkit.cli {arguments} --model {tiny_model}"
+    command = f"{sys.executable} -m bertkit {arguments} --model {tiny_model}"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (code, message)
 

@@ -224,7 +224,7 @@ def test_mcp_command_over_standard_input_and_output(index: Index) -> None:
     mcp = pytest.importorskip("mcp", reason="mcp is not installed")
     server = mcp.StdioServerParameters(
         command=sys.executable,
-        args=["-m", "bertkit.cli", "mcp", "--store", str(index.store.folder)],
+        args=["-m", "bertkit", "mcp", "--store", str(index.store.folder)],
         env={**os.environ},
     )
 

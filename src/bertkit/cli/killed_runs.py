@@ -14,7 +14,7 @@ from typing import Any
 from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.errors import TrainingError
 
-_COMMAND = (sys.executable, "-m", "bertkit.cli")
+_COMMAND = (sys.executable, "-m", "bertkit")
 
 
 @dataclass(frozen=True)

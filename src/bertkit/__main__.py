@@ -1,4 +1,4 @@
-"""python -m bertkit.cli"""
+"""python -m bertkit"""
 
 from bertkit.cli import main
 
