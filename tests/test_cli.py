@@ -220,7 +220,7 @@ def test_embed_writes_every_format(rows, tiny_model, tmp_path):
 def test_embed_reports_truncation(tiny_model, tmp_path, capsys):
     (tmp_path / "long.txt").write_text("a dog " * 20 + "\nfox\n")
     assert run(["embed", "-i", str(tmp_path / "long.txt"), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
-    assert "1 texts were cut to the model's length and lost 26 tokens" in capsys.readouterr().err
+    assert "1 texts were cut to the maximum length and lost 26 tokens" in capsys.readouterr().err
 
 
 # Bad input

@@ -27,6 +27,7 @@ from bertkit.errors import BertkitError, DataError, DependencyError, MissingHead
 from bertkit.files import SkippedRow
 from bertkit.objectives import PretrainingBatch
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
+from bertkit.pretraining.network import new_model
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
 from bertkit.reports.recorded_run import read_run
@@ -297,7 +298,8 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "give --minutes" in fails("model.size=fit")
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
     assert "set vocabulary.size" in fails("model.config.vocab_size=400")
-    assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
+    said = fails("model.architecture=modernbert", "data.sentence_pairs=published")
+    assert "no next_sentence head" in said and "set model.architecture=bert, or data.sentence_pairs=none" in said
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))
     with pytest.raises(UsageError, match="falls from the end of its warm-up"):
@@ -565,6 +567,18 @@ def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) ->
     made = pretraining(corpus, tmp_path / "new", *adapt, recipe="domain-adapt", model="all-MiniLM-L6-v2", new_head=True)
     assert made.start(resume=False) == "finished"
     assert "masked_lm" in load(tmp_path / "new" / "model").network.heads
+
+
+def test_new_heads_leave_the_stored_ones(corpus: Path, tmp_path: Path) -> None:
+    assert pretraining(corpus, tmp_path / "run", "training.num_steps=1").start(resume=False) == "finished"
+    saved = str(tmp_path / "run" / "model")
+    pairs = read_recipe("domain-adapt", ["data.sentence_pairs=balanced", "data.max_seqlen=16"])
+    with pytest.raises(MissingHeadError, match=r"no next_sentence head .*--new-head"):
+        new_model(pairs, saved, None)
+    heads, stored = new_model(pairs, saved, None, new_head=True).network.heads, load(saved, device="cpu").network.heads
+    assert list(heads) == ["masked_lm", "next_sentence"] and list(stored) == ["masked_lm"]
+    for name, parameter in stored["masked_lm"].named_parameters():
+        assert torch.equal(parameter, heads["masked_lm"].get_parameter(name))
 
 
 # ---- processes

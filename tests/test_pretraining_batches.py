@@ -148,7 +148,7 @@ def test_more_than_half_are_random_as_published_and_exactly_half_balanced() -> N
 
 
 def test_pairs_that_cannot_be() -> None:
-    with pytest.raises(DataError, match="there is 1"):
+    with pytest.raises(DataError, match="there is 1: give more files"):
         SentencePairs(shard_of([[[5], [6]]]), SPECIAL, 16, seed=0)
     with pytest.raises(DataError, match="every document has one"):
         SentencePairs(shard_of([[[5]], [[6]]]), SPECIAL, 16, seed=0)

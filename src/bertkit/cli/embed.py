@@ -34,7 +34,7 @@ def command(
     Parameters
     ----------
     input
-        A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
+        A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
     output
         A npy, jsonl or parquet file, written atomically; by default JSON lines on stdout.
     model
@@ -42,7 +42,8 @@ def command(
     column
         The column or key that holds the text.
     pooling
-        mean, cls, max, mean-sqrt-len, weighted-mean or pooler; by default the model's.
+        mean, cls, max, mean-sqrt-len, weighted-mean, last or pooler, or several side by side, as in cls+mean; by
+        default the model's.
     layers
         last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with layer
         numbers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
@@ -91,6 +92,6 @@ def command(
     note_unknown(report)
     if report.num_texts_cut:
         note(
-            f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens; "
+            f"{report.num_texts_cut} texts were cut to the maximum length and lost {report.num_tokens_cut} tokens; "
             "--on-long window encodes them in full"
         )

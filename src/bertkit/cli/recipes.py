@@ -26,7 +26,7 @@ class RunOptions:
     model
         The checkpoint to continue from, if the recipe does: a folder, a hub name or an installed model package.
     new_head
-        Give a checkpoint without a masked LM head a new one.
+        Start the heads to train that the checkpoint lacks (masked LM, next sentence) from initial weights.
     held_out
         Files to evaluate on; without them a share of the documents of the corpus is held out.
     column

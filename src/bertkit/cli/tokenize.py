@@ -41,7 +41,8 @@ def command(
     stride
         Number of tokens from the start of one window to the next (with --on-long window).
     pad_to
-        Pad each row to this number of tokens with [PAD], and show its attention_mask.
+        Pad each row to this number of tokens with [PAD], and show its attention_mask. Without --max-length it is also
+        the maximum length.
     special_tokens
         Convert a literal "[MASK]" in a text to that special token.
     lowercase

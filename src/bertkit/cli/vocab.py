@@ -80,7 +80,7 @@ def extend(
     Parameters
     ----------
     files
-        Texts of the domain: txt, jsonl, csv, tsv or parquet files.
+        Texts of the domain: txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs".
     out
         The model folder to write.
     model

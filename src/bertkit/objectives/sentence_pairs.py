@@ -61,7 +61,8 @@ class SentencePairs:
         if num_documents < 2:
             raise DataError(
                 "next sentence prediction takes random sentences from another document, and there is "
-                f"{num_documents}: separate documents by blank lines, or train without it"
+                f"{num_documents}: give more files, or one sentence a line and blank lines between documents, or train "
+                "without it"
             )
         if np.diff(shard.documents).max() < 2:
             raise DataError(

@@ -22,7 +22,7 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
     Args:
         checkpoint: the model to continue from, for recipes that require one; None for the others.
         tokenizer: of a new model.
-        new_head: start a head that the checkpoint lacks from initial weights.
+        new_head: start the heads that the checkpoint lacks from initial weights.
 
     Raises:
         UsageError: a checkpoint that is missing or not expected, or an invalid shape.
@@ -81,7 +81,15 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
             if recipe.model.from_checkpoint
             else "--model requires a recipe that continues from a checkpoint, such as domain-adapt"
         )
-    return ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
+    if recipe.data.sentence_pairs == "none":
+        return ["masked_lm"]
+    architecture = recipe.model.architecture
+    if checkpoint is None and "next_sentence" not in ARCHITECTURES[architecture].heads:
+        raise UsageError(
+            f"{architecture} has no next_sentence head, which data.sentence_pairs={recipe.data.sentence_pairs!r} "
+            "trains: set model.architecture=bert, or data.sentence_pairs=none"
+        )
+    return ["masked_lm", "next_sentence"]
 
 
 def _check_encoder(recipe: Recipe, config: EncoderConfig) -> None:
@@ -102,7 +110,12 @@ def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
     except MissingHeadError as error:
         if not new_head:
             raise MissingHeadError(f"{error} (on the command line: --new-head)") from None
-    return load(name, heads=heads, new=["masked_lm"], device="cpu", seed=seed)
+    stored = load(name, device="cpu").network
+    new = [head for head in heads if head not in stored.heads]
+    reads_pooler = any(stored.architecture.reads_pooler(head, stored.config) for head in heads)
+    if reads_pooler and stored.encoder.pooler is None:
+        new.append("pooler")
+    return load(name, heads=heads, new=new, device="cpu", seed=seed)
 
 
 def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:

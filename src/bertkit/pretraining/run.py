@@ -71,7 +71,7 @@ class Inputs:
     held_out: Sequence[str | Path] = ()  # files for evaluation; none: a share of the corpus
     vocabulary: Path | None = None  # a vocab.txt; None: trained on the corpus, or the checkpoint's
     model: str | None = None  # the checkpoint to continue from, for a recipe that does
-    new_head: bool = False  # give a checkpoint without a masked LM head a new one
+    new_head: bool = False  # give a checkpoint new heads where it lacks those to train
     column: str | None = None  # of csv, jsonl and parquet files
 
     def facts(self) -> dict[str, Any]:

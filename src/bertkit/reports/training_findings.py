@@ -151,8 +151,8 @@ def _plateau(run: TrainingRun) -> Finding | None:
                 f"Still at {plateau} after {_percent(share)} of the run; this is usual in the first tenth.",
             )
         return "warning", (
-            f"Still at {plateau} after {_percent(share)} of the run: a learning rate that is too low or too high, "
-            "batches that are too small, or duplicated lines in the corpus are the usual causes "
+            f"Still at {plateau} after {_percent(share)} of the run: too few steps, a learning rate that is too low or "
+            "too high, batches that are too small, or duplicated lines in the corpus are the usual causes "
             "(facebookresearch/XLM#154, google-research/bert#746, huggingface/transformers#4449)."
         )
     step = steps[left[0]]
