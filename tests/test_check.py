@@ -48,8 +48,22 @@ def test_tags_and_refusals(sentence_encoder: Path) -> None:
     assert checked.counts == {} and checked.label_errors.num_judged == sum(len(one.tags or ()) for one in tagged)
     with pytest.raises(DataError, match="there are 9 rows: expected at least 10"):
         check_training_data(str(sentence_encoder), "sequence-classification", labeled(9))
-    with pytest.raises(UsageError, match="evidence requires a task with classes"):
-        check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
+    with pytest.raises(UsageError, match="task 'multiple-choice': expected one of sequence-classification, few"):
+        check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 2)
+
+
+def test_levels_that_are_names(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
+    rows = [{"text": text, "label": ("low", "medium", "high")[number % 3]} for number, text in enumerate(texts(30))]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["check", "ordinal-regression", "--train", str(tmp_path / "train.jsonl"), "--model",
+                 str(sentence_encoder)]  # fmt: skip
+    code, (result,), error = call(capsys, *arguments, "--levels", "low", "medium", "high")
+    assert code == 0 and result["num_labels"] == 3 and "frozen_spearman" in result, error
+    code, _, error = call(capsys, *arguments, "--levels", "low", "high")
+    assert code == 2 and "medium" in error
+    arguments[1] = "sequence-classification"
+    code, _, error = call(capsys, *arguments, "--levels", "low", "medium", "high")
+    assert code == 2 and "--levels is an option of ordinal-regression" in error
 
 
 def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
@@ -97,3 +111,5 @@ def test_help_lists_tasks_that_can_be_checked(capsys) -> None:
     assert run(["check", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "token-classification" in shown and "question-answering" not in shown and "alignment" not in shown
+    assert run(["check", "question-answering", "--train", "absent.json"]) == 2
+    assert "task 'question-answering': expected one of" in capsys.readouterr().err

@@ -458,6 +458,10 @@ def test_ids_of_rows(write):
     question = write("q.jsonl", json.dumps({"id": None, "question": "who", "context": "a", "answers": "a"}))
     assert [one.id for labeled in (True, False) for one in read_tagged(spans, labeled=labeled)] == ["7", ""] * 2
     assert next(iter(read_tagged(words))).id == "7" and next(iter(read_questions(question))).id == ""
+    asked = {"id": 0, "question": "who", "answers": [{"text": "a", "answer_start": 0}]}
+    squad = write("a.json", json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": [asked]}]}]}))
+    choices = write("c.jsonl", json.dumps({"id": 0, "question": "who", "choices": ["x", "y"], "label": 0}))
+    assert [one.id for one in (*read_questions(squad), *read_choices(choices))] == ["0", "0"]
 
 
 def test_extensions_in_capitals(write, tmp_path):
@@ -977,6 +981,11 @@ def test_files_of_choices(write, name, content, options, expected):
         ("a.jsonl", '{"context": "a", "choices": ["x", 3], "label": 0}', r"line 1: 'choices' is int"),
         ("a.jsonl", '{"context": "a", "choices": "x", "label": 0}', r"line 1: expected 'context' or 'question'"),
         ("a.jsonl", '{"context": "a", "choices": ["x", "y"], "label": true}', r"line 1: the right choice is True"),
+        (
+            "a.jsonl",
+            '{"context": "a", "question": "b", "choices": ["x", "y"], "label": 0}',
+            r"line 1 has both 'context' and 'question': expected one text; join them",
+        ),
     ],
 )
 def test_bad_choices_are_named(write, name, content, message):

@@ -8,19 +8,19 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
-from bertkit.tasks import TASKS, ExampleFile, JudgedTask, task_kind
-
-_CHECKED = [name for name, kind in TASKS.items() if issubclass(kind, JudgedTask)]
+from bertkit.errors import UsageError
+from bertkit.tasks import JUDGED_TASKS, ExampleFile, OrdinalRegression, task_kind
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join(_CHECKED)}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join(JUDGED_TASKS)}.")],
     /,
     *,
     train: Path,
     model: str = EMBEDDING_MODEL,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
+    levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report: Path | None = None,
     precision: Literal["float32", "bfloat16"] = "float32",
     device: str = "auto",
@@ -39,6 +39,8 @@ def command(
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
     skip_bad
         Skip rows that cannot be used, and count them.
+    levels
+        For ordinal regression, from the lowest to the highest.
     report
         An HTML file for the findings, with a JSON file next to it.
     precision
@@ -53,12 +55,14 @@ def command(
 
     if report is not None:
         checked_report(report, train)
-    bad_rows = bad_rows_of(skip_bad)
-    kind, roles = task_kind(task), columns_of(columns)
-    examples = list(kind.read(ExampleFile(train, True, roles, None, bad_rows)))
+    kind, roles, bad_rows = task_kind(task, JUDGED_TASKS), columns_of(columns), bad_rows_of(skip_bad)
+    options = {} if levels is None else {"levels": levels}
+    if options.keys() - kind.options:
+        raise UsageError(f"--levels is an option of {OrdinalRegression.name}, not of {task}: omit it")
+    examples = list(kind.read(ExampleFile(train, True, roles, kind.labels_in(options), bad_rows)))
     kind.check_columns(examples, roles)
     note_skipped(bad_rows.rows)
-    checked = check_training_data(model, task, examples, precision=precision, device=device)
+    checked = check_training_data(model, task, examples, options=options, precision=precision, device=device)
     for _, sentence in checked.findings():
         note(sentence)
     if report is None and checked.has_rows:

@@ -1,23 +1,29 @@
 """Check training data before training, by cross-validation of a classifier on frozen features."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertkit.device import resolve_device
 from bertkit.errors import DataError
-from bertkit.evidence.outcomes import OutcomeArrays, Outcomes, judged_task
+from bertkit.evidence.outcomes import OutcomeArrays, Outcomes
 from bertkit.evidence.training_data import TrainingData, training_data_of
 from bertkit.finetuning.fitted_head import FrozenFeatures, best_penalty, folds_of
 from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.tasks import task_kind
+from bertkit.tasks import JUDGED_TASKS, task_kind
 
 _FEWEST_ROWS = 10
 _ITERATIONS = 100
 
 
 def check_training_data(
-    model: str, task: str, examples: Sequence[Any], *, precision: str = "float32", device: str = "auto"
+    model: str,
+    task: str,
+    examples: Sequence[Any],
+    *,
+    options: Mapping[str, Any] = {},
+    precision: str = "float32",
+    device: str = "auto",
 ) -> TrainingData:
     """Check the training data of a classifier or tagger for rare labels, repeated texts and likely label errors.
 
@@ -25,18 +31,19 @@ def check_training_data(
 
     Args:
         model: a published model, as the source of frozen features.
-        task: a name of TASKS.
+        task: a name of JUDGED_TASKS.
+        options: task options, such as the "levels" of ordinal regression.
         precision: precision of the encoder, "float32" or "bfloat16".
 
     Raises:
         DataError: unusable labels, or fewer than ten rows.
-        UsageError: the task is neither classification nor tagging.
+        UsageError: another task.
     """
+    kind = task_kind(task, JUDGED_TASKS)
     if len(examples) < _FEWEST_ROWS:
         raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
-    kind = task_kind(task)
     usable, alone = kind.usable(examples)
-    shown = judged_task(kind.of_examples(usable or examples, {}))
+    shown = kind.of_examples(usable or examples, options)
     network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, usable[0])
     network.network.to(resolve_device(device))
     features = FrozenFeatures.of(network, usable, precision)

@@ -12,7 +12,15 @@ from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
-from bertkit.tasks.registry import TASKS, published_task, read_examples, stored_task, task_kind, task_settings
+from bertkit.tasks.registry import (
+    JUDGED_TASKS,
+    TASKS,
+    published_task,
+    read_examples,
+    stored_task,
+    task_kind,
+    task_settings,
+)
 from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
 from bertkit.tasks.sequence_classification import (
     LabelPrediction,
@@ -26,6 +34,7 @@ from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
+    "JUDGED_TASKS",
     "TASKS",
     "Alignment",
     "Answer",

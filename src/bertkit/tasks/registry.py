@@ -9,6 +9,7 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.tasks.alignment import Alignment
 from bertkit.tasks.cross_encoder import CrossEncoding
 from bertkit.tasks.few_shot import FewShotClassification
+from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
@@ -36,15 +37,19 @@ _KINDS: tuple[type[TextTask], ...] = (
 TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
 
 
-def task_kind(name: str) -> type[TextTask]:
-    """Task class by name.
+JUDGED_TASKS: dict[str, type[TextTask]] = {name: kind for name, kind in TASKS.items() if issubclass(kind, JudgedTask)}
+"""Classification, regression and tagging: the tasks with evidence and with checks of training data."""
+
+
+def task_kind(name: str, tasks: Mapping[str, type[TextTask]] = TASKS) -> type[TextTask]:
+    """Task class by name, one of ``tasks``.
 
     Raises:
-        UsageError: unknown name.
+        UsageError: another name.
     """
-    if name not in TASKS:
-        raise UsageError(f"task {name!r}: expected one of {', '.join(TASKS)}")
-    return TASKS[name]
+    if name not in tasks:
+        raise UsageError(f"task {name!r}: expected one of {', '.join(tasks)}")
+    return tasks[name]
 
 
 def task_settings(task: TextTask) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.files import BadRows, extension, location
-from bertkit.files.labeled_tables import Table, open_table, text_of
+from bertkit.files.labeled_tables import Table, id_of, open_table, text_of
 from bertkit.tasks.examples import ChoiceQuestion
 
 _SWAG = ("sent1", "sent2", "ending0", "ending1")
@@ -45,7 +45,7 @@ def read_choices(
                 if not problem:
                     problem = _wrong(question, label, labeled)
                 if not problem:
-                    name = str(values.get("id") or values.get("ID") or "")
+                    name = id_of(values) or id_of(values, "ID")
                     number = label if labeled else None
                     question = ChoiceQuestion(
                         question.context, question.choices, number, name, location(path, row.line)
@@ -124,6 +124,8 @@ def _of_object(values: Mapping[str, Any]) -> _Read:
     stem, choices, label = values.get("question"), values.get("choices"), values.get("label")
     if isinstance(stem, dict):  # OpenBookQA's and ARC's own
         choices, stem = stem.get("choices"), stem.get("stem")
+    elif isinstance(stem, str) and values.get("context"):
+        return ChoiceQuestion("", ()), None, " has both 'context' and 'question': expected one text; join them"
     elif stem is None:
         stem = values.get("context", values.get("question_stem"))
     letters = None

@@ -93,7 +93,7 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
     position, line = 0, 1
     for context, content in questions:
         values = {**content, "context": context} if isinstance(content, dict) else {}
-        name = str(values.get("id") or "")
+        name = id_of(values)
         at = text.find(json.dumps(name, ensure_ascii=False), position) if name else -1
         if at >= 0:
             line, position = line + text.count("\n", position, at), at
