@@ -79,11 +79,24 @@ def test_few_texts(method: str) -> None:
         ({"method": "kmeans", "num_clusters": 2.5}, "num_clusters=2.5: expected an int"),
         ({"min_size": True}, "min_size=True: expected an int"),
         ({"method": "kmeans", "num_clusters": 2, "seed": -1}, "seed=-1: expected an integer from 0"),
+        ({"method": "kmeans", "num_clusters": 2, "seed": 1.5}, "seed=1.5: expected an integer from 0"),
     ],
 )
 def test_options_that_do_not_fit_raise(options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ClusterOptions(**options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_vectors_of_any_length_are_compared_by_their_cosine(method: str, topics: tuple) -> None:
+    texts, vectors, _ = topics
+    options = ClusterOptions(method, num_clusters=3 if method in ("kmeans", "agglomerative") else None)
+    expected = find_clusters(texts, vectors, options)
+    longer = vectors * np.linspace(0.2, 9, len(vectors), dtype=np.float32)[:, None]
+    for scaled in (longer, longer.astype(np.float64)):
+        found = find_clusters(texts, scaled, options)
+        assert [one.rows.tolist() for one in found] == [one.rows.tolist() for one in expected]
+        assert [one.typical for one in found] == [one.typical for one in expected]
 
 
 def test_more_clusters_than_texts_and_other_numbers_raise() -> None:

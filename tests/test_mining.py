@@ -229,6 +229,15 @@ def test_scored_pairs_are_refused(model: tuple[Model, Path], tmp_path: Path, cap
     assert "pairs.csv, line 2: has a score, but mining takes pairs without" in capsys.readouterr().err
 
 
+def test_columns_of_other_names_are_given(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
+    (tmp_path / "faq.csv").write_text("id,q,a\n1,cat,dog\n2,red,blue\n")
+    out = tmp_path / "rows.jsonl"
+    arguments = ["mine", "--model", str(model[1]), "-i", str(tmp_path / "faq.csv"), "-o", str(out)]
+    assert run(arguments) == 2 and "choose columns with --columns" in capsys.readouterr().err
+    assert run([*arguments, "--columns", "query=q", "positive=a"]) == 0
+    assert [json.loads(line)["positives"] for line in out.read_text().splitlines()] == [["dog"], ["blue"]]
+
+
 def test_bad_input(model: tuple[Model, Path]) -> None:
     judge = our_model("sequence_classification", 4, 3)
     with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):

@@ -127,6 +127,8 @@ def test_pairs_refuse_what_cannot_be_compared() -> None:
             top_pairs(np.zeros((5, 3)), k)  # pyrefly: ignore
     with pytest.raises(UsageError, match="min_score=nan"):
         top_pairs(np.zeros((5, 3)), min_score=float("nan"))
+    with pytest.raises(UsageError, match="min_score='high', expected a number"):
+        top_pairs(np.zeros((5, 3)), min_score="high")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="min_size=0"):
         communities(np.zeros((5, 3)), min_size=0)
     for bad in (np.nan, np.inf, 1e30):

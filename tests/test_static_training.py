@@ -109,7 +109,7 @@ def test_unknown_words_are_skipped_in_training_as_in_the_encoder():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([TextSet("a", ("b",), score=0.1), TextSet("c", ("d",), score=0.9)], "takes rows without scores"),
+        ([TextSet("a", ("b",), score=0.1), TextSet("c", ("d",), score=0.9)], "has a score, but static encoders"),
         ([TextSet("a", ("b",), ("c",)), TextSet("a", ("c",))], "'c' is a negative here and a positive"),
         ([TextSet("a", ("a",))] * 3, "every text is the same"),
     ],
@@ -143,9 +143,13 @@ def test_commands(tmp_path, capfd):
     ):
         assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model"), *extra]) == 2
         assert message in capfd.readouterr().err and not (tmp_path / "other").exists()
+    renamed = [{"q": row["anchor"], "a": row["positive"]} for row in rows]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, renamed)))
+    named = [*arguments[:-1], str(tmp_path / "named"), "--vocabulary", str(tmp_path / "model")]
+    assert run([*named, "--columns", "query=q", "positive=a"]) == 0
     (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row | {"score": 0.5}) for row in rows))
     assert run([*arguments, "--vocabulary", str(tmp_path / "model")]) == 2  # a pair with a low score is no positive
-    assert "objective=in-batch takes rows without scores" in capfd.readouterr().err
+    assert "pairs.jsonl, line 1: has a score, but static encoders learn from pairs without" in capfd.readouterr().err
     distilled = ["words", "distill", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
     assert run([*distilled, "--dimensions", "6"]) == 0
     assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6

@@ -106,8 +106,9 @@ def command(
         is_other = any(other is not None for other in others) or card or skip_bad
         if is_other or (collection and pairs) or (pairs and (cross_encoder or run_file)):
             raise UsageError(
-                "--collection takes only --model, --columns, --cross-encoder, --against, --run-file and --report; "
-                "--pairs takes only --model, --columns, --against and --report"
+                "--collection takes only --model, --columns, --cross-encoder, --against, --run-file, --report, "
+                "--precision and --device; --pairs takes only --model, --columns, --against, --report, --precision and "
+                "--device"
             )
         model = model or EMBEDDING_MODEL
         if collection is not None:

@@ -21,6 +21,7 @@ def command(
     input: Annotated[Path, Parameter(name=["--input", "-i"])],
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     model: str = EMBEDDING_MODEL,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     corpus: str | None = None,
     cross_encoder: str | None = None,
     format: Literal["list", "triplet", "tuple", "pair"] = "list",
@@ -38,6 +39,8 @@ def command(
         OUTPUT-kept until then, so that the same command resumes after a stop.
     model
         A sentence encoder: a folder, a hub name, or the import name of an installed model package.
+    columns
+        Columns by role, such as query=question positive=answer, where their names are not recognized.
     corpus
         A file of further texts to search, in the column text; by default all positives are searched.
     cross_encoder
@@ -49,6 +52,7 @@ def command(
     import shutil
 
     from bertkit.checkpoint.content_hash import content_hash
+    from bertkit.cli.labeled_files import columns_of
     from bertkit.corpus.texts import read_texts
     from bertkit.files.whole_files import check_not_input, whole_file
     from bertkit.mining import MiningReport, formatted, mine_negatives
@@ -58,7 +62,7 @@ def command(
     check_not_input(output, input, corpus)
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
     kept = output.with_name(f"{output.name}-kept") / f"{models}-{compute.precision}"
-    rows, report = list(Similarity.read(ExampleFile(input))), MiningReport()
+    rows, report = list(Similarity.read(ExampleFile(input, columns=columns_of(columns)))), MiningReport()
     mined = mine_negatives(
         open_model(model, compute),
         rows,

@@ -184,6 +184,7 @@ def train(
 def train_pairs(
     *files: Path,
     out: Path,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     settings: Annotated[PairTraining, Parameter(name="*")] = PAIR_DEFAULTS,
     vocabulary: str = EMBEDDING_MODEL,
 ) -> None:
@@ -196,9 +197,12 @@ def train_pairs(
         scores.
     out
         The folder to write.
+    columns
+        Columns by role, such as query=question positive=answer, where their names are not recognized.
     vocabulary
         The model whose tokens get vectors.
     """
+    from bertkit.cli.labeled_files import columns_of
     from bertkit.cli.models import open_tokenizer
     from bertkit.tasks import ExampleFile, Similarity
     from bertkit.words.contrastive import train_static
@@ -206,7 +210,8 @@ def train_pairs(
     if not files:
         raise UsageError("train-pairs requires at least one file of text pairs")
     _check_out(out)
-    rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file))]
+    roles = columns_of(columns)
+    rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file, columns=roles))]
     encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
     encoder.save(out)
     emit([{"out": str(out), **report._asdict()}])

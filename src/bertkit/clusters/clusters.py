@@ -39,8 +39,9 @@ class ClusterOptions:
             raise UsageError(f"method {self.method} finds the number of clusters itself: omit num_clusters")
         if self.min_size is not None and self.min_size < 1:
             raise UsageError(f"min_size={self.min_size}: expected at least 1")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed={self.seed}: expected an integer from 0 to 2**32 - 1")
+        is_int = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
+        if not is_int or not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to 2**32 - 1")
         if self.threshold is not None and self.method not in ("communities", "duplicates"):
             raise UsageError(f"method {self.method} has no threshold: omit it")
 
@@ -108,7 +109,7 @@ def find_clusters(
 
     Args:
         texts: (num_texts,) str.
-        vectors: (num_texts, embedding_dim) float32 of length 1.
+        vectors: (num_texts, embedding_dim), of any length.
 
     Raises:
         UsageError: different numbers of texts and vectors, vectors of another shape, more clusters than texts or than
@@ -128,12 +129,21 @@ def find_clusters(
         raise DataError(f"find_clusters: vector {wrong[0]} has a component that is not finite: leave out its text")
     if options.num_clusters is not None and options.num_clusters > len(texts):
         raise UsageError(f"find_clusters: num_clusters={options.num_clusters}, but there are {len(texts)} texts")
+    vectors = _of_length_one(vectors)
     groups = METHODS[options.method](vectors, options)
     names = class_words([[texts[row] for row in rows] for rows in groups], _NUM_WORDS)
     return [
         Cluster(" ".join(words), rows, tuple(texts[row] for row in _nearest_to_mean(vectors, rows)))
         for words, rows in zip(names, groups, strict=True)
     ]
+
+
+def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """Vectors scaled to length 1; the given array if they have it. Zeros stay."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if (np.abs(lengths - 1) < 1e-3)[lengths > 0].all():
+        return vectors
+    return (vectors / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
 
 
 def _scikit_learn() -> Any:

@@ -1,5 +1,7 @@
 """The most similar pairs of a collection, and groups of near duplicates, exact, in bounded memory."""
 
+from numbers import Real
+
 import numpy as np
 
 from bertkit.compiled import lean
@@ -68,10 +70,10 @@ def check_threshold(caller: str, name: str, value: float) -> None:
     """Check that a threshold is a number.
 
     Raises:
-        UsageError: it is NaN.
+        UsageError: it is of another type, or NaN.
     """
-    if np.isnan(value):
-        raise UsageError(f"{caller}: {name}={value}, expected a number")
+    if not isinstance(value, Real) or np.isnan(value):
+        raise UsageError(f"{caller}: {name}={value!r}, expected a number")
 
 
 def _kth_of_sample(vectors: np.ndarray, k: int) -> float:

@@ -51,6 +51,10 @@ def train_static(
     """
     if len(rows) < 2:
         raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
+    if scored := next((row for row in rows if row.score is not None), None):
+        raise scored.error(
+            "has a score, but static encoders learn from pairs without: keep the positive ones, and drop the column"
+        )
     Similarity.of_examples(rows, {"objective": "in-batch"})
     is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
     is_known[list(tokenizer.vocabulary.special_ids())] = False
