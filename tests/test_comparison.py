@@ -234,6 +234,7 @@ NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it s
         (RUSSIAN, ["--size", "huge"], "size 'huge': expected one of tiny"),
         (RUSSIAN, ["--seeds", "0", "1", "0"], "seeds 0, 1, 0: expected each once"),
         (RUSSIAN, ["--models", "bert", "bert"], "models bert, bert: expected each once"),
+        (RUSSIAN, ["--limit", "3"], "--limit is the number of pairs of --suite"),
         (NOVEL, ["--writers"], "corpus.txt: expected two or more documents"),
     ],
 )

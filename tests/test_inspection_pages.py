@@ -145,6 +145,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     Path("texts.txt").write_text("\n".join(TEXTS))
     Path("x.conllu").write_text(CONLLU)
     Path("many.txt").write_text("the cat sat\n" * 501)
+    Path("table.csv").write_text("note,remark\n" + "".join(f'"{text}",x\n' for text in TEXTS))
     arguments = {
         "all": ["the [MASK] sat"], "input": ["the cat"], "attention": ["the cat"], "fill": ["the [MASK]"],
         "lens": ["the cat"], "words": ["cat", "texts.txt"], "heads": ["texts.txt"],
@@ -185,6 +186,13 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         assert "site/index.html is not an index that bertkit wrote: choose another folder" in capsys.readouterr().err
     assert {path.name for path in Path("site").iterdir()} == {"index.html", "one.html"}
     assert Path("site/index.html").read_text() == "<title>My site</title>"
+    for given in (["heads"], ["map"], ["next"], ["words", "cat"], ["compare", "--against", "other"]):
+        assert run(["inspect", *given, "table.csv", "--model", "model", "--json"]) == 2
+        assert "it has note, remark: choose one with --column" in capsys.readouterr().err
+        assert run(["inspect", *given, "table.csv", "--column", "note", "--model", "model", "--json"]) == 0
+        capsys.readouterr()
+    assert run(["inspect", "heads", "x.conllu", "--column", "note", "--model", "model", "--json"]) == 2
+    assert "CoNLL-U files have no named columns" in capsys.readouterr().err
     Path("X.CONLLU").write_text(CONLLU)
     for given in (["heads", "X.CONLLU"], ["probe", "X.CONLLU", "X.CONLLU", "--label", "relations"]):
         assert run(["inspect", *given, "--model", "model", "--json"]) == 0, capsys.readouterr().err

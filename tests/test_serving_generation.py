@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
 from served import Server, serving
 from test_generation import MAKERS, gpt2
 
@@ -112,6 +113,14 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
     translator = InferenceClient(model=f"{server.url}/models/marian", token="none")
     (expected,) = load_generator(models["marian"]).generate(["the cat"], GenerationSettings(max_new_tokens=100))
     assert translator.translation("the cat").translation_text == expected.text
+    assert translator.summarization("the cat").summary_text == expected.text
+    (short,) = load_generator(models["marian"]).generate(["the cat"], GenerationSettings(max_new_tokens=3))
+    given = {"generate_parameters": {"max_new_tokens": 3}, "clean_up_tokenization_spaces": False}
+    assert translator.translation("the cat", **given).translation_text == short.text
+    for options in ({"generate_parameters": {"no_repeat_ngram_size": 2}}, {"src_lang": "en", "tgt_lang": "fr"}):
+        with pytest.raises(HfHubHTTPError) as refused:
+            translator.translation("the cat", **options)
+        assert refused.value.response.status_code == 400 and "omit it" in refused.value.response.text
     kinds = {each["model_id"]: each["kinds"] for each in server.request("/info")[1]["models"]}
     assert {name: kinds[name] for name in NAMES} == {name: [kind] for name, kind in KINDS.items()}
     document = server.request("/openapi.json")[1]
@@ -137,6 +146,8 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
         ({"inputs": "a", "parameters": {"num_beams": 2, "stop": ["b"]}}, 422, "stop is not supported for beams"),
         ({"inputs": "a", "parameters": {"repetition_penalty": 1.2}}, 400, "repetition_penalty is 1.2"),
         ({"inputs": "a", "parameters": {"best_of": 2}}, 400, "best_of is 2"),
+        ({"inputs": "a", "parameters": {"no_repeat_ngram_size": 2}}, 400, "no_repeat_ngram_size is 2"),
+        ({"inputs": "a", "parameters": {"max_tokens": 2}}, 400, "max_tokens is 2"),
     ],
     ids=str,
 )
@@ -149,6 +160,14 @@ def test_a_server_without_a_generating_model_says_so(encoder) -> None:
     with serving("--model", encoder) as server:
         status, answer, _ = server.request("/generate", {"inputs": "a"})
     assert status == 400 and "no generative model is served here" in answer["error"]
+
+
+def test_tokenize_without_a_model_chooses_one_that_can(models: dict, encoder) -> None:
+    with serving("--model", models["gpt2"], "--model", encoder) as server:
+        (tokens,) = server.post("/tokenize", {"inputs": "the cat"})
+        assert [token["text"] for token in tokens[1:-1]] == ["the", "cat"]
+        status, answer, _ = server.request("/tokenize", {"inputs": "the cat", "model": "gpt2"})
+        assert status == 422 and "no special tokens" in answer["error"]
 
 
 def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:

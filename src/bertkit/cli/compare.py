@@ -84,6 +84,8 @@ def command(
 
     if (cloze is None) != (word is None):
         raise UsageError("--cloze and --word require each other: a text with [MASK], and the hidden word")
+    if limit is not None and suite is None:
+        raise UsageError("--limit is the number of pairs of --suite: give one")
     minimal_pairs = [] if suite is None else read_suite(suite, limit)
     scored = [] if pairs is None else list(Similarity.read(ExampleFile(pairs)))
     if any(one.score is None or len(one.texts) != 2 for one in scored):

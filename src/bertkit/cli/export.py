@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import emit
+from bertkit.errors import UsageError
 
 
 def command(
@@ -47,6 +48,8 @@ def command(
     from bertkit.export import examples_for, export_model
     from bertkit.model import load
 
+    if columns and examples is None:
+        raise UsageError("--columns names columns of a file: give one with --examples")
     refuse_encoder_decoder(model)
     opened = load(model, device="cpu")
     given = examples_for(opened, examples, columns_of(columns)) if examples is not None else ()

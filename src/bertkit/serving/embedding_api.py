@@ -24,7 +24,7 @@ from bertkit.serving.embedding import (
 )
 from bertkit.serving.json_route import Body, JsonRoute, accepts
 from bertkit.serving.refusals import EmptyInput
-from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, role_of
+from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, ServedModels, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer import Encoding
@@ -141,7 +141,7 @@ def embedding_routes(service: Service) -> APIRouter:
     @router.post("/tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
         """The tokens of texts; `start` and `stop` count bytes of UTF-8."""
-        served = service.models.first if body.model is None else service.models.named(body.model)[0]
+        served = _tokenizing(service.models) if body.model is None else service.models.named(body.model)[0]
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
 
@@ -169,6 +169,11 @@ def embedding_routes(service: Service) -> APIRouter:
         return await service.answer(request, [" " * len(ids) for ids in rows], work)
 
     return router
+
+
+def _tokenizing(models: ServedModels) -> Served:
+    """The first model that can tokenize: tokenizers without special tokens, as GPT-2's, cannot encode a text."""
+    return next((one for one in models.all.values() if one.tokenizer.engine.template.wraps), models.first)
 
 
 def _texts(served: ServedModel, inputs: list[str | list[int]]) -> list[str]:

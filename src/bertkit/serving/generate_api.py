@@ -19,9 +19,11 @@ from bertkit.serving.ticket import Ticket
 _NOT_OFFERED = {
     "adapter_id": (None,), "best_of": (None, 1), "decoder_input_details": (None, False), "frequency_penalty": (None, 0),
     "grammar": (None,), "repetition_penalty": (None, 1), "truncate": (None,), "typical_p": (None, 1),
-    "watermark": (None, False),
+    "watermark": (None, False), "no_repeat_ngram_size": (None, 0), "min_new_tokens": (None, 0), "min_length": (None, 0),
+    "early_stopping": (None, False), "clean_up_tokenization_spaces": (None, False),
+    "truncation": (None, "do_not_truncate"),
 }  # fmt: skip
-"""Unsupported parameters of text-generation-inference, with their values that have no effect."""
+"""Unsupported parameters of known clients, with their values that have no effect; of any other, None has none."""
 
 _MOST_SEED = 2**63 - 1
 
@@ -58,8 +60,8 @@ class GenerateParameters(Body):
             MalformedRequest: an unsupported parameter.
             UsageError: parameters that exclude each other.
         """
-        for name, neutral in _NOT_OFFERED.items():
-            if (value := (self.model_extra or {}).get(name)) not in neutral:
+        for name, value in (self.model_extra or {}).items():
+            if value not in _NOT_OFFERED.get(name, (None,)):
                 raise MalformedRequest(f"parameters.{name} is {value!r:.40}: not supported by this server, omit it")
         is_sampled = self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
         return GenerationSettings(

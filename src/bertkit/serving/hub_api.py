@@ -328,13 +328,18 @@ async def _answered(service: Service, served: Served, role: str | None, body: En
 
 
 def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    return [answer | {"translation_text": answer["generated_text"]}]
+    return [answer | {"translation_text": answer["generated_text"], "summary_text": answer["generated_text"]}]
 
 
 def _generate_body(body: Envelope) -> GenerateBody:
+    """The body for /generate; clients for translation and summarization send its parameters in an object of their own."""
+    parameters = dict(body.parameters or {})
+    own = parameters.pop("generate_parameters", None)
+    if not isinstance(own, dict | None):
+        raise InvalidRequest(f"generate_parameters is {own!r:.40}: expected an object")
     try:
         return GenerateBody.model_validate(
-            {"inputs": body.inputs, "parameters": body.parameters, "stream": body.stream or False}
+            {"inputs": body.inputs, "parameters": parameters | (own or {}), "stream": body.stream or False}
         )
     except ValidationError as error:
         raise _as_refusal(error) from None

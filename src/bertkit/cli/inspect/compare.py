@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from bertkit.inspection import View
 
 
-def command(texts: Path, /, *, limit: int = 100, inspected: InspectedInside = INSIDE) -> None:
+def command(
+    texts: Path, /, *, column: str | None = None, limit: int = 100, inspected: InspectedInside = INSIDE
+) -> None:
     """Differences of two models: layers, attention, weights, texts that changed most.
 
     Parameters
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one text per row.
+    column
+        The column or key that holds the text.
     limit
         Maximum number of texts to read.
     """
@@ -30,7 +34,7 @@ def command(texts: Path, /, *, limit: int = 100, inspected: InspectedInside = IN
         raise UsageError("compare needs a second model: give --against")
     names = (inspected.model, inspected.against)
     check_limit(limit)
-    rows = list(islice(read_texts(texts), limit))
+    rows = list(islice(read_texts(texts, column), limit))
 
     def view() -> "View":
         first, second = (open_model(name, inspected.compute) for name in names)

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
+from bertkit.errors import UsageError
 
 
 def command(
     texts: Path,
     /,
     *,
+    column: str | None = None,
     limit: int = 200,
     inspected: InspectedInside = INSIDE,
 ) -> None:
@@ -18,6 +20,8 @@ def command(
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one text per row; or .conllu, whose trees add syntactic relations.
+    column
+        The column or key that holds the text.
     limit
         Maximum number of texts to read.
     """
@@ -28,5 +32,8 @@ def command(
     from bertkit.inspection import inspect_heads, read_trees
 
     check_limit(limit)
-    rows = read_trees(texts, limit) if extension(texts) == ".conllu" else list(islice(read_texts(texts), limit))
+    is_treebank = extension(texts) == ".conllu"
+    if is_treebank and column is not None:
+        raise UsageError(f"--column {column}: CoNLL-U files have no named columns, omit it")
+    rows = read_trees(texts, limit) if is_treebank else list(islice(read_texts(texts, column), limit))
     show(inspected, lambda model: inspect_heads(model, rows), texts)

@@ -13,6 +13,7 @@ def command(
     texts: Path,
     /,
     *,
+    column: str | None = None,
     inspected: InspectedPretrained = PRETRAINED,
 ) -> None:
     """Probabilities that one sentence of a file follows another.
@@ -21,13 +22,15 @@ def command(
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one sentence per row.
+    column
+        The column or key that holds the sentence.
     """
     import numpy as np
 
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import NextSentenceView, inspect_next_sentence
 
-    rows = list(read_texts(texts))
+    rows = list(read_texts(texts, column))
     if inspected.out is not None and len(rows) > 1:  # a page that is too large is refused before pairs are computed
         if len(rows) > _MOST_ON_A_PAGE:
             raise UsageError(
