@@ -9,11 +9,11 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.tasks import JUDGED_TASKS, ExampleFile, OrdinalRegression, task_kind
+from bertkit.tasks import ExampleFile, OrdinalRegression, judged_tasks, task_kind
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join(JUDGED_TASKS)}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join(judged_tasks())}.")],
     /,
     *,
     train: Path,
@@ -55,7 +55,7 @@ def command(
 
     if report is not None:
         checked_report(report, train)
-    kind, roles, bad_rows = task_kind(task, JUDGED_TASKS), columns_of(columns), bad_rows_of(skip_bad)
+    kind, roles, bad_rows = task_kind(task, judged_tasks()), columns_of(columns), bad_rows_of(skip_bad)
     options = {} if levels is None else {"levels": levels}
     if options.keys() - kind.options:
         raise UsageError(f"--levels is an option of {OrdinalRegression.name}, not of {task}: omit it")

@@ -13,8 +13,8 @@ from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
 from bertkit.tasks.registry import (
-    JUDGED_TASKS,
     TASKS,
+    judged_tasks,
     published_task,
     read_examples,
     stored_task,
@@ -34,7 +34,6 @@ from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
-    "JUDGED_TASKS",
     "TASKS",
     "Alignment",
     "Answer",
@@ -71,6 +70,7 @@ __all__ = [
     "TextSet",
     "TextTask",
     "TokenClassification",
+    "judged_tasks",
     "published_task",
     "read_examples",
     "stored_task",

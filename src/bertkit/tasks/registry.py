@@ -37,8 +37,9 @@ _KINDS: tuple[type[TextTask], ...] = (
 TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
 
 
-JUDGED_TASKS: dict[str, type[TextTask]] = {name: kind for name, kind in TASKS.items() if issubclass(kind, JudgedTask)}
-"""Classification, regression and tagging: the tasks with evidence and with checks of training data."""
+def judged_tasks() -> dict[str, type[TextTask]]:
+    """Classification, regression and tagging: the tasks with evidence and with checks of training data, by name."""
+    return {name: kind for name, kind in TASKS.items() if issubclass(kind, JudgedTask)}
 
 
 def task_kind(name: str, tasks: Mapping[str, type[TextTask]] = TASKS) -> type[TextTask]:
