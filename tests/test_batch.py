@@ -50,6 +50,13 @@ def test_collate_refuses_no_encodings() -> None:
         collate([])
 
 
+def test_collate_names_what_is_no_encoding(tokenizer: Tokenizer) -> None:
+    with pytest.raises(UsageError, match=r"got one Encoding: expected a list of them"):
+        collate(tokenizer.encode("the cat"))  # pyrefly: ignore
+    with pytest.raises(UsageError, match=r"got str \('t'\) in the list"):
+        collate("the cat")  # pyrefly: ignore
+
+
 @QUICK
 @given(LENGTHS, st.integers(0, 3), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_from_padded_keeps_the_real_tokens_in_order(

@@ -281,6 +281,8 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     long = complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
     assert "17 tokens, 1 more than max_length 16" in long and "choose --on-long truncate or --on-long window" in long
     assert "--on-long" in complaint("next-sentence", "a", "b", "--on-long", "window", "--model", tiny_model)
+    said = complaint("next-sentence", "a " * 999, "b", "--model", tiny_model)
+    assert "pair 0 has " in said and said.rstrip().endswith("shorten the two texts, or choose --on-long truncate")
     assert "--frobnicate. (see bertkit tokenize --help)" in complaint("tokenize", "a", "--frobnicate")
     assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
 

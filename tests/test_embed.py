@@ -231,6 +231,11 @@ def test_vectors_of_several_poolings_are_side_by_side() -> None:
     torch.testing.assert_close(together, torch.cat(parts, dim=1), rtol=0, atol=0)
 
 
+def test_pooling_that_is_no_str(tiny: Model) -> None:
+    with pytest.raises(UsageError, match=r"pooling=\['cls'\]: expected one of mean"):
+        tiny.embed("the cat", pooling=["cls"])  # pyrefly: ignore
+
+
 def test_every_pooling_and_layer_selection_differs(tiny: Model) -> None:
     vectors = [tiny.embed(TEXTS[0], pooling=pooling, layers=layers) for pooling, layers in POOLING_AND_LAYERS]
     assert sorted({len(vector) for vector in vectors}) == [18, 72]

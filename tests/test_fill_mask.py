@@ -170,7 +170,7 @@ def test_pairs_that_cannot_be_judged(model: Model) -> None:
     for pair in (("a", ["b"]), (["a"], "b")):
         with pytest.raises(UsageError, match="one of each"):
             model.next_sentence_probability(*pair)
-    with pytest.raises(OverLengthError, match=r"text 1 has .* max_length 41"):
+    with pytest.raises(OverLengthError, match=r"pair 1 has .* max_length 41: .*truncate.$"):
         model.next_sentence_probability(["a", LONG], ["b", "c"])
     with pytest.raises(MissingHeadError, match="no next_sentence head"):
         our_model("masked_lm", 6).next_sentence_probability("a", "b")

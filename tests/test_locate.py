@@ -11,7 +11,7 @@ from random_models import published_model, save_published
 
 import bertkit
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.locate import _FILES, locate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -170,6 +170,8 @@ def test_invalid_store_name(hub_cache: Path, tmp_path: Path, monkeypatch: pytest
 def test_empty_name() -> None:
     with pytest.raises(CheckpointError, match="the model's name is empty"):
         locate("")
+    with pytest.raises(UsageError, match=r"the model's name is int \(3\): expected a str or a path"):
+        bertkit.load(3)  # pyrefly: ignore
 
 
 def test_missing_known_model_names_its_package(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

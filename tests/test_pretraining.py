@@ -708,6 +708,12 @@ def test_verdicts_of_killed_runs(
     assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
+def test_verify_resume_refuses_no_kills_before_it_runs(capsys) -> None:
+    for option in ("--kills", "--steps"):
+        assert run_command(["verify-resume", option, "0"]) == 2
+        assert f"{option} 0: expected at least 1" in capsys.readouterr().err
+
+
 def on_two_ranks(arguments: list[str]) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     program = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain"]

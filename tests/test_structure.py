@@ -173,6 +173,15 @@ def test_lines_end_alike_on_every_system():
     assert calls and not wrong, f"text is written without newline=: {wrong}"
 
 
+def test_files_named_in_scripts_and_pages_exist():
+    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    for path in (*pages, *(ROOT / "tools").glob("*.*")):
+        for name in re.findall(
+            r"\b(?:tests|tools|benchmarks|examples)/[\w./-]+\.(?:py|sh|json|md)\b", path.read_text()
+        ):
+            assert (ROOT / name).is_file(), f"{path.name} names {name}"
+
+
 def test_public_names_exist_and_are_all():
     assert set(bertkit.__all__) == {*bertkit._HOMES, "__version__"}
     for name in bertkit.__all__:

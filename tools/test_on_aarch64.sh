@@ -14,7 +14,7 @@ folder=$(cd "$1" && pwd)
 shift
 if [ $# -eq 0 ]; then
     set -- tests/test_kernels.py tests/test_tokenizer_engine.py tests/test_prepared.py tests/test_modern_kernels.py \
-        tests/test_modern_exact.py::test_equals_published_code tests/test_model_exact.py \
+        tests/test_modern_exact.py::test_equals_published_code tests/test_exact.py \
         --deselect tests/test_tokenizer_engine.py::test_stored_tables_are_as_derived  # starts a process
 fi
 

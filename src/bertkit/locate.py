@@ -6,6 +6,7 @@ May import: errors, files.
 """
 
 import importlib.util
+import os
 import re
 import warnings
 from contextlib import suppress
@@ -14,7 +15,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import read_json_value
 
 
@@ -54,7 +55,10 @@ def locate(name: str | Path) -> Path:
 
     Raises:
         CheckpointError: no such model in any of these locations.
+        UsageError: a name that is neither a str nor a path.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UsageError(f"the model's name is {type(name).__name__} ({name!r:.60}): expected a str or a path")
     if not str(name):
         raise CheckpointError("the model's name is empty: expected a folder or a name")
     path = Path(expanduser(name))

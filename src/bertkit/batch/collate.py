@@ -8,7 +8,7 @@ import torch
 
 from bertkit.batch.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.tokenizer import Encodings
+from bertkit.tokenizer import Encoding, Encodings
 
 
 class TokenSequence(Protocol):
@@ -25,13 +25,21 @@ def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
     """Pack sequences end to end, in order; Encodings are packed already.
 
     Raises:
-        UsageError: no encodings.
+        UsageError: no encodings, one Encoding without a list, or something else, such as a text.
     """
+    if isinstance(encodings, Encoding):
+        raise UsageError("collate got one Encoding: expected a list of them, as in collate([encoding])")
     if not len(encodings):
         raise UsageError("cannot make a batch without encodings: expected at least one")
     if isinstance(encodings, Encodings):
         input_ids, token_type_ids, seqlens = encodings.input_ids, encodings.token_type_ids, encodings.seqlens
     else:
+        for encoding in encodings:
+            if not hasattr(encoding, "input_ids"):
+                raise UsageError(
+                    f"collate got {type(encoding).__name__} ({encoding!r:.60}) in the list: expected encodings, as of "
+                    "tokenizer.encode"
+                )
         input_ids = np.concatenate([encoding.input_ids for encoding in encodings])
         token_type_ids = np.concatenate([encoding.token_type_ids for encoding in encodings])
         seqlens = np.array([len(encoding) for encoding in encodings])

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
 
 
 def command(
@@ -47,6 +48,9 @@ def command(
     """
     from bertkit.cli.killed_runs import verify_resume
 
+    for name, number in (("steps", steps), ("kills", kills)):
+        if number < 1:
+            raise UsageError(f"--{name} {number}: expected at least 1")
     changes = [f"training.save_every={max(1, steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
     arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
     if model is not None:

@@ -35,10 +35,10 @@ def poolings_of(name: str) -> tuple[str, ...]:
     """Split a name such as "mean" or "cls+mean" into poolings.
 
     Raises:
-        UsageError: an unknown or repeated pooling.
+        UsageError: an unknown or repeated pooling, or not a str.
     """
-    names = tuple(name.split("+"))
-    if len(set(names)) < len(names) or not set(names) <= set(POOLINGS):
+    names = tuple(name.split("+")) if isinstance(name, str) else ()
+    if not names or len(set(names)) < len(names) or not set(names) <= set(POOLINGS):
         raise UsageError(f"pooling={name!r}: expected one of {', '.join(POOLINGS)}, or several as in cls+mean")
     return names
 

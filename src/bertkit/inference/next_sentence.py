@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
+from bertkit.errors import OverLengthError, UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer.layout import OnLong
@@ -35,9 +35,13 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
         raise UsageError(
             "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
         )
-    encodings = runner.tokenizer.encode_batch(
-        texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
-    )
+    try:
+        encodings = runner.tokenizer.encode_batch(
+            texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
+        )
+    except OverLengthError as error:
+        problem = f"{error.problem.partition(':')[0]}: shorten the two texts, or choose on_long='truncate'"
+        raise OverLengthError(f"pair {error.index} {problem}", error.index, problem) from None
     cut = encodings.num_tokens_cut
     num_cut, remedy = encodings.num_texts_cut, "shorten them to encode them in full"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)

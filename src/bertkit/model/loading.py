@@ -39,6 +39,7 @@ def load(
 
     Raises:
         CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
+        UsageError: an unknown precision, device or head, or a name that is neither a str nor a path.
     """
     checkpoint = open_checkpoint(
         locate(name),
