@@ -20,14 +20,15 @@ def command(
     on_long: Literal["truncate", "error"] = "truncate",
     compute: Compute = EXACT,
 ) -> None:
-    """Rank the texts of a file by a cross-encoder's score with a query, best first.
+    """Rank the texts of a file by their score with a query, by a cross-encoder or a late interaction model, best first.
 
     Parameters
     ----------
     query
         The text that each text of the file is scored with.
     model
-        A cross-encoder: a folder, or a hub name such as cross-encoder/ms-marco-MiniLM-L6-v2.
+        A cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2, or a late interaction model: a folder or a hub
+        name.
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
     column
