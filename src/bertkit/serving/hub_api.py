@@ -332,7 +332,7 @@ def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _generate_body(body: Envelope) -> GenerateBody:
-    """The body for /generate; clients for translation and summarization send its parameters in an object of their own."""
+    """The body for /generate; for translation and summarization clients send its parameters in an object."""
     parameters = dict(body.parameters or {})
     own = parameters.pop("generate_parameters", None)
     if not isinstance(own, dict | None):
