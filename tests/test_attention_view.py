@@ -71,6 +71,8 @@ def test_bad_input(model: Model) -> None:
     for arguments in ((1, 1), (2, 99)):
         with pytest.raises(UsageError, match="expected"):
             view.matrix(*arguments)
+    with pytest.raises(UsageError, match="target='C': expected one of all, A, B"):
+        view.matrix(2, 1, target="C")
     with pytest.raises(UsageError, match="no layer chosen"):
         inspect_attention(model, TEXT, layers=[])
 

@@ -124,7 +124,9 @@ def test_folder_is_written_atomically(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with whole_folder(path) as folder:
         (folder / "a").write_text("1")
-    with pytest.raises(UsageError, match="overwrite=True"), whole_folder(path):
+    with pytest.raises(UsageError, match="overwrite=True"), whole_folder(path, overwrite=False):
+        pass
+    with pytest.raises(UsageError, match=r"or remove it$"), whole_folder(path):  # the caller has no such option
         pass
     with pytest.raises(RuntimeError), whole_folder(path, overwrite=True) as folder:
         raise RuntimeError

@@ -117,16 +117,17 @@ def check_not_input(path: Path, *inputs: str | Path | None) -> None:
             raise UsageError(f"cannot write {path}: it is in the input folder {source}; choose another folder")
 
 
-def check_empty(path: Path) -> None:
+def check_empty(path: Path, remedy: str = "") -> None:
     """Check that a folder is empty or does not exist.
+
+    Args:
+        remedy: added to what the error tells to do.
 
     Raises:
         UsageError: it has files.
     """
     if path.is_dir() and any(path.iterdir()):
-        raise UsageError(
-            f"{path} exists and is not empty: choose another folder, or remove it (in Python: overwrite=True)"
-        )
+        raise UsageError(f"{path} exists and is not empty: choose another folder, or remove it{remedy}")
 
 
 def check_no_file(folder: Path) -> None:
@@ -159,19 +160,22 @@ def check_folder_writable(path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def whole_folder(path: str | Path, *, overwrite: bool | None = None) -> Iterator[Path]:
     """Yield an empty temporary folder next to ``path``; on success rename it to ``path``.
 
     An existing non-empty ``path`` is refused unless ``overwrite``; then it is replaced as a whole, and is put back if
     the replacement fails.
 
+    Args:
+        overwrite: False and None refuse; None: without naming this option, as the caller does not offer it.
+
     Raises:
-        UsageError: as `check_folder_writable`, or a non-empty folder while ``overwrite`` is false.
+        UsageError: as `check_folder_writable`, or a non-empty folder unless ``overwrite``.
     """
     path = Path(path).resolve()
     check_folder_writable(path)
     if not overwrite:
-        check_empty(path)
+        check_empty(path, "" if overwrite is None else " (in Python: overwrite=True)")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _unused_name(path, "partial")
     try:

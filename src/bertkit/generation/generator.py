@@ -32,7 +32,7 @@ class GeneratedText:
     text: str
     score: float  # log probability of its tokens; for beams divided by length ** length_penalty
     num_tokens: int
-    has_ended: bool  # False: cut off at max_new_tokens, or stopped by a text of ``stop``
+    has_ended: bool  # False: cut off at the maximum number of tokens, or ended by a text of ``stop``
     candidates: list[list[tuple[str, float]]]  # the likeliest tokens of each step with their probabilities
 
 

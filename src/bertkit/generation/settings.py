@@ -15,7 +15,7 @@ class GenerationSettings:
     Parameters
     ----------
     max_new_tokens
-        Maximum number of new tokens; by default up to 128, within the model's positions.
+        Maximum number of new tokens, by default 128; always limited to the positions that the model has left.
     num_beams
         Hypotheses kept at each step of beam search; 1: greedy, or sampling.
     length_penalty
@@ -33,7 +33,7 @@ class GenerationSettings:
     num_candidates
         Number of most likely tokens to report for each step; not with beams.
     stop
-        Texts that end generation when completed; not with beams.
+        Texts that end generation when completed, and are kept at its end; not with beams.
     """
 
     max_new_tokens: int | None = None

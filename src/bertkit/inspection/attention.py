@@ -7,7 +7,7 @@ import base64
 import gzip
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -57,10 +57,16 @@ class AttentionView(View):
             words: merge the pieces of words: attention to a word is the sum over its pieces, attention from it the
                 mean (Clark et al. 2019, section 4.1).
             source, target: for a pair, the attending and the attended text.
+
+        Raises:
+            UsageError: a layer that was not traced, or a head or a text that does not exist.
         """
         traced = self.trace
         if layer not in traced.layers:
             raise UsageError(f"layer {layer}: expected one of the traced layers, {', '.join(map(str, traced.layers))}")
+        for name, side in (("source", source), ("target", target)):
+            if side not in get_args(Side):
+                raise UsageError(f"{name}={side!r}: expected one of {', '.join(get_args(Side))}")
         record = traced.layers[layer]
         num_heads = len(record.attention_probs)
         if head is not None and not 1 <= head <= num_heads:
