@@ -52,6 +52,14 @@ def test_tags_and_refusals(sentence_encoder: Path) -> None:
         check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 2)
 
 
+def test_a_part_of_many_rows_is_compared(sentence_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.finetuning.fitted_head.MOST_ROWS", 20)
+    checked = check_training_data(str(sentence_encoder), "sequence-classification", labeled(60))
+    assert (checked.num_compared, checked.num_examples, checked.label_errors.num_judged) == (20, 60, 20)
+    assert any(sentence.startswith("Labels were compared with predictions in 20 of 60 rows")
+               for _, sentence in checked.findings())  # fmt: skip
+
+
 def test_levels_that_are_names(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     rows = [{"text": text, "label": ("low", "medium", "high")[number % 3]} for number, text in enumerate(texts(30))]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -714,6 +714,9 @@ def test_rejects_invalid_input(tmp_path: Path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="one task"):
         gather_evidence(model_of("one"), examples_of("one", 4), seeds=[model_of("two")])
+    for one in ("a-folder", model_of("one")):
+        with pytest.raises(UsageError, match="expected a list of models, even for one"):
+            gather_evidence(model_of("one"), examples_of("one", 4), seeds=one)
 
 
 def test_seeds_and_sizes(tmp_path: Path):

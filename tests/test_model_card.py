@@ -97,6 +97,18 @@ def test_summary_of_truncated_and_skipped_text(encoder: str, tmp_path: Path, cap
     assert "## Scores" not in text and "dev" not in text
 
 
+def test_several_training_files_are_named(encoder: str, tmp_path: Path, capsys) -> None:
+    rows = rows_of("sequence-classification")
+    files = [write(tmp_path / "a.jsonl", rows[:16]), write(tmp_path / "b.jsonl", rows[16:])]
+    out = tmp_path / "out"
+    code, _, error = call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", *files, "--out",
+                          str(out), "--num-epochs", "1")  # fmt: skip
+    assert code == 0, error
+    sums = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files]
+    text = (out / "README.md").read_text()
+    assert "| file | a.jsonl, b.jsonl |" in text and f"| sha256 | {sums[0]}, {sums[1]} |" in text
+
+
 def test_other_lines_of_a_card_are_unchanged() -> None:
     card = "# A\n\none\u2028line, \x0c and \x85.\n"
     assert with_section(card, "B", "new") == f"{card}\n## B\n\nnew\n"

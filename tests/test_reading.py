@@ -17,6 +17,7 @@ from bertkit.corpus.texts import find_files, read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
+from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.words import words_of
 
 # Texts with labels
@@ -446,6 +447,17 @@ def test_parquet_files_are_read_as_jsonl_files_are(tmp_path):
                 list(read(tmp_path / name))
             results[name] = [replace(one, location="") for one in examples], [(one.line, one.why) for one in bad.rows]
         assert results["a.parquet"] == results["a.jsonl"]
+
+
+def test_several_pairs_of_columns_are_refused(write):
+    table = write("a.csv", "premise,hypothesis,sentence1,sentence2,label\na,b,c,d,x\n")
+    several = r"sentence1 and sentence2; premise and hypothesis\): choose one with --columns text=NAME pair=NAME"
+    with pytest.raises(DataError, match=several):
+        list(read_labeled_texts(table, "class"))
+    (row,) = read_labeled_texts(table, "class", columns={"text": "premise", "pair": "hypothesis"})
+    assert row.texts == ("a", "b")
+    with pytest.raises(DataError, match="choose one with --columns query=NAME positive=NAME"):
+        list(read_text_sets(write("b.csv", "query,positive,document\na,b,c\n")))
 
 
 def test_ids_of_rows(write):

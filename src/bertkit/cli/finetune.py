@@ -118,7 +118,7 @@ def command(
     chosen = FinetuningSettings(**settings.given)
     if defaults == "paper":
         chosen = chosen.completed(PAPER)
-    files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
+    files = {"training": train} | ({} if dev is None else {"dev": [dev]})
     run = Finetuning(out, model or EMBEDDING_MODEL, task, chosen, asked, device=device, log_line=note, files=files)
     may_refuse = (chosen.on_long or kind.on_long) != "truncate"
     new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None

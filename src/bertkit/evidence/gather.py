@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import DependencyError
+from bertkit.errors import DependencyError, UsageError
 from bertkit.evidence.baseline import Baseline, SizeScore, baseline_of
 from bertkit.evidence.calibration import FEWEST_EXAMPLES, Calibration, calibration_of
 from bertkit.evidence.intervals import (
@@ -117,8 +117,10 @@ def gather_evidence(
     Raises:
         DataError: no examples; a label that is missing or unknown to the model.
         MissingHeadError: the model has no task, or its head was never trained.
-        UsageError: the task is neither classification nor tagging, or models of different tasks.
+        UsageError: the task is neither classification nor tagging; models of different tasks; or one model as seeds.
     """
+    if isinstance(seeds, str | Path | Model):
+        raise UsageError(f"seeds={seeds!r:.60}: expected a list of models, even for one")
     read = judged_task(model.trained.task).labeled_example
     examples, train = [read(one) for one in examples], None if train is None else [read(one) for one in train]
     outcomes = outcomes_of(model, examples, progress=progress)

@@ -41,6 +41,7 @@ class TrainingData:
     num_labels: int | None  # None: numbers
     counts: dict[str, int]  # rows of each label, the most frequent first; empty for numbers and words
     num_alone: int  # rows with a label that no other row has; training refuses them
+    num_compared: int  # rows whose labels were compared with predictions: all usable ones, or a random part of many
     num_repeated: int  # rows that repeat the text of an earlier row
     num_contradicting: int  # rows whose text has another label in another row
     repeated: list[Repeated]  # contradictions first
@@ -77,6 +78,9 @@ class TrainingData:
             yield "warning", f"{self.num_repeated:,} of {self.num_examples:,} rows repeat the text of an earlier row."
         elif not self.num_repeated:
             yield "good", "No text is in two rows."
+        if self.num_compared < self.num_examples - self.num_alone:
+            part = f"{self.num_compared:,} of {self.num_examples:,} rows, chosen at random"
+            yield "note", f"Labels were compared with predictions in {part}: check parts of the file to compare all."
         if number := self.label_errors.num_likely:
             yield "note", f"{number:,} of {self.label_errors.num_judged:,} labels may be wrong: look at the first."
 
@@ -102,6 +106,7 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any], num_alone: int
         num_labels=None if outcomes.names is None else len(counts) or len(outcomes.names),
         counts=dict(counts.most_common()),
         num_alone=num_alone,
+        num_compared=len(outcomes.examples),
         num_repeated=num_repeated,
         num_contradicting=num_contradicting,
         repeated=repeated[:_NUM_SHOWN],

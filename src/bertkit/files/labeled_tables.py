@@ -59,6 +59,21 @@ class Table:
             raise DataError(f"{self.path} has {' and '.join(matches)}: choose one with --columns {role}=NAME")
         return matches[0] if matches else None
 
+    def pair(self, roles: tuple[str, str], known: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+        """The only pair of ``known`` names that the table has both of, for two roles; None without one.
+
+        Raises:
+            DataError: several such pairs.
+        """
+        matches = [pair for pair in known if set(pair) <= set(self.names)]
+        if len(matches) > 1:
+            shown = "; ".join(" and ".join(pair) for pair in matches)
+            raise DataError(
+                f"{self.path} has several pairs of columns ({shown}): choose one with --columns "
+                + " ".join(f"{role}=NAME" for role in roles)
+            )
+        return matches[0] if matches else None
+
     def require(self, role: str, wanted: str | None, known: Sequence[str]) -> str:
         """As ``column``, for a required role.
 

@@ -67,7 +67,7 @@ class Finetuning:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     log_line: Callable[[str], None] = tqdm.write  # called with each line for the user
-    files: Mapping[str, Path] = field(default_factory=dict)  # "training" and "dev" files, for the model card
+    files: Mapping[str, Sequence[Path]] = field(default_factory=dict)  # "training" and "dev", for the model card
     num_set_aside: int = 0  # number of skipped rows in these files, also for the card
     resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
@@ -368,7 +368,7 @@ class Finetuning:
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabeledEncodings) -> DataFacts:
         num_tokens_cut = int(data.encodings.num_tokens_cut.sum())
-        return DataFacts(len(examples), data.encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
+        return DataFacts(len(examples), data.encodings.num_texts_cut, num_tokens_cut, self.files.get(name, ()))
 
     def _write_card(
         self, model: Model, train: Sequence[Any], data: LabeledEncodings, dev: Sequence[Any], judged: Judged | None,
@@ -378,7 +378,7 @@ class Finetuning:
         facts, intervals = {"training": self._data_facts("training", train, data)}, {}
         if judged is not None:
             report = judged.report
-            facts["dev"] = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
+            facts["dev"] = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev", ()))
             intervals = measured_scores(judged.task, dev, judged.predictions)
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step,
                  "head input": what_head_reads(model)}  # fmt: skip

@@ -3,7 +3,7 @@
 The front matter is that of a card on the Hugging Face hub (huggingface.co/docs/hub/model-cards).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class DataFacts:
     num_examples: int
     num_cut: int  # examples longer than the model accepts, and cut
     num_tokens_cut: int
-    file: Path | None = None
+    files: Sequence[Path] = ()
 
 
 def model_card(
@@ -159,8 +159,8 @@ def _front_matter(library: str, pipeline: str, base: str | None) -> str:
 
 def _data_table(data: Mapping[str, DataFacts]) -> str:
     rows: dict[str, list[Any]] = {
-        "file": [facts.file and facts.file.name for facts in data.values()],
-        "sha256": [facts.file and file_sha256(facts.file) for facts in data.values()],
+        "file": [", ".join(path.name for path in facts.files) or None for facts in data.values()],
+        "sha256": [", ".join(map(file_sha256, facts.files)) or None for facts in data.values()],
         "examples": [facts.num_examples for facts in data.values()],
         "texts cut": [facts.num_cut for facts in data.values()],
         "tokens cut": [facts.num_tokens_cut for facts in data.values()],

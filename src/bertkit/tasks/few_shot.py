@@ -27,14 +27,14 @@ TEMPERATURE = 0.05
 
 
 ROUNDS = 4
-"""Number of times that a text is drawn per epoch, each time with another partner."""
+"""Number of times that a text is drawn per epoch, each time with a random partner."""
 _PARTNER = 0xFA12  # distinguishes the key of a partner from those of other draws
 
 
 @dataclass(frozen=True)
 class ContrastFeed(LabeledFeed):
-    """Pairs with the same label: in an epoch every text is drawn ROUNDS times, each time with a partner among the
-    others with its label. The pairs depend only on seed, epoch and index."""
+    """Pairs with the same label: in an epoch every text is drawn ROUNDS times, in random order, each time with a
+    random partner among the others with its label. The pairs depend only on seed, epoch and index."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:

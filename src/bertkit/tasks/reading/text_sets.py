@@ -114,7 +114,7 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
     """The columns of query, positive, negatives and score."""
     if not columns and (shaped := headerless_columns(table.names)):
         return shaped["text"], shaped.get("pair"), [], shaped["label"]
-    pair = next((pair for pair in PAIRS if set(pair) <= set(table.names)), None) if "query" not in columns else None
+    pair = None if "query" in columns else table.pair(("query", "positive"), PAIRS)
     query = table.require("query", columns.get("query") or (pair or (None,))[0], TEXTS)
     positive = columns.get("positive") or (pair[1] if pair else None)
     if positive is not None:

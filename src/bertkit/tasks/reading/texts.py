@@ -99,9 +99,8 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     chosen = dict(columns)
     if not columns:
         chosen |= headerless_columns(table.names)
-    for text, pair in TEXT_PAIRS:
-        if not {"text", "pair"} & set(chosen) and {text, pair} <= set(table.names):
-            chosen |= {"text": text, "pair": pair}
+    if not {"text", "pair"} & set(chosen) and (pair := table.pair(("text", "pair"), TEXT_PAIRS)):
+        chosen |= {"text": pair[0], "pair": pair[1]}
     chosen["text"] = table.require("text", chosen.get("text"), TEXTS)
     if "pair" in chosen:
         table.require("pair", chosen["pair"], ())
