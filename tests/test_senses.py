@@ -8,6 +8,7 @@ from random_models import our_model
 
 import bertkit
 from bertkit.cli import run
+from bertkit.errors import OverLengthError, UsageError
 from bertkit.inspection.senses import find_senses, spherical_k_means
 
 MONEY = [
@@ -61,3 +62,12 @@ def test_bad_input_raises(tmp_path, capfd, arguments, message):
     assert run(["words", "senses", word, str(tmp_path / "texts.txt"), *options]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_text_that_is_too_long_is_named_by_its_number_among_all():
+    model = our_model("pretraining", 3)
+    with pytest.raises(OverLengthError, match=r"^text 2 has [^:]*: shorten it$") as raised:
+        find_senses(model, "cat", ["a cat", "a dog", "cat " * 1_000, "the cat"])
+    assert raised.value.index == 2
+    with pytest.raises(UsageError, match="texts is a str"):
+        find_senses(model, "cat", "a cat")  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import OverLengthError, UsageError
 from bertkit.inspection.contextual import first_occurrence, word_vectors
 from bertkit.model import Model
+from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _LAYERS = 4  # the last ones, summed (Devlin et al. 2018, section 5.3; Loureiro et al. 2021 for senses)
 _STARTS, _STEPS = 10, 100
@@ -45,15 +46,20 @@ def find_senses(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: fewer texts with the word than senses, or fewer than two senses.
+        UsageError: fewer texts with the word than senses, fewer than two senses, or a str instead of texts.
     """
+    refuse_one_text(texts)
     if num_senses < 2:
         raise UsageError(f"num_senses={num_senses}: expected at least 2")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
     if len(matches) < num_senses:
         raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least {num_senses}")
     indices = [index for index, _ in matches]
-    vectors = occurrence_vectors(model, [texts[index] for index in indices], [span for _, span in matches])
+    try:
+        vectors = occurrence_vectors(model, [texts[index] for index in indices], [span for _, span in matches])
+    except OverLengthError as error:
+        index = indices[error.index]  # among all texts
+        raise OverLengthError(f"text {index} {error.problem}", index, error.problem) from None
     groups, centers = spherical_k_means(vectors, num_senses, seed)
     senses = []
     for number in range(int(groups.max()) + 1):
