@@ -154,10 +154,10 @@ def test_bad_rows_are_skipped_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(b'id,text\n1,One.\n2\n3,"b\xe4d\nrow"\n4,x"y\n5,"a" b\n\n6,"Two,\nlines."\n7,"end')
     problems = {
         "a.jsonl": {
-            2: "is not JSON", 3: "is not JSON", 4: "NoneType", 5: "JSON list", 6: "no column 'text'", 7: "not UTF-8",
+            2: "is not JSON", 3: "is empty", 4: "NoneType", 5: "JSON list", 6: "no column 'text'", 7: "not UTF-8",
             8: "surrogate",
         },
-        "b.csv": {3: "1 fields, but the header", 4: "UTF-8", 7: "expected after", 8: "0 fields", 11: "unexpected end"},
+        "b.csv": {3: "1 fields, but the header", 4: "UTF-8", 7: "expected after", 8: "is empty", 11: "unexpected end"},
     }  # fmt: skip
     expected = {"a.jsonl": ["One.", "plain", "Two."], "b.csv": ["One.", 'x"y', "Two,", "lines."]}
     for name, wanted in problems.items():
