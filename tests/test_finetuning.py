@@ -225,7 +225,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str,
     before, train = everything_in(tmp_path), examples()
     for name in ("papers", "model", "file"):
         run = run_of(tmp_path / name, encoder)
-        with pytest.raises(UsageError, match=f"{name} (exists and is not a run|is a file: expected a folder)"):
+        with pytest.raises(UsageError, match=f"{name} (exists and is not a run|is not a folder)"):
             if start == "run":
                 run.start(train, train, resume=resume)
             else:

@@ -400,9 +400,9 @@ def test_shard_has_one_writer(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
     with only_writer(tmp_path / "shard"):  # a finished one is read by any number
         assert documents_of(write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)) == documents_of(shard)
-    with pytest.raises(UsageError, match=r"a\.txt is a file: expected a folder"):
+    with pytest.raises(UsageError, match=r"a\.txt is not a folder"):
         write_shard(tmp_path / "a.txt", tmp_path / "a.txt" / "shard", TOKENIZER)
-    with pytest.raises(UsageError, match=r"a\.txt is a file: expected a folder"):
+    with pytest.raises(UsageError, match=r"a\.txt is not a folder"):
         write_shard(tmp_path / "a.txt", tmp_path / "a.txt", TOKENIZER)
 
 

@@ -633,7 +633,7 @@ def test_log_for_tensorboard_opens_no_file_without_it(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("name", ["file", "file/run", "file/a/run"])
 def test_run_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("a text")
-    with pytest.raises(UsageError, match="file is a file: expected a folder, or a new name"):
+    with pytest.raises(UsageError, match="file is not a folder; choose another path"):
         claim_run_folder(tmp_path / name, tmp_path / name / "run" / "settings.json", {}, resume=False)
 
 

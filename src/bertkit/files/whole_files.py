@@ -138,7 +138,7 @@ def check_no_file(folder: Path) -> None:
     """
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
-        raise UsageError(f"{nearest} is a file: expected a folder, or a new name")
+        raise UsageError(f"cannot write the folder {folder}: {nearest} is not a folder; choose another path")
 
 
 def check_folder_writable(path: Path) -> None:
@@ -151,10 +151,9 @@ def check_folder_writable(path: Path) -> None:
     path = path.absolute()
     if not path.name:
         raise UsageError(f"cannot write the folder {path}: it is the root of a disk; choose a folder in it")
+    check_no_file(path)
     nearest = next(parent for parent in path.parents if parent.exists())
     for folder in (path, nearest) if path.exists() else (nearest,):
-        if not folder.is_dir():
-            raise UsageError(f"cannot write the folder {path}: {folder} is not a folder; choose another path")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UsageError(f"cannot write the folder {path}: {folder} is not writable; choose another path")
 
