@@ -35,6 +35,11 @@ class OverLengthError(DataError):
         self.index = index
         self.problem = problem
 
+    def with_advice(self, name: str, advice: str, index: int) -> "OverLengthError":
+        """The same error with another name and index of the text, and other advice."""
+        problem = f"{self.problem.partition(':')[0]}: {advice}"
+        return OverLengthError(f"{name} {problem}", index, problem)
+
 
 class CheckpointError(BertkitError):
     """A model directory that is missing, incomplete, inconsistent or unsafe to open."""

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.tasks import ExampleFile, OrdinalRegression, judged_tasks, task_kind
+from bertkit.tasks import ExampleFile, judged_tasks, task_kind
 
 
 def command(
@@ -58,7 +58,8 @@ def command(
     kind, roles, bad_rows = task_kind(task, judged_tasks()), columns_of(columns), bad_rows_of(skip_bad)
     options = {} if levels is None else {"levels": levels}
     if options.keys() - kind.options:
-        raise UsageError(f"--levels is an option of {OrdinalRegression.name}, not of {task}: omit it")
+        having = [name for name, other in judged_tasks().items() if options.keys() <= other.options.keys()]
+        raise UsageError(f"--levels is an option of {', '.join(having)}, not of {task}: omit it")
     examples = list(kind.read(ExampleFile(train, True, roles, kind.labels_in(options), bad_rows)))
     kind.check_columns(examples, roles)
     note_skipped(bad_rows.rows)

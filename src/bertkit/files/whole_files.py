@@ -121,7 +121,7 @@ def check_empty(path: Path, remedy: str = "") -> None:
     """Check that a folder is empty or does not exist.
 
     Args:
-        remedy: added to what the error tells to do.
+        remedy: appended to the advice of the error.
 
     Raises:
         UsageError: it has files.

@@ -40,8 +40,8 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
             texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
         )
     except OverLengthError as error:
-        problem = f"{error.problem.partition(':')[0]}: shorten the two texts, or choose on_long='truncate'"
-        raise OverLengthError(f"pair {error.index} {problem}", error.index, problem) from None
+        advice = "shorten the two texts, or choose on_long='truncate'"
+        raise error.with_advice(f"pair {error.index}", advice, error.index) from None
     cut = encodings.num_tokens_cut
     num_cut, remedy = encodings.num_texts_cut, "shorten them to encode them in full"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)

@@ -77,8 +77,7 @@ class Runner:
             return self.tokenizer.encode_batch(texts, max_length=self.max_positions, with_offsets=with_offsets)
         except OverLengthError as error:
             index = first_index + error.index
-            problem = f"{error.problem.partition(':')[0]}: shorten it"
-            raise OverLengthError(f"text {index} {problem}", index, problem) from None
+            raise error.with_advice(f"text {index}", "shorten it", index) from None
 
     def run(
         self,

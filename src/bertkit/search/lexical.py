@@ -66,11 +66,11 @@ class LexicalIndex(ImpactIndex):
         """How often a query has each word. A single character of a script without spaces, which the store has in pairs,
         stands for all that contain it."""
         split = self.split_of(connection)
-        found = split(query)
-        if split is words and len(found) == 1 and is_half_of_pair(found[0]):
-            rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", found)
+        query_words = split(query)
+        if split is words and len(query_words) == 1 and is_half_of_pair(query_words[0]):
+            rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", query_words)
             return Counter(word for (word,) in rows)
-        return Counter(found)
+        return Counter(query_words)
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
         """See `ImpactIndex.add_scores`."""

@@ -61,7 +61,7 @@ def words(text: str) -> list[str]:
 
 
 def is_half_of_pair(word: str) -> bool:
-    """Whether a word is one character, with its marks, of a script of which `words` gives pairs."""
+    """Whether a word is a single character (with its marks) of a script that `words` splits into pairs."""
     match = _patterns(0xFFFF)[0].fullmatch(word)
     return match is not None and match.lastindex is not None and len(_patterns(0xFFFF)[1].findall(word)) == 1
 

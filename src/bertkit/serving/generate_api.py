@@ -23,7 +23,7 @@ _NOT_OFFERED = {
     "early_stopping": (None, False), "clean_up_tokenization_spaces": (None, False),
     "truncation": (None, "do_not_truncate"),
 }  # fmt: skip
-"""Unsupported parameters of known clients, with their values that have no effect; of any other, None has none."""
+"""Unsupported parameters of known clients, with their values that have no effect; any other may only be None."""
 
 _MOST_SEED = 2**63 - 1
 

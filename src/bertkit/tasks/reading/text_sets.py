@@ -131,8 +131,11 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
 def _further(
     values: Mapping[str, Any], further: Set[str], positive: str | None, scores: Sequence[str | None] | None
 ) -> str:
-    """Problem of an object with a positive or with scores if the first object has none; ``scores`` are the columns of
-    the score and of the scores, None where they are not read."""
+    """The problem of an object with a pair or scores where the first object has none, or "".
+
+    Args:
+        scores: the columns of the score and of the scores; None: they are not read.
+    """
     if positive is None:
         for names in PAIRS:
             if set(names) <= values.keys():
