@@ -1,6 +1,7 @@
 """Shared fixtures: no network, one thread for tiny models, the data next to the repository."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -13,6 +14,38 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background: what tests start would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+ONLY_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out tests marked `full`, except for their samples")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a file holds only `full` tests. It is not imported: it may need packages that `make test` does not
+    install."""
+    is_test = config.getoption("--quick") and collection_path.suffix == ".py"
+    return True if is_test and ONLY_FULL.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `full`, and those of a browser, but for evenly spaced samples of their cases."""
+    if not config.getoption("--quick"):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("full")
+        if item.get_closest_marker("full"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
+    for group in cases.values():
+        sample = group[0].get_closest_marker("full").kwargs.get("sample", 0)
+        left_out |= {*group} - {group[number * len(group) // sample] for number in range(sample)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

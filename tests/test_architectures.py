@@ -68,6 +68,7 @@ def _toy_names(names: TensorNames) -> TensorNames:
     )
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = replace(

@@ -25,6 +25,7 @@ def model() -> Model:
     return our_model("pretraining", 3, max_position_embeddings=600)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("words", [False, True])
@@ -83,6 +84,7 @@ def test_oversized_page_error_names_the_remedy(model: Model, monkeypatch) -> Non
         inspect_attention(model, TEXT).page()
 
 
+@pytest.mark.full
 def test_base_model_with_128_tokens_fits_the_budget() -> None:
     draw = np.random.default_rng(0)
     scores = draw.normal(size=(12, 12, 128, 128)) * 3

@@ -41,6 +41,7 @@ def rows_of(job: BulkEmbedding) -> list[tuple]:
     return [(one.id, one.text, one.document_id, one.start, one.end, dict(one.metadata)) for one in job.records()]
 
 
+@pytest.mark.full
 def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = BulkEmbedding.create("job", docs, Encoder.of(encoder), passages=SHORT, shard_bytes=400)
     assert job.pending() == list(range(len(job.pending()))) and len(job.pending()) > 3

@@ -41,6 +41,7 @@ def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
     assert any("another label" in sentence for _, sentence in checked.findings())
 
 
+@pytest.mark.full
 def test_tags_and_refusals(sentence_encoder: Path) -> None:
     tagged = [TokenClassification.example(text.split(), ["X" if len(word) > 3 else "Y" for word in text.split()])
               for text in texts(40)]  # fmt: skip
@@ -60,6 +61,7 @@ def test_a_part_of_many_rows_is_compared(sentence_encoder: Path, monkeypatch: py
                for _, sentence in checked.findings())  # fmt: skip
 
 
+@pytest.mark.full
 def test_levels_that_are_names(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     rows = [{"text": text, "label": ("low", "medium", "high")[number % 3]} for number, text in enumerate(texts(30))]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -74,6 +76,7 @@ def test_levels_that_are_names(sentence_encoder: Path, tmp_path: Path, capsys) -
     assert code == 2 and "--levels is an option of ordinal-regression" in error
 
 
+@pytest.mark.full
 def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     rare = [TextExample(text, label="rare") for text in ("a dog", "one dog")]
     rows = "".join(f"{one.text},{one.label}\n" for one in [*labeled(60), *rare])

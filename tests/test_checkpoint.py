@@ -97,6 +97,7 @@ def write_old_layout(folder: Path, pooling: str, *, normalize: bool, transformer
     (folder / transformer_path / "sentence_bert_config.json").write_text(json.dumps(limits))
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("transformer_path", ["", "0_Transformer"])
 @pytest.mark.parametrize("pooling", SPELLINGS)
 def test_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, transformer_path: str) -> None:

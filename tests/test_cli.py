@@ -100,6 +100,7 @@ def test_tokenize_counts_texts_from_the_first(tiny_model, capsys):
     assert "text 1200 has 7 tokens" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_tokenize_reads_lines_from_standard_input(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit", "tokenize", "--model", tiny_model],
@@ -226,6 +227,7 @@ def test_embed_reports_truncation(tiny_model, tmp_path, capsys):
 # Bad input
 
 
+@pytest.mark.full
 def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model, tmp_path):
     files = tmp_path / "in"
     files.mkdir()
@@ -360,6 +362,7 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
         assert len(np.load(tmp_path / "v.npy")) == 1
 
 
+@pytest.mark.full
 def test_any_text_prints_on_any_terminal(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit", "vocab", "inspect", "日本", "--model", tiny_model],
@@ -369,6 +372,7 @@ def test_any_text_prints_on_any_terminal(tiny_model):
     assert json.loads(result.stdout.decode("utf-8"))["token"] == "日本"
 
 
+@pytest.mark.full
 def test_similarity_reports_truncation(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit", "similarity", "a " * 30, "fox", "--model", tiny_model],
@@ -416,6 +420,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(monkeypatch, capsys):
     assert (code, capsys.readouterr().err) == (130, "bertkit: stopped\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
     command = [sys.executable, "-m", "bertkit", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
@@ -432,6 +437,7 @@ def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_every_command_has_help(capsys):
     for name in COMMANDS:
         assert run([name, "--help"]) == 0
@@ -456,6 +462,7 @@ def test_help_of_a_command_is_its_docstring(command, part, capsys):
     assert part in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.full
 def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
     """No line is wider, and none ends where the next word would still have had room."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -470,6 +477,7 @@ def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
     assert num_wrapped > 50
 
 
+@pytest.mark.full
 def test_closed_pipe_is_not_an_error(tiny_model):
     command = f"{sys.executable} -m bertkit tokenize --model {tiny_model} {'a ' * 3000}| head -1"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
@@ -482,12 +490,14 @@ def test_json_lines_have_no_nan(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out == '{"pearson": null, "scores": [1.5, null], "text": "NaN"}\n'
 
 
+@pytest.mark.full
 def test_help_into_a_closed_pipe_is_not_an_error():
     command = f"set -o pipefail; {sys.executable} -m bertkit embed --help | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)
 
 
+@pytest.mark.full
 def test_ignored_hangup_stays_ignored(tiny_model, tmp_path):
     command = f"trap '' HUP; exec {sys.executable} -m bertkit embed -i - -o {tmp_path}/v.jsonl --model {tiny_model}"
     process = subprocess.Popen(["bash", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -498,6 +508,7 @@ def test_ignored_hangup_stays_ignored(tiny_model, tmp_path):
     assert process.returncode == 0 and (tmp_path / "v.jsonl").is_file()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -47,6 +47,7 @@ def test_words_of_names_in_every_script(text: str, words: list[str]) -> None:
     assert sorted(class_words([[text], ["other words"]], 9)[0]) == sorted(words)
 
 
+@pytest.mark.full(sample=3)
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_finds_three_topics_and_names_them(method: str, topics: tuple) -> None:
     texts, vectors, labels = topics

@@ -89,6 +89,7 @@ def test_every_token_is_predicted_but_special_ones() -> None:
     assert masked.input_ids is ids
 
 
+@pytest.mark.full
 def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     draw = np.random.default_rng(1)
     words = "cat dog mat hat sat ran lay fast slow then".split()
@@ -197,6 +198,7 @@ def test_reads_senses(tmp_path: Path) -> None:
         read_senses(word)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", list(WRITERS))
 def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
     letters = letters_of(["The cat sat on the mat, the dog ran."] * 20)

@@ -11,6 +11,8 @@ import pytest
 
 from bertkit import compiled
 
+pytestmark = pytest.mark.full
+
 SOURCE = """
 from bertkit.compiled import compiled
 

@@ -31,6 +31,7 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
+@pytest.mark.full
 def test_vectors_equal_those_of_the_network(model, view):
     output = [model.encoder(bertkit.collate([model.tokenizer.encode(text)]), with_hidden_states=True) for text in TEXTS]
     states = [[layer.detach().numpy() for layer in one.hidden_states] for one in output]
@@ -71,6 +72,7 @@ def test_other_static_vectors_and_unknown_words(model):
         inspect_contrast(model, (TEXTS[0], TEXTS[0]), "scared", BASELINE, static=encoder)
 
 
+@pytest.mark.full
 def test_texts_for_random_pairs_that_are_too_long_are_left_out(model, view):
     assert inspect_contrast(model, TEXTS, "GET", [*BASELINE, "a cat " * 300]).contrasts == view.contrasts
 
@@ -84,6 +86,7 @@ def test_bad_input_raises(model):
         inspect_contrast(model, TEXTS, "get", [",", "!", ", !"])
 
 
+@pytest.mark.full
 def test_page_and_the_lines(tmp_path, capfd, view):
     view.html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

@@ -66,6 +66,7 @@ def their_loss(name: str, model: CrossEncoder, data: Sequence[TextSet]) -> Tenso
     return loss(model)([queries, [of_row[0] for of_row in texts]], torch.tensor([row.score for row in data]))
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("cross-entropy", "scores"), ("squared-error", "scores"), ("lambda", "lists"), ("margin", "margins")],
@@ -128,6 +129,7 @@ def test_grades_of_any_size_have_a_finite_loss() -> None:
     assert losses[1] == pytest.approx(losses[0])  # 2 to the power of 150 is beyond float32
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("kind", ["scores", "lists", "binary"])
 def test_saved_cross_encoder_equals_sentence_transformers(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str

@@ -72,6 +72,7 @@ def largest_difference(given: list[Tensor], expected: list[Tensor]) -> float:
     return float((torch.cat(given) - torch.cat(expected)).abs().max() / torch.cat(expected).abs().max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_cache_equals_the_compiled_one(folders: dict[str, Path], name: str, request: Any) -> None:
     expected = logits_of_steps(load_generator(folders[name]))
@@ -81,6 +82,7 @@ def test_plain_cache_equals_the_compiled_one(folders: dict[str, Path], name: str
         assert given <= bound and (given > 1e-5) == (precision != "float32"), (precision, given)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_generated_texts_are_equal(folders: dict[str, Path], name: str, request: Any) -> None:
     options: list[dict[str, Any]] = [{"num_candidates": 3}, {"num_beams": 3}, {"temperature": 0.8, "top_p": 0.9}]
@@ -117,6 +119,7 @@ def test_several_tokens_at_a_time(folders: dict[str, Path], kind: type, monkeypa
     assert cache.lengths.tolist() == [31, 17]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("head_dim", [5, 16, 37])
 def test_keys_and_values_in_bfloat16_are_those_rounded(head_dim: int) -> None:
     torch.manual_seed(head_dim)
@@ -139,6 +142,7 @@ def test_keys_and_values_in_bfloat16_are_those_rounded(head_dim: int) -> None:
         lengths += num_new
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("float32", np.float32), ("bfloat16", np.uint16), ("int8", np.uint16)]
 )
@@ -153,6 +157,7 @@ def test_keys_and_values_of_short_precisions_take_half_the_memory(
         assert isinstance(each, CompiledKeyValueCache) and each.keys.dtype == each.values.dtype == dtype
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kernels", "last"), [(kernels_for, "int8"), (lambda precision, device: plain_kernels(precision), "float16")]
 )

@@ -41,6 +41,7 @@ def minilm() -> bertkit.Model:
 # ---- the corpus ----
 
 
+@pytest.mark.full
 def test_corpus_has_the_size_that_is_written_down(passages):
     topics = [passage for passage in passages if passage.source.startswith("topic: ")]
     compiled = [passage for passage in passages if not passage.file]
@@ -62,6 +63,7 @@ def test_passages_are_unwrapped_and_unique(passages):
         assert "::=" not in passage.text
 
 
+@pytest.mark.full
 def test_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_numpy(passages):
     program = (
         "import hashlib, sys; from bertkit.corpus import python_docs\n"
@@ -293,6 +295,7 @@ def test_every_question_has_its_answer_in_the_corpus(passages):
             assert any(answers(passage, {"sources": [source]}) for passage in passages), source
 
 
+@pytest.mark.full
 def test_questions_find_their_topic_among_a_thousand_passages(example, passages, tmp_path, monkeypatch):
     """All passages of the correct topics, the first of each correct docstring, and 600 short other ones."""
     right = [passage for passage in passages if any(answers(passage, question) for question in QUESTIONS)]
@@ -335,6 +338,7 @@ def test_example_embeds_once_and_answers(demo, tmp_path, monkeypatch, capsys):
     assert 'help("zip")' in run(demo, monkeypatch, capsys, "iterate over several things in parallel")
 
 
+@pytest.mark.full
 def test_example_embeds_for_another_python_or_model_again(demo, tmp_path, monkeypatch, capsys):
     demo.open_index(tmp_path).close()
     assert "Embedding" in capsys.readouterr().out
@@ -346,6 +350,7 @@ def test_example_embeds_for_another_python_or_model_again(demo, tmp_path, monkey
         assert "Embedding" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_interrupted_build_is_continued(demo, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(bertkit.Index, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

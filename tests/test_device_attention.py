@@ -118,6 +118,7 @@ def test_blocks_drop_probabilities() -> None:
     assert torch.equal(shares[5] != 0, (shares[5] - 1 / 0.7).abs() < 1e-12)  # a sequence of one token
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_arguments_of_varlen_attention_mean_the_reference(window: int | Window | None) -> None:
     batch = packed(LENGTHS, num_filler=4, num_empty=2)

@@ -53,6 +53,7 @@ def elsewhere(request, monkeypatch) -> Model:
     return model
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weighted-mean", "mean-sqrt-len", "last", "cls+pooler"])
 def test_embedding_copies_every_batch_once_and_waits_for_nothing(elsewhere: Model, pooling: str) -> None:
     lengths = elsewhere.tokenizer.encode_batch(TEXTS).seqlens

@@ -88,6 +88,7 @@ def sentences(number: int) -> list[str]:
 # ---- top-k
 
 
+@pytest.mark.full(sample=3)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("num_queries", [1, 23])
 def test_top_k_equals_the_cpu(num_queries: int, dtype: str, small_parts: str) -> None:
@@ -200,6 +201,7 @@ def test_rows_of_a_store_are_copied_once(received: list, monkeypatch) -> None:
 # ---- the scan of a store
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scan_equals_exact_arithmetic(kind: str, similarity: str, monkeypatch) -> None:
@@ -228,6 +230,7 @@ def test_scan_equals_exact_arithmetic(kind: str, similarity: str, monkeypatch) -
     assert num_left == 0 or kind not in ("normal", "unit")
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("scan", SCANS)
 def test_queries_without_proof_are_scanned_by_the_cpu(scan: str) -> None:
     rows = np.ones((3000, 20), np.float32)
@@ -263,6 +266,7 @@ def test_rows_that_do_not_fit_are_scanned_by_the_cpu(monkeypatch) -> None:
 # ---- where it is used
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_index_on_a_device_equals_one_on_the_cpu(encoder: Path, tmp_path: Path, monkeypatch) -> None:
     texts, searched = sentences(150), []

@@ -20,6 +20,7 @@ def test_dropout_is_that_of_the_cpu(key: int, probability: float, shape: tuple[i
     assert torch.equal(drop(x, signed, probability), expected)
 
 
+@pytest.mark.full
 def test_compiled_dropout_drops_other_numbers_each_time_and_the_gradients_of_the_same() -> None:
     module = torch.nn.Dropout(0.3)
     compiled = torch.compile(lambda x: apply_dropout(x, module), backend="aot_eager")

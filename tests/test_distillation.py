@@ -113,6 +113,7 @@ def test_settings_that_are_no_numbers(change: dict[str, Any]) -> None:
         DistillationSettings(**change)
 
 
+@pytest.mark.full
 def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = classifier()
     teacher.save(tmp_path / "teacher")
@@ -174,6 +175,7 @@ def test_out_may_be_the_current_folder(
     assert (tmp_path / "distilled-student").is_dir()
 
 
+@pytest.mark.full
 def test_student_is_of_the_layers_and_the_teacher_given(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher, rows = tmp_path / "teacher", tmp_path / "train.csv"
     classifier().save(teacher)
@@ -209,6 +211,7 @@ def sentence_encoder(path: Path, **changes: int) -> Model:
     return bertkit.load(path)
 
 
+@pytest.mark.full
 def test_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = sentence_encoder(tmp_path / "teacher", hidden_size=28)
     small = sentence_encoder(tmp_path / "unscaled", num_hidden_layers=1)
@@ -268,6 +271,7 @@ def test_options_of_another_kind_of_teacher(
     assert code == 2 and message in printed and not (tmp_path / "out-student").exists()
 
 
+@pytest.mark.full
 def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     shape = SHAPE | {"max_position_embeddings": 128}
     our_model("masked_lm", 3, **shape).save(tmp_path / "teacher")

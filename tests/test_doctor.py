@@ -38,6 +38,7 @@ def call(capsys) -> tuple[int, dict[tuple[str, str], dict], str]:
     return code, {(row["part"], row["name"]): row for row in rows}, captured.err
 
 
+@pytest.mark.full
 def test_doctor_on_healthy_installation(capsys):
     code, results, said = call(capsys)
     assert code == 0 and said.startswith("0 errors, ")
@@ -53,6 +54,7 @@ def test_doctor_on_healthy_installation(capsys):
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 
 
+@pytest.mark.full
 def test_doctor_reports_batch_dependent_vectors(capsys, monkeypatch):
     embed_one = equality.embed_one
     monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
@@ -64,6 +66,7 @@ def test_doctor_reports_batch_dependent_vectors(capsys, monkeypatch):
     assert re.search(r"depend on the other texts of a batch: 24 of 24 differ, by up to \d\.\de-\d\d", row["value"])
 
 
+@pytest.mark.full
 def test_non_finite_numbers_are_not_equal(monkeypatch):
     monkeypatch.setattr(equality, "_vectors_and_logits", lambda runner, texts: torch.full((24, 387), torch.nan).numpy())
     assert equality.check_equality("float32").num_different == 24
@@ -131,6 +134,7 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, quick, 
     }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable names x86 instruction sets")
 def test_instruction_sets_of_onednn(monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")

@@ -50,6 +50,8 @@ def blocks(language: str) -> list:
             id=f"{path.stem}-{number}",
             marks=pytest.mark.slow
             if "inspect probe" in block or "bertkit compare" in block or "finetune seq2seq" in block
+            else pytest.mark.full
+            if path.stem != "README"
             else (),
         )
         for path in DOCUMENTS

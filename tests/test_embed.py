@@ -198,6 +198,7 @@ def hidden_states(model: Model, encoding: bertkit.Encoding) -> tuple[list[np.nda
     return [states.double().numpy() for states in encoded.hidden_states], encoded.pooled[0].double().numpy()
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(("pooling", "layers"), POOLING_AND_LAYERS)
 def test_pooling_and_layers_by_numpy(tiny: Model, pooling: str, layers: str) -> None:
     expected = []
@@ -243,6 +244,7 @@ def test_every_pooling_and_layer_selection_differs(tiny: Model) -> None:
         assert len(one) != len(other) or np.abs(one - other).max() > 0.01
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(("pooling", "layers"), POOLING_AND_LAYERS)
 @pytest.mark.parametrize("stride", [None, 1, 5])
 def test_windows_pool_every_token_once(tiny: Model, pooling: str, layers: str, stride: int | None) -> None:
@@ -277,6 +279,7 @@ WORDS = ["cat", "unable", "walked", "zebra", "a", "x1y2", "!", "dogs"]
 TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(
     words=st.lists(st.sampled_from(WORDS), max_size=25),
@@ -321,6 +324,7 @@ def assert_equal_alone_and_in_a_batch(model: Model, texts: list[str], tolerance:
         assert_same_vectors(results, together, tolerance)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_vector_does_not_depend_on_its_neighbors(tiny: Model, pooling: str) -> None:
     texts = [*TEXTS, LONG, "the cat", LONG[:50]]

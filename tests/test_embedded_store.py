@@ -193,6 +193,7 @@ def test_store_of_a_later_version_raises(folder: Path) -> None:
         EmbeddedStore.open(folder)
 
 
+@pytest.mark.full
 def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
     with pytest.raises(UsageError, match="scan='int4': expected one of 'int8', 'float32', '1-bit'"):
         EmbeddedStore.create(folder, IDENTITY, scan="int4")

@@ -36,6 +36,7 @@ def fitted(encoder: Path) -> SequenceClassifier:
     return SequenceClassifier(encoder, **FAST).fit(*data())
 
 
+@pytest.mark.full
 def test_classes_keep_their_type_and_probabilities_their_order(encoder: Path) -> None:
     texts, has = data()
     for classes in (np.array(["yes", "no"]), np.array([7, -2]), np.array([False, True]), np.array([2.0, 1.0])):
@@ -49,6 +50,7 @@ def test_classes_keep_their_type_and_probabilities_their_order(encoder: Path) ->
         assert results.score(texts, y) == pytest.approx((predicted == y).mean())
 
 
+@pytest.mark.full
 def test_search_validation_and_pipelines(encoder: Path) -> None:
     texts, has = data()
     scores = cross_val_score(SequenceClassifier(encoder, **FAST), texts, has, cv=3)
@@ -61,6 +63,7 @@ def test_search_validation_and_pipelines(encoder: Path) -> None:
     assert search.predict(np.array(texts[:3])).shape == (3,)
 
 
+@pytest.mark.full
 def test_numbers_of_numpy_are_parameters(encoder: Path, tmp_path: Path) -> None:
     texts, has = data(16)
     grid = {"learning_rate": np.logspace(-5, -3, 2), "num_epochs": np.arange(1, 2)}
@@ -84,6 +87,7 @@ def test_numbers_of_numpy_are_parameters(encoder: Path, tmp_path: Path) -> None:
     assert np.array_equal(again.predict_proba(texts), weighted.predict_proba(texts))
 
 
+@pytest.mark.full
 def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> None:
     copied = clone(fitted)
     assert copied.get_params() == fitted.get_params() and not hasattr(copied, "model_")
@@ -139,6 +143,7 @@ def test_other_directories_raise(fitted: SequenceClassifier, tmp_path: Path) -> 
         SequenceClassifier.load(tmp_path / "other")
 
 
+@pytest.mark.full
 def test_several_classes_for_a_text(encoder: Path, tmp_path: Path) -> None:
     texts, _ = data(80)
     y = np.array([[word in text.split() for word in ("cat", "dog", "the")] for text in texts]).astype(int)
@@ -150,6 +155,7 @@ def test_several_classes_for_a_text(encoder: Path, tmp_path: Path) -> None:
         SequenceClassifier(tmp_path / "never opened").fit(texts, np.hstack([y, np.zeros((80, 1), int)]))
 
 
+@pytest.mark.full
 def test_pairs_and_weights(encoder: Path) -> None:
     texts, has = data()
     pairs = list(zip(texts, reversed(texts), strict=True))
@@ -159,6 +165,7 @@ def test_pairs_and_weights(encoder: Path) -> None:
     assert as_list.model_.trained.task.class_weights == (1.0, 2.0)
 
 
+@pytest.mark.full
 def test_regression_in_any_unit(encoder: Path, tmp_path: Path) -> None:
     texts, has = data()
     y = 5_000.0 + 700.0 * has
@@ -232,6 +239,7 @@ def test_rejects_invalid_labels(encoder: Path) -> None:
             regressor.fit(texts, y)
 
 
+@pytest.mark.full
 def test_regression_targets_accept_columns(encoder: Path) -> None:
     texts, has = data(20)
     fit = [SequenceRegressor(encoder, **FAST).fit(texts, y) for y in (has.astype(float), has[:, None].astype(float))]

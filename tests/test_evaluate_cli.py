@@ -70,6 +70,7 @@ KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys, task: str) -> None:
     rows, model = examples(task), str(models / task)
@@ -195,6 +196,7 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.known_labels or name == "regression"])
 def test_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
     data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
@@ -213,6 +215,7 @@ def test_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
 
+@pytest.mark.full
 def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -> None:
     task = TASKS["sequence-classification"]
     shutil.copytree(models / task.name, tmp_path / "model")
@@ -266,6 +269,7 @@ def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -
     assert "evidence requires a task with classes" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
+@pytest.mark.full
 def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, tmp_path: Path, capsys) -> None:
     rows, task = examples("sequence-classification"), "sequence-classification"
     data = write(tmp_path / "data.jsonl", [*rows, {"text": "a cat", "label": "pink"}])

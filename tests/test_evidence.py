@@ -191,6 +191,7 @@ def test_scores_of_any_draw_of_the_examples(kind):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["one", "several", "number", "entities"])
 def test_intervals_of_a_plain_loop(kind):
     outcomes, random = outcomes_of_arrays(kind, 60), np.random.default_rng(8)
@@ -446,6 +447,7 @@ def test_planted_label_errors_come_first(kind):
 # ---- training data
 
 
+@pytest.mark.full
 def test_planted_leaks_are_detected_and_excluded():
     model, test, draw = model_of("one"), examples_of("one", 40), np.random.default_rng(7)
     train = [replace(one, location="") for one in examples_of("one", 60, seed=9)]
@@ -477,6 +479,7 @@ def test_words_shared():
     assert normalized_words("Don\x00t\u200bstop\ud800now\x07") == ["don", "t", "stop", "now"]
 
 
+@pytest.mark.full
 def test_detects_leaks_without_words_or_spaces():
     test, train = examples_of("one", 12), examples_of("one", 30, seed=9)
     chinese = "今天的天气非常好我们去公园玩吧"
@@ -528,6 +531,7 @@ def test_pairs_are_the_same_only_on_both_sides_and_copies_may_have_any_label():
     assert by_number[1].same_label and not (0 in by_number and by_number[0].is_exact)
 
 
+@pytest.mark.full
 def test_baseline_is_scikit_learns():
     train, test = examples_of("one", 70, seed=2), examples_of("one", 30)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
@@ -544,6 +548,7 @@ def test_baseline_is_scikit_learns():
     assert evidence.baseline.by_size[-1].score == evidence.baseline.scores["accuracy"]
 
 
+@pytest.mark.full
 def test_baseline_of_texts_without_words():
     empty = [replace(one, text=" ") for one in examples_of("one", 16, seed=2)]
     test = examples_of("one", 8)
@@ -610,6 +615,7 @@ def gathered() -> dict:
     }
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("kind", TASKS)
 def test_scores_equal_those_of_the_model(kind, gathered):
     results, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))
@@ -658,6 +664,7 @@ def numbers_in(text: str) -> set[str]:
     return set(re.findall(r"−?\d+(?:,\d{3})*(?:\.\d+)?(?:×10)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*", text))
 
 
+@pytest.mark.full
 def test_data_is_escaped(tmp_path: Path):
     bad = '<script>alert("&")</script>'
     model = model_of("two")
@@ -674,6 +681,7 @@ def test_data_is_escaped(tmp_path: Path):
     assert any(bad in data for data in page.text_of("bdi"))
 
 
+@pytest.mark.full
 def test_unsupported_requests_are_reported(tmp_path: Path):
     for kind in TASKS:
         few = gather_evidence(model_of(kind), examples_of(kind, 3))
@@ -719,6 +727,7 @@ def test_rejects_invalid_input(tmp_path: Path):
             gather_evidence(model_of("one"), examples_of("one", 4), seeds=one)
 
 
+@pytest.mark.full
 def test_seeds_and_sizes(tmp_path: Path):
     examples, models = examples_of("one", 30), [model_of("one", seed) for seed in (3, 4, 5)]
     models[2].save(tmp_path / "third")

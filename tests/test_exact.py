@@ -25,12 +25,14 @@ def cases(first: int) -> list:
     ]
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(("name", "kind", "number"), cases(0))
 @torch.inference_mode()
 def test_weights_saved_by_transformers_give_its_outputs(name: str, kind: str, number: int) -> None:
     check_opened(FAMILIES[name], kind, number)
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize(("name", "kind", "number"), cases(1))
 @torch.inference_mode()
 def test_weights_saved_here_give_transformers_the_same_outputs(name: str, kind: str, number: int) -> None:

@@ -129,6 +129,7 @@ def test_work_inside_the_executor_does_not_wait_for_itself(three_threads: None) 
     assert list(nested) == [45 * outer for outer in range(10)]
 
 
+@pytest.mark.full
 def test_many_threads_use_one_model(three_threads: None) -> None:
     task = SequenceClassification(("a", "b", "c"))
     classifier, filler = model_of(task), our_model("masked_lm", 4)
@@ -177,6 +178,7 @@ FORK = """
     """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked_child_computes_the_same() -> None:
     code = textwrap.dedent(FORK.format(tests=str(Path(__file__).parent)))

@@ -38,7 +38,7 @@ SIZES = {
 EXPORTABLE = [name for name, record in ARCHITECTURES.items() if record.graph]
 OTHERS = [name for name in ARCHITECTURES if name not in EXPORTABLE]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("one_thread")]
 
 
 def model_with(architecture: str, *heads: str, **changes) -> Model:

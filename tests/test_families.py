@@ -36,6 +36,7 @@ def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("number", CONFIGURATIONS)
 @pytest.mark.parametrize("precision", CLOSE)
 @torch.inference_mode()
@@ -56,6 +57,7 @@ def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
 
 
+@pytest.mark.full(sample=1)
 def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference is the encoder in float64 with rounded weights, and with rounded inputs of its products."""
     monkeypatch.setattr(prepared_int8, "attend", attend_in_float32)
@@ -97,6 +99,7 @@ def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
     np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("number", CONFIGURATIONS)
 def test_gradients_of_the_training_kernels(family: Family, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = family.our_model("encoder", number)
@@ -142,6 +145,7 @@ def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
     assert error(ours.logits["sequence_classification"].cpu(), theirs) <= 1e-5
 
 
+@pytest.mark.full(sample=4)
 def test_encoders_stored_with_and_without_prefix_and_with_old_names(family: Family, tmp_path: Path) -> None:
     family.save_published(family.published_model("encoder", 2), tmp_path)
     expected = bertkit.load(tmp_path).embed(TEXTS[2])
@@ -158,6 +162,7 @@ def test_encoders_stored_with_and_without_prefix_and_with_old_names(family: Fami
     assert (bertkit.load(tmp_path).embed(TEXTS[2]) == expected).all()
 
 
+@pytest.mark.full(sample=4)
 def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path) -> None:
     family.save_published(family.published_model("masked_lm", 3), tmp_path)
     expected = bertkit.load(tmp_path).network.state_dict()
@@ -188,6 +193,7 @@ def test_texts_at_and_beyond_the_limit(family: Family) -> None:
                 encoder(batch)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_sentence_encoders_equal_sentence_transformers(family: Family, tmp_path: Path, pooling: str) -> None:
     model = family.our_model("encoder", 3)
@@ -198,6 +204,7 @@ def test_sentence_encoders_equal_sentence_transformers(family: Family, tmp_path:
     assert np.abs(bertkit.load(tmp_path).embed(texts, report=bertkit.EmbedReport()) - theirs).max() <= 1e-5
 
 
+@pytest.mark.full(sample=4)
 def test_cross_encoders_equal_sentence_transformers(family: Family, tmp_path: Path) -> None:
     family.our_model("sequence_classification", 3, num_labels=1).save(tmp_path)
     pairs = list(zip(TEXTS[:4], TEXTS[4:] * 2, strict=False))

@@ -90,6 +90,7 @@ def expected_features(folder: Path, layers: list[int], how: str, pooling: str) -
     return np.array(rows)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(
     ("layers", "numbers", "how", "pooling"),
     [
@@ -242,6 +243,7 @@ def test_long_texts_are_encoded_fully_or_warned_about(encoder: Path, tmp_path: P
 # --- under classifiers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_one_pass_serves_search_and_validation(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
     texts, y = labeled()
     pipeline = Pipeline([("features", Features(encoder, cache=tmp_path)), ("head", LogisticRegression(max_iter=500))])
@@ -299,6 +301,7 @@ def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.nd
     return layers.reshape(number, -1), np.array(["a", "b", "c"])[y]
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("layer", range(4))
 def test_scalar_mix_finds_the_informative_layer(layer: int) -> None:
     X, y = planted(layer)

@@ -82,6 +82,7 @@ def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBer
     return fast, plain
 
 
+@pytest.mark.full(sample=4)
 @supported
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_rows", TILE_ROWS)
@@ -149,6 +150,7 @@ def test_vectors_may_be_read_beyond_the_last_bias() -> None:
     assert np.array_equal(biases, np.ones(64)) and np.may_share_memory(after, vectors[-1]) and not after.any()
 
 
+@pytest.mark.full
 @supported
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
@@ -173,6 +175,7 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
     must_exist(fast._few_rows, precision)
 
 
+@pytest.mark.full
 @supported
 @pytest.mark.every_processor
 @pytest.mark.parametrize("precision", ENCODE)
@@ -193,6 +196,7 @@ def test_any_number_of_threads_packs_weights_in_one_layout(precision: str) -> No
         torch.set_num_threads(before)
 
 
+@pytest.mark.full(sample=1)
 @supported
 @pytest.mark.parametrize("architecture", ["mpnet", "albert", "electra", "distilbert", "roberta"])
 def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(architecture: str) -> None:
@@ -205,6 +209,7 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
+@pytest.mark.full(sample=4)
 @supported
 @pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
 @pytest.mark.parametrize("precision", [name for name in ENCODE if name != "int8"])
@@ -217,6 +222,7 @@ def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precis
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("precision", ENCODE)
 @pytest.mark.parametrize(
     "options",
@@ -265,6 +271,7 @@ def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypat
     assert FewRows.of(layers) is not None
 
 
+@pytest.mark.full
 @supported
 @pytest.mark.parametrize("precision", ENCODE)
 def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str) -> None:

@@ -84,6 +84,7 @@ def prompts_of(number: int) -> list[np.ndarray]:
     return PROMPTS if number == 0 else [own[:number] for own in PROMPTS]
 
 
+@pytest.mark.full
 @supported
 @pytest.mark.every_processor
 @every_kind
@@ -141,6 +142,7 @@ def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precisi
                 np.testing.assert_array_equal(result[:4], expected[:4])
 
 
+@pytest.mark.full
 @supported
 @pytest.mark.usefixtures("one_thread")
 def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> None:

@@ -11,6 +11,8 @@ from bertkit import Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES, prepare
 from bertkit.transformer import prepared_few_rows, prepared_few_rows_int8
 
+pytestmark = pytest.mark.full
+
 PRECISIONS = ["float32", "bfloat16", "int8"]
 ARCHITECTURE_NAMES = ["modernbert", "nomic_bert", "gte"]
 

@@ -171,6 +171,7 @@ def run_of(out: Path, encoder: Path, settings: FinetuningSettings = SETTINGS) ->
     return Finetuning(out, encoder, "few-shot-classification", settings, log_line=lambda line: None)
 
 
+@pytest.mark.full
 def test_contrastive_training_separates_labels_of_frozen_vectors(tmp_path: Path) -> None:
     """The words that determine the classes have nearly the same vector; the number of other words is irrelevant."""
     hiding, out = tmp_path / "encoder", tmp_path / "out"
@@ -206,6 +207,7 @@ def test_contrastive_training_separates_labels_of_frozen_vectors(tmp_path: Path)
     assert np.allclose(predicted, shares, atol=1e-5)
 
 
+@pytest.mark.full
 def test_saved_encoders_open_in_other_libraries(tmp_path: Path, encoder: Path) -> None:
     run_of(tmp_path / "out", encoder).start(examples())
     model, text = bertkit.load(tmp_path / "out"), "the cat sat on one mat"
@@ -225,6 +227,7 @@ def test_saved_encoders_open_in_other_libraries(tmp_path: Path, encoder: Path) -
     assert tuple(plain.network.heads) == ("sequence_classification",)
 
 
+@pytest.mark.full
 def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     dev, steps = examples(9, seed=2), []
     for settings in (SETTINGS, replace(SETTINGS, lora_rank=2)):
@@ -240,6 +243,7 @@ def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> N
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
+@pytest.mark.full
 def test_modern_encoder_learns(tmp_path: Path) -> None:
     config = bertkit.ModernBertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=2, intermediate_size=24, num_hidden_layers=2,
@@ -256,6 +260,7 @@ def test_modern_encoder_learns(tmp_path: Path) -> None:
 # ---- faces
 
 
+@pytest.mark.full
 def test_estimator(tmp_path: Path, encoder: Path) -> None:
     texts, labels = data()
     fast = {"num_epochs": 2, "batch_size": 16, "learning_rate": 3e-3}
@@ -273,6 +278,7 @@ def test_estimator(tmp_path: Path, encoder: Path) -> None:
     assert search.predict(texts).shape == (24,)
 
 
+@pytest.mark.full
 def test_commands(tmp_path: Path, encoder: Path, capsys) -> None:
     rows = "".join(f"{text},{label}\n" for text, label in zip(*data(), strict=True))
     (tmp_path / "train.csv").write_text("text,label\n" + rows)

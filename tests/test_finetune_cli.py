@@ -84,6 +84,7 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     assert [row["text"] for row in call(capsys, "predict", "--model", out, "--input", str(texts))[1]] == ["the cat", ""]
 
 
+@pytest.mark.full
 def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
     train = write(tmp_path / "train.csv", [(text, str(text.count("e"))) for text, _ in rows()], "sentence,stars")
     code, (result,), _ = call(
@@ -126,6 +127,7 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
         assert code == 2 and not results and message in error.splitlines()[-1], (arguments, error)
 
 
+@pytest.mark.full
 def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
     train = write(tmp_path / "train.csv", [*rows(), ("", "cats"), ("a cat", ""), ("the only one", "mouse")])
     base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--num-epochs", "1",
@@ -138,6 +140,7 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     assert "4 rows were skipped" in error and "train.csv, line 82" in error
 
 
+@pytest.mark.full
 def test_long_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
     long = " ".join(WORDS)
     train = write(tmp_path / "train.csv", [*rows(), (long, "cats"), ("a cat", "mouse"), (f"{long} mouse", "mouse")])

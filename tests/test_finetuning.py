@@ -144,6 +144,7 @@ def test_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
 # ---- what comes out
 
 
+@pytest.mark.full
 def test_cached_vectors_are_reused(tmp_path: Path, encoder: Path) -> None:
     train, dev = examples(160), examples(40, seed=2)
     out = tmp_path / "out"
@@ -164,6 +165,7 @@ def test_cached_vectors_are_reused(tmp_path: Path, encoder: Path) -> None:
     assert "modules.json" not in {path.name for path in out.iterdir()}
 
 
+@pytest.mark.full
 def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path: Path, encoder: Path) -> None:
     train, out = scores(150), tmp_path / "out"
     outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8), task="regression").start(train, train[:50])
@@ -177,6 +179,7 @@ def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path
         assert score == pytest.approx(theirs(ids).logits.item(), rel=1e-4) and 900 < score < 2_500
 
 
+@pytest.mark.full
 def test_bfloat16_training(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=8, precision="bfloat16")
     assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
@@ -233,6 +236,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str,
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.full
 def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path) -> None:
     train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, replace(SETTINGS, num_epochs=1)
     several, single = (run_of(tmp_path / name, encoder, settings) for name in ("several", "single"))
@@ -269,6 +273,7 @@ def test_run_killed_before_its_record_restarts(tmp_path: Path, encoder: Path) ->
     assert stopped.reason == "stopped" and (tmp_path / "out" / "run" / "settings.json").is_file()
 
 
+@pytest.mark.full
 def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=60, patience=3, best_by="loss", evaluations_per_epoch=2)
     outcome = run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2))
@@ -285,6 +290,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
 
+@pytest.mark.full
 def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None:
     train, dev, out = examples(60), examples(30, seed=2), tmp_path / "out"
     grid = {"learning_rate": (1e-6, 1e-2), "num_epochs": (1, 6)}
@@ -425,6 +431,7 @@ def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder
         make_optimizer("adamw", network, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6)
 
 
+@pytest.mark.full
 def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
     train, dev, out = examples(160), examples(40, seed=2), tmp_path / "out"
@@ -469,6 +476,7 @@ def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> No
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.full
 def test_adapters_hold_the_layers_after_pooling(tmp_path: Path, encoder: Path) -> None:
     draw, steps, out = np.random.default_rng(0), [], tmp_path / "stopped"
     train = [TaughtText(text, draw.normal(size=8).astype(np.float32)) for text in texts(37)]
@@ -560,6 +568,7 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         load(encoder / "still").predict(["a"])
 
 
+@pytest.mark.full
 def test_large_scores_have_all_baselines(tmp_path: Path, encoder: Path) -> None:
     outcomes = []
     for number, unit in enumerate((1.0, 1e30)):

@@ -92,6 +92,7 @@ def test_explicit_settings_are_kept() -> None:
             FinetuningSettings(**wrong)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("task", "given", "expected"),
     [
@@ -118,6 +119,7 @@ def test_run_reports_its_resources(
     assert f"| learning_rate | {expected[0]:.6g} |" in card and f"| num_epochs | {expected[1]} |" in card
 
 
+@pytest.mark.full
 def test_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> None:
     rows = [f"{one.text},{one.label}\n" for one in labeled(40)]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
@@ -134,6 +136,7 @@ def test_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> None:
 # ---- without fine-tuning
 
 
+@pytest.mark.full
 def test_word_baselines(encoder: Path) -> None:
     train, dev = labeled(90), labeled(70, seed=2)
     results = baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)
@@ -151,6 +154,7 @@ def test_word_baselines(encoder: Path) -> None:
     assert baselines(encoder, task, scored, scored, "spearman")["mean"] == 0.0  # of a constant
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> None:
     results = list(read_examples(name, Path(write(tmp_path / "examples.jsonl", examples(name)))))
@@ -197,6 +201,7 @@ def test_comparison_says_which_is_better(metric: str, value: float, others: dict
     assert comparison(metric, {metric: value}, others) == f"{metric} on dev {value:.3f}; {end}"
 
 
+@pytest.mark.full
 def test_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     train, dev = labeled(60), labeled(40, seed=2)
@@ -219,6 +224,7 @@ def test_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path
     )
 
 
+@pytest.mark.full
 def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     tagged = [TokenClassification.example(text.split(), ["B-X", *["O"] * text.count(" ")]) for text in texts(30, 9)]
@@ -236,6 +242,7 @@ def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path
     assert sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged, resume=True) == outcome
 
 
+@pytest.mark.full
 def test_estimators_store_outcomes_and_print_nothing(encoder: Path, capsys) -> None:
     train, dev = labeled(60), labeled(40, seed=2)
     (X, y), held_out = (([one.text for one in part], [one.label for one in part]) for part in (train, dev))

@@ -94,6 +94,7 @@ def test_penalty_relative_to_that_of_scikit_learn(num_classes: int, factor: int)
     assert np.allclose(ours, theirs.predict_proba(features), atol=1e-5)
 
 
+@pytest.mark.full
 def test_probabilities_equal_those_of_logistic_regression(sentence_encoder: Path) -> None:
     train, dev = labeled(200), labeled(60, seed=2)
     model, head = fitted(sentence_encoder, SequenceClassification.of_examples(train, {}), train)
@@ -106,6 +107,7 @@ def test_probabilities_equal_those_of_logistic_regression(sentence_encoder: Path
     assert what_head_reads(model) == "mean of the tokens"
 
 
+@pytest.mark.full
 def test_pairs_are_read_apart_and_numbers_are_ridge_regression(sentence_encoder: Path) -> None:
     train, dev = pairs(150), pairs(40, seed=2)
     model, head = fitted(sentence_encoder, Regression.of_examples(train, {}), train)
@@ -125,6 +127,7 @@ def test_pairs_are_read_apart_and_numbers_are_ridge_regression(sentence_encoder:
     assert [one.score for one in model.predict(dev[::-1])] == ours[::-1]  # the same bits in any order
 
 
+@pytest.mark.full
 def test_each_of_several_labels_is_a_logistic_regression(sentence_encoder: Path) -> None:
     names = ("blue", "cat", "red")
     train = [TextExample(text, label=tuple(name for name in names if name in text)) for text in texts(120)]
@@ -137,6 +140,7 @@ def test_each_of_several_labels_is_a_logistic_regression(sentence_encoder: Path)
         assert np.abs(ours[:, index] - theirs.predict_proba(vectors)[:, 1]).max() < 1e-3
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("on_long, max_length", [("window", None), ("window", 8), ("truncate", 12)])
 def test_tags_are_fitted_to_first_pieces(sentence_encoder: Path, on_long: Any, max_length: int | None) -> None:
     train = [TokenClassification.example(text.split(), [label_of(word) for word in text.split()]) for text in texts(60)]
@@ -190,6 +194,7 @@ def test_head_reads_the_pooling_that_was_trained(sentence_encoder: Path, tmp_pat
     assert model.trained.task.num_vectors == 0  # both texts in one sequence, as in pre-training
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("head", ["published", "fitted"])
 def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, head: Any) -> None:
     train, lines, out = labeled(40), [], tmp_path / "out"
@@ -213,6 +218,7 @@ def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, he
         assert np.linalg.norm(model.embed("the cat sat")) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.full
 def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_path: Path) -> None:
     both = [replace(one, label="near" if one.label else "far") for one in pairs(60)]
     out = tmp_path / "out"
@@ -235,6 +241,7 @@ def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_pat
 # ---- training from there
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_nothing_worse_than_frozen_features_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev = labeled(60), labeled(30, seed=2)
@@ -267,6 +274,7 @@ def test_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path: P
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("grid", [{"max_length": [5, 20]}, {"head": ["fitted", "published"]}])
 def test_every_run_of_a_sweep_begins_with_its_own_head(sentence_encoder: Path, tmp_path: Path, grid: dict) -> None:
     train, dev = labeled(60), labeled(40, seed=2)
@@ -283,6 +291,7 @@ def test_every_run_of_a_sweep_begins_with_its_own_head(sentence_encoder: Path, t
         assert results[f"{name}={value}"]["metrics"] == run_of(str(value), **{name: value}).start(train, dev).metrics
 
 
+@pytest.mark.full
 def test_copies_of_a_run_fit_their_own_heads(sentence_encoder: Path, tmp_path: Path) -> None:
     first, second, dev = labeled(60), labeled(60, seed=3), labeled(40, seed=2)
     run, alone = (
@@ -293,6 +302,7 @@ def test_copies_of_a_run_fit_their_own_heads(sentence_encoder: Path, tmp_path: P
     assert replace(run, out=tmp_path / "second").start(second, dev) == alone.start(second, dev)
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, head_learning_rate=0.0)
@@ -304,6 +314,7 @@ def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> 
     assert changed and not any(name.startswith("heads.") for name in changed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["question-answering", "ordinal-regression", "few-shot-classification"])
 def test_other_tasks_start_with_fitted_heads(sentence_encoder: Path, tmp_path: Path, task: str) -> None:
     options: dict[str, Any] = {}
@@ -348,6 +359,7 @@ def test_bad_input_has_a_clear_sentence(sentence_encoder: Path, tmp_path: Path) 
             replace(SETTINGS, **wrong)
 
 
+@pytest.mark.full
 def test_estimators_take_the_same_settings(sentence_encoder: Path) -> None:
     X, y = [one.text for one in labeled(40)], [one.label for one in labeled(40)]
     for head, name in (("fitted", "vector_classification"), ("drawn", "sequence_classification")):

@@ -125,6 +125,7 @@ def theirs_of(model: Any, inputs: Sequence[np.ndarray], **options: Any) -> list[
     return results
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("name", list(MAKERS))
 @pytest.mark.parametrize("number", [0, 1])
 def test_equals_transformers_token_for_token(tmp_path: Path, name: str, number: int) -> None:
@@ -148,6 +149,7 @@ def test_equals_transformers_token_for_token(tmp_path: Path, name: str, number: 
             assert torch.equal(reopened.state_dict()[key], value), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", list(MAKERS))
 @pytest.mark.parametrize(
     "rules",
@@ -263,6 +265,7 @@ def test_pair_of_berts_saved_by_transformers_4(tmp_path: Path) -> None:
         load_generator(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: str) -> None:

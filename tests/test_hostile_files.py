@@ -176,6 +176,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.full
 @FUZZ
 @given(st.data())
 def test_any_value_anywhere_in_a_header(folder: Path, originals: Files, data: st.DataObject) -> None:

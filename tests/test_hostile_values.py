@@ -212,6 +212,7 @@ def attack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Attack(request.param, folder, tmp_path_factory)
 
 
+@pytest.mark.full(sample=2)
 def test_sample_of_hostile_values_gives_a_working_model_or_a_clear_error(attack: Attack) -> None:
     draw = random.Random(attack.name)
     assert attack.failures(draw.sample(attack.replacements, NUM_SAMPLED)) == []

@@ -589,6 +589,7 @@ def test_results_after_those_that_are_reranked_keep_their_order(
             assert [one.rank for one in after] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.full
 def test_cross_encoder_reranks_collection(docs: Path, encoder: Path) -> None:
     reranker = our_model("sequence_classification", 3, num_labels=1)
     with Index.open("store", encoder) as index:
@@ -634,6 +635,7 @@ def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> 
         Index.open("store", encoder, query_prompt="query: ")
 
 
+@pytest.mark.full
 def test_options_of_another_run_are_those_of_the_index(
     docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -737,6 +739,7 @@ def our_answerer() -> bertkit.Model:
     return answerer
 
 
+@pytest.mark.full
 def test_command_answers_from_the_results_of_mode_and_reranker(
     docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,13 +3,11 @@
 import json
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 import scipy.spatial.distance
 import scipy.stats
 import torch
-from captum.attr import LayerIntegratedGradients
 from examples_of_tasks import model_of
 from random_models import our_model, published_model, save_published
 from sklearn.decomposition import PCA
@@ -203,6 +201,7 @@ def test_head_statistics_against_loops(model) -> None:
         assert view.statistics[name][layer, head] == pytest.approx(total / number, abs=1e-5), name
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_ablation_against_zero_weights(model_type: str) -> None:
     model = tiny(model_type)
@@ -249,6 +248,7 @@ def test_relations_against_loops(model) -> None:
     assert words[1, 2, 1, 2] == pytest.approx(expected, rel=1e-5) and words[0, 0, 3, 3] == 0
 
 
+@pytest.mark.full
 def test_probe_against_scikit_learn() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 4, 1_500)
@@ -262,6 +262,7 @@ def test_probe_against_scikit_learn() -> None:
     assert mix.sum() == pytest.approx(1, abs=1e-6) and mix[1] > 0.6 and score > 0.5
 
 
+@pytest.mark.full
 def test_probes_of_words(model) -> None:
     train, test = ([tree.labeled("tags") for tree in random_trees(40, seed)] for seed in (0, 1))
     view = inspect_probes(model, train, test[:20], label="parts of speech")
@@ -275,6 +276,7 @@ def test_probes_of_words(model) -> None:
         inspect_probes(model, train, [LabeledWords("a cat", [], [])], label="senses")
 
 
+@pytest.mark.full
 def test_probes_of_entities_and_senses(model, tmp_path, capsys) -> None:
     """Words of a tagging file; only some of them labeled."""
     model.save(tmp_path / "model")
@@ -290,6 +292,7 @@ def test_probes_of_entities_and_senses(model, tmp_path, capsys) -> None:
 
 
 def test_trees_against_networkx_and_scipy() -> None:
+    networkx = pytest.importorskip("networkx", reason="networkx is not installed")
     trees = random_trees(8)
     draw = np.random.default_rng(0)
     predicted = [(matrix := draw.random((len(t.words),) * 2)) + matrix.T for t in trees]
@@ -369,8 +372,10 @@ def test_structure_rejects_invalid_options(model, options: dict[str, Any], messa
         inspect_structure(model, random_trees(20), random_trees(10, seed=1), **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("label", [None, "label 0"])
 def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> None:
+    captum = pytest.importorskip("captum.attr", reason="captum is not installed")
     published = published_model("sequence_classification", 2, num_labels=3)
     model = bertkit.load(save_published(published, tmp_path / "model"))
     names = tuple(f"label {number}" for number in range(3))
@@ -382,7 +387,7 @@ def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> Non
     target = names.index(view.label)
     assert label in (None, view.label)
     word = published.bert.embeddings.word_embeddings
-    attribution, delta = LayerIntegratedGradients(lambda chosen: published(chosen).logits, word).attribute(
+    attribution, delta = captum.LayerIntegratedGradients(lambda chosen: published(chosen).logits, word).attribute(
         ids, baseline, target=target, n_steps=50, method="gausslegendre", return_convergence_delta=True
     )
     np.testing.assert_allclose(view.attributions, attribution[0].sum(-1).detach(), atol=2e-3)
@@ -398,6 +403,7 @@ def test_why_without_classifier_raises(model) -> None:
         inspect_why(model, "the cat")
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("model_type", [name for name in ARCHITECTURES if name != "gpt2"])  # which has no such head
 def test_inspection_leaves_the_model_alone(model_type: str) -> None:
     """A server may answer with a model while it is inspected."""

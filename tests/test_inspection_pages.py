@@ -68,6 +68,7 @@ def views(model: Model) -> dict[str, View]:
     return {name: make(model) for name, make in MAKERS.items()}
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("width", [320, 1440])
 @pytest.mark.parametrize("name", MAKERS)
 def test_pages_have_no_layout_faults(name: str, width: int, views, opened) -> None:
@@ -113,6 +114,7 @@ def test_cell_of_heads_page_opens_attention(views, opened) -> None:
         assert page.evaluate("[attention.state.layer, attention.state.head]") == [0, 1]
 
 
+@pytest.mark.full(sample=3)
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_every_architecture_has_every_page(model_type: str) -> None:
     small = tiny(model_type, "masked_lm", max_position_embeddings=100)
@@ -137,6 +139,7 @@ def test_long_texts_are_refused_with_advice_that_can_be_followed(tmp_path: Path,
     assert "choose --on-long truncate or" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     model.save("model")

@@ -25,7 +25,7 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 from bertkit.integrations import langchain
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when haystack is imported
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

@@ -174,6 +174,7 @@ def test_attention_to_very_large_scores_and_past_a_broken_neighbor() -> None:
     assert results[20:30].isnan().all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factor", [1e6, 1e17])
 def test_of_scores_of_any_size_the_largest_takes_all(factor: float) -> None:
     together = torch.randn(19, 3 * 64, generator=torch.Generator().manual_seed(0))

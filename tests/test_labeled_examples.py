@@ -69,6 +69,7 @@ def test_answer_before_its_context_raises():
         model.evaluate([(("un", "a cat"), ("cat", -3))])
 
 
+@pytest.mark.full
 def test_evidence_accepts_the_same_examples(tmp_path):
     task = "sequence-classification"
     rows, model = examples(task), model_of(TASKS[task])

@@ -45,6 +45,7 @@ def published(
     return folder / "late"
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("expansion", "markers"),
     [

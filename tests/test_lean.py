@@ -38,6 +38,7 @@ def test_help_loads_nothing_heavy():
     assert loaded.endswith("\n[]\n")
 
 
+@pytest.mark.full
 def test_tokenizing_loads_no_torch():
     loaded = python(
         "import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)"

@@ -95,6 +95,7 @@ def test_contexts_of_any_type(tokenizer: Tokenizer) -> None:
         assert encodings.input_ids[first : first + length].tolist() == context.tolist()
 
 
+@pytest.mark.full(sample=2)
 def test_question_answering_learns(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = BertConfig(
         vocab_size=len(tokenizer.vocabulary), hidden_size=20, num_hidden_layers=1, num_attention_heads=4,

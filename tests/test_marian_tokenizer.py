@@ -61,6 +61,7 @@ def test_ids_of_both_languages_equal_transformers(folder: Path) -> None:
     assert [[*ids.tolist(), 0] for ids in made] == [theirs(text_target=line).input_ids for line in targets]
 
 
+@pytest.mark.full
 def test_translations_equal_transformers(folder: Path, tmp_path: Path) -> None:
     theirs = transformers.MarianTokenizer.from_pretrained(folder)
     network = transformers.MarianMTModel.from_pretrained(folder).eval()

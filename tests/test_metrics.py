@@ -289,6 +289,7 @@ def test_both_tag_decoders_agree(scheme):
         assert misspelled(text, scheme) == (first_wrong[0] if first_wrong else None)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES", "IO"])
 def test_allowed_transitions_waste_no_tags(scheme):
     """A text is allowed exactly if each of its tags is outside, or part of an entity."""

@@ -163,6 +163,7 @@ SUITE = [
 ]
 
 
+@pytest.mark.full
 def test_suite_with_known_score(unigram: Model) -> None:
     score = score_minimal_pairs(unigram, SUITE)
     counts = [

@@ -42,6 +42,7 @@ def rows_of(task: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, task: str) -> None:
     rows = rows_of(task)
@@ -82,6 +83,7 @@ def test_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, t
     assert (tmp_path / "again" / "README.md").read_text() == text
 
 
+@pytest.mark.full
 def test_summary_of_truncated_and_skipped_text(encoder: str, tmp_path: Path, capsys) -> None:
     rows = [{"text": "the cat " * (20 if index == 1 else 2), "label": "xy"[index % 2]} for index in range(12)]
     train = write(tmp_path / "train.jsonl", [*rows, {"text": "", "label": "x"}, {"text": "a|b", "label": "p|q\nr"},
@@ -114,6 +116,7 @@ def test_other_lines_of_a_card_are_unchanged() -> None:
     assert with_section(card, "B", "new") == f"{card}\n## B\n\nnew\n"
 
 
+@pytest.mark.full
 def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, capsys) -> None:
     texts = ["the cat", "the dog"] * 6
     SequenceClassifier(encoder, num_epochs=1).fit(texts, ["x", "y"] * 6).save(tmp_path / "model")
@@ -136,6 +139,7 @@ def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, caps
 JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple-choice")]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("task", JUDGED)
 def test_card_evidence_equals_the_report(tmp_path: Path, capsys, task: str) -> None:
     rows, page = examples(task), tmp_path / "report.html"

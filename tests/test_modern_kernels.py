@@ -60,6 +60,7 @@ def test_turned_products_depend_on_the_distance_alone() -> None:
     assert abs(product(4, 0) - near) > 0.01
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(("num_heads", "head_dim"), SHAPES)
 def test_attention(num_heads: int, head_dim: int, window: int | None) -> None:
@@ -91,6 +92,7 @@ def mask_of(dropout: Dropout, shape: tuple[int, int]) -> Tensor:
     return out
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.3])
 @pytest.mark.parametrize("window", [None, 0, 5, 40])
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(3, 20), (1, 34), (2, 64)])
@@ -143,6 +145,7 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(compiled_gate(x.detach(), "silu").double(), by_silu, **close)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("width", [1, 15, 16, 37, 96])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.3])
@@ -215,6 +218,7 @@ def test_gradients_equal_those_of_torch(hidden_activation: str) -> None:
             assert (parameter.grad - reference).norm() <= tolerance * reference.norm(), (dtype, name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_everywhere_and_any_number_of_cores(dtype: torch.dtype) -> None:
     made = network(embedding_dropout=0.1, attention_dropout=0.1, mlp_dropout=0.1)

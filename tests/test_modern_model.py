@@ -76,6 +76,7 @@ def test_every_activation(hidden_activation: str) -> None:
         assert (results - expected).abs().max() <= tolerance * max(1, expected.abs().max())
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 352), (60, 3, 37), (24, 2, 19)], ids=str)
 @pytest.mark.parametrize("precision", CLOSE)

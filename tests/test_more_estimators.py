@@ -60,6 +60,7 @@ def plain(values: Any) -> Any:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_estimators_score_clone_pickle_and_save(fitted, kind, tmp_path: Path) -> None:
     estimator, (X, y) = fitted[kind], data(kind, seed=5)
@@ -84,6 +85,7 @@ def test_estimators_score_clone_pickle_and_save(fitted, kind, tmp_path: Path) ->
         other.load(tmp_path / "saved")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_validation_and_pipelines(encoder: Path, kind) -> None:
     X, y = data(kind, number=32)
@@ -95,6 +97,7 @@ def test_search_validation_and_pipelines(encoder: Path, kind) -> None:
     assert len(search.predict(X[:3])) == 3
 
 
+@pytest.mark.full
 def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
     words, tags = data(TokenClassifier, seed=5)
     tagger, texts = fitted[TokenClassifier], [" ".join(one) for one in words]
@@ -125,6 +128,7 @@ def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
         tagger.fit([["a", "b"], ["a", "b"]], [["O", "B-x"], ["O"]])
 
 
+@pytest.mark.full
 def test_answers_and_unanswerable_questions(fitted, encoder: Path) -> None:
     X, y = data(QuestionAnswerer, seed=5)
     results = fitted[QuestionAnswerer].predict(X)

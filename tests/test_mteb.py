@@ -24,7 +24,7 @@ from mteb.abstasks.task_metadata import TaskMetadata
 
 from bertkit.integrations.mteb import BertkitCrossEncoder, BertkitEncoder
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
 
 def metadata(name: str, kind: str, main_score: str) -> TaskMetadata:

@@ -210,6 +210,7 @@ def test_any_text(ours: Tokenizer, theirs: transformers.PreTrainedTokenizerFast,
     check(ours, theirs, [text], [pair])
 
 
+@pytest.mark.full(sample=4)
 def test_real_lines(ours: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, shared_data: Path) -> None:
     files = sorted((shared_data / "udhr2").rglob("*"))[::17]
     lines = [line for file in files if file.is_file() for line in file.read_text("utf-8", errors="ignore").split("\n")]

@@ -34,7 +34,7 @@ from bertkit.tasks.texts import OfTexts
 from bertkit.tokenizer import Encodings
 from bertkit.transformer import EncoderOutput
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("one_thread")]
 
 WORDS = "the of and cat dog sat mat un run walk talk blue red green one two three four".split()
 

@@ -51,6 +51,7 @@ def assert_rounded(context: Tensor, expected: Tensor) -> None:
     assert error.square().mean().sqrt() < 0.003 * expected.square().mean().sqrt()
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("window", [None, 0, 1, 20, 300, Window(64, 0)])
 @pytest.mark.parametrize(("num_heads", "head_dim"), SHAPES)
 def test_attention(num_heads: int, head_dim: int, window: int | Window | None) -> None:
@@ -68,6 +69,7 @@ def test_turned_attention(num_heads: int, head_dim: int) -> None:
     assert error.max() < 0.03
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(3, 20), (12, 32)])
 def test_attention_with_a_bias(num_heads: int, head_dim: int) -> None:
     together, longest = rows_of(num_heads, head_dim, LENGTHS), max(LENGTHS)
@@ -98,6 +100,7 @@ def test_very_large_scores_and_a_broken_neighbor() -> None:
     assert results[20:30].isnan().all()
 
 
+@pytest.mark.full
 def test_a_quantized_context_is_that_of_the_context() -> None:
     together, cu_seqlens = rows_of(12, 32, LENGTHS), np.cumsum([0, *LENGTHS], dtype=np.int32)
     context = np.empty((len(together), 384), np.float32)

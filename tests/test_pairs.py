@@ -32,6 +32,7 @@ def brute_force(vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np
     return first[order], second[order], scores[order]
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("seed", range(20))
 def test_top_pairs_equal_brute_force_with_ties(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small whole numbers: sums are exact and ties are many, at the edge of the k and across blocks."""
@@ -54,6 +55,7 @@ def test_pairs_and_groups_of_single_numbers() -> None:
     assert len(group) == 20
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("kind", ["unit", "scaled", "one huge dimension", "subnormal", "near copies"])
 def test_top_pairs_equal_brute_force_of_hard_vectors(kind: str) -> None:
     rng = np.random.default_rng(7)
@@ -94,6 +96,7 @@ def test_groups_of_duplicates_are_connected_components() -> None:
     assert [group.tolist() for group in groups] == [[1, 3, 4, 6], [0, 5]]
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("threshold, min_size", [(0.75, 3), (0.6, 2), (0.5, 10), (0.9, 1)])
 def test_communities_equal_those_of_sentence_transformers(threshold: float, min_size: int) -> None:
     util = pytest.importorskip("sentence_transformers.util", reason="sentence-transformers is not installed")
@@ -107,6 +110,7 @@ def test_communities_equal_those_of_sentence_transformers(threshold: float, min_
     assert [group.tolist() for group in groups] == [[int(row) for row in group] for group in expected]
 
 
+@pytest.mark.full
 def test_pairs_of_mapped_halves_and_of_few_vectors(tmp_path) -> None:
     vectors = unit(np.random.default_rng(1), 130, 9)
     np.save(tmp_path / "vectors.npy", vectors)

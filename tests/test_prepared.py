@@ -43,6 +43,7 @@ CHOICES = {  # every path that some CPU or build of torch takes
 CLOSE = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.25}  # of the largest hidden state, tiny random models
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -96,6 +97,7 @@ def published_size(seed: int) -> Model:
     return of_size(128, 4, 512, seed)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 512), (312, 12, 1200), (100, 5, 300), (33, 3, 99), (20, 4, 44)], ids=str)
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -111,6 +113,7 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
     assert torch.equal(backwards, torch.cat(together[::-1]))
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_vectors_are_bit_identical_regardless_of_batch(precision: str) -> None:
@@ -227,6 +230,7 @@ def test_auto_precision_without_a_home_folder(tmp_path, monkeypatch) -> None:
     assert not list(tmp_path.iterdir()) and auto_precision.precision_cache() is None
 
 
+@pytest.mark.full
 def test_auto_precision_on_this_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
     (tmp_path / "nowhere").write_text("a file where the cache's folder should be")
@@ -272,6 +276,7 @@ def model_of(config: type, **changes: int | float) -> Model:
     return model
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("config", [BertConfig, DebertaConfig, Gpt2Config, ModernBertConfig, GteConfig, AlbertConfig])
 def test_dropout_has_no_part_in_inference(config: type, dtype: torch.dtype) -> None:
@@ -373,6 +378,7 @@ def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
         model.embed(TEXTS * 9, tokens_per_batch=16)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", PRECISIONS)

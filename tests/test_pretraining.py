@@ -175,6 +175,7 @@ def test_rejects_invalid_recipes(tmp_path: Path) -> None:
 # ---- a run
 
 
+@pytest.mark.full
 def test_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     changes = ["training.num_steps=250", "training.optimizer=muon", "training.evaluate_every=50"]
@@ -193,6 +194,7 @@ def test_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> N
     assert set(sample) == {"text", "candidates"} and len(sample["candidates"]) == 5
 
 
+@pytest.mark.full
 def test_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
     run, modern = tmp_path / "run", "model.architecture=modernbert"
     changes = ["training.num_steps=90", "training.optimizer=muon", "training.evaluate_every=30"]
@@ -206,6 +208,7 @@ def test_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
 
 
+@pytest.mark.full
 def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
     few = write_corpus(tmp_path / "few.txt", num_documents=8)
     one = "data.held_out_share=0.000001"
@@ -226,6 +229,7 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
         pretraining(three, tmp_path / "three", *pairs).start(resume=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pairs", ["published", "balanced"])
 def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
     run = tmp_path / "run"
@@ -488,6 +492,7 @@ def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None
     assert counts[1] == 60 and line.startswith("corpus: ") and f"{60 / counts.sum():.1%} of the tokens" in line
 
 
+@pytest.mark.full
 def test_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 5_000)
     path = tmp_path / "latin-1.txt"
@@ -502,6 +507,7 @@ def test_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, mo
     assert list(texts) == ["The cat sat."]
 
 
+@pytest.mark.full
 def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     pretraining(corpus, tmp_path / "first").start(resume=False)
     start = tmp_path / "first" / "model"
@@ -515,6 +521,7 @@ def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
 
 
+@pytest.mark.full
 def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     compute = BatchGradients.compute
 
@@ -532,6 +539,7 @@ def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkey
     assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False) == "finished"
 
 
+@pytest.mark.full
 def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.txt")
     pretraining(corpus, tmp_path / "first", "vocabulary.size=60").start(resume=False)
@@ -558,6 +566,7 @@ def test_a_corpus_without_domain_words_is_logged_as_such(corpus: Path, tmp_path:
     assert line.startswith("added no words to the vocabulary: ")
 
 
+@pytest.mark.full
 def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) -> None:
     adapt = ["model.from_checkpoint=true", "training.num_steps=2", "training.batch_size=4"]
     with pytest.raises(MissingHeadError, match="--new-head"):
@@ -569,6 +578,7 @@ def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) ->
     assert "masked_lm" in load(tmp_path / "new" / "model").network.heads
 
 
+@pytest.mark.full
 def test_new_heads_leave_the_stored_ones(corpus: Path, tmp_path: Path) -> None:
     assert pretraining(corpus, tmp_path / "run", "training.num_steps=1").start(resume=False) == "finished"
     saved = str(tmp_path / "run" / "model")

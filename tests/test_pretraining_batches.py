@@ -107,6 +107,7 @@ def test_token_blocks_equal_slow_reference(max_seqlen: int) -> None:
 # ---- pairs
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("max_seqlen", [5, 24, 128])
 def test_sentence_pairs_equal_slow_reference(max_seqlen: int, balanced: bool) -> None:
@@ -309,6 +310,7 @@ def loader(rank: int = 0, num_ranks: int = 1) -> Loader:
     return Loader(sources, Masking(SPECIAL, CONTINUES, seed=4), seed=4, rank=rank, num_ranks=num_ranks)
 
 
+@pytest.mark.full
 def test_positions_hold_any_number_of_epochs() -> None:
     one = loader()
     position, number = 0, one.sources[0].num_examples(0)

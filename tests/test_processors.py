@@ -17,6 +17,8 @@ import pytest
 from emulated_amx import EMULATED, emulation, processor_flags
 from other_processes import TESTS, environment_with, run_tests
 
+pytestmark = pytest.mark.full
+
 MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
 KERNELS = {"test_kernels.py", "test_modern_kernels.py", "test_training_kernels.py"}
 TOKENIZER = {"test_tokenizer_engine.py", "test_tokenizer_exact.py"}

@@ -66,6 +66,7 @@ KINDS = {
 }
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
@@ -95,6 +96,7 @@ def test_only_counted_rows_are_compared() -> None:
             check(queries, rows, 10, "cosine", draw.random(3001) < share, scan)
 
 
+@pytest.mark.full
 def test_many_rows_on_many_threads() -> None:
     draw = np.random.default_rng(2)
     rows, queries = unit_rows(draw, (70_001, 48)), unit_rows(draw, (7, 48))

@@ -17,6 +17,7 @@ def store(tmp_path: Path) -> Iterator[VectorStore]:
         yield store
 
 
+@pytest.mark.full
 def test_records_of_writers_at_the_same_time_are_all_listed(
     store: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

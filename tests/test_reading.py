@@ -489,6 +489,7 @@ def test_extensions_in_capitals(write, tmp_path):
     assert list(read_texts(tmp_path / "A.PARQUET")) == ["a"]
 
 
+@pytest.mark.full
 def test_reading_takes_no_more_than_a_row(write):
     rows = read_labeled_texts(write("a.csv", "text,label\n" + "a,x\n" * 50_000 + "b\n"), "class")
     assert next(rows).text == "a"  # long before the bad row at the end is reached
@@ -499,6 +500,7 @@ def test_reading_takes_no_more_than_a_row(write):
 # Words with tags
 
 
+@pytest.mark.full
 def test_wnut17_and_wikigold(shared_data):
     data = shared_data / "ner_wnut17/CONLL-format/data"
     numbers, names = {}, set()
@@ -768,6 +770,7 @@ def test_xquad(shared_data):
     assert questions[700].id in path.read_text().split("\n")[line - 1]
 
 
+@pytest.mark.full
 def test_tweets_as_questions(shared_data):
     bad = BadRows(skip=True)
     tweets = list(read_questions(shared_data / "tweet_sentiment_extraction/train.csv", bad_rows=bad))

@@ -19,6 +19,8 @@ from bertkit import Question, Tokenizer
 from bertkit.tasks import QuestionAnswering
 from bertkit.tokenizer.layout import Layout
 
+pytestmark = pytest.mark.full
+
 LANGUAGES = ["ar", "zh", "hi", "th", "ru"]
 
 

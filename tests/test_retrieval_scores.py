@@ -192,6 +192,7 @@ def test_questions_and_labeled_texts_are_collections(tmp_path: Path) -> None:
         read_collection(table)
 
 
+@pytest.mark.full
 def test_differences_of_binary_pairs_are_paired() -> None:
     rows = [TextSet("a", (str(i),), (), float(i % 2)) for i in range(40)]
     draw = np.random.default_rng(1)
@@ -229,6 +230,7 @@ def test_scored_pairs_equal_those_of_scipy() -> None:
         measured_pairs([TextSet("a", ("b",))], np.zeros(1))
 
 
+@pytest.mark.full
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder, models = write_collection(tmp_path / "made"), [str(tmp_path / name) for name in "ab"]
     for number, path in enumerate(models):
@@ -265,6 +267,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize(
     ("settings", "other"),
     [

@@ -65,6 +65,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_are_invariant_if_the_library_depends_on_their_number(order: str, by_position: bool) -> None:
@@ -122,6 +123,7 @@ def rows_of(model: Model, precision: str, head: str, encodings: Encodings, token
 WITHOUT_OWN_LOGITS = {"encoder", "pretraining", "multiple_choice", "replaced_tokens"}  # or of ELECTRA alone
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - WITHOUT_OWN_LOGITS))
@@ -147,6 +149,7 @@ def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind:
             np.testing.assert_array_equal(results[::-1], expected)
 
 
+@pytest.mark.full
 def test_vectors_are_row_invariant_with_any_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole model with such a library: with the plan the vectors are equal, without it they differ."""
     linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name

@@ -33,6 +33,7 @@ def test_clusters_of_separated_vectors():
     np.testing.assert_array_equal(spherical_k_means(vectors[order], 3)[0], groups)
 
 
+@pytest.mark.full
 def test_two_senses_of_bank_are_separated(tmp_path, capfd):
     texts = [*MONEY, "No such word here.", *RIVER]
     result = find_senses(bertkit.load("all-MiniLM-L6-v2", device="cpu"), "BANK", texts)

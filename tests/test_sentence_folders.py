@@ -72,6 +72,7 @@ def assert_close(results: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(results, expected, rtol=0, atol=1e-5 * max(1.0, np.abs(expected).max()))
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("chain", chains())
 def test_every_chain_of_modules_is_opened_and_saved(tmp_path: Path, chain: str) -> None:
     made = sentence_transformer(tmp_path, chain)
@@ -203,6 +204,7 @@ def test_settings_name_every_layer(tmp_path: Path) -> None:
     assert bertkit.load(tmp_path / "published").sentence_settings.layers[1] == NormLayer(12)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
@@ -274,6 +276,7 @@ def _class(path: str) -> type:
     return getattr(torch.nn, path.rpartition(".")[2])
 
 
+@pytest.mark.full(sample=3)
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("version", [2, 4, 6])
 @pytest.mark.parametrize("activation", [None, IDENTITY, SIGMOID, "torch.nn.Tanh"])

@@ -85,12 +85,14 @@ FRAGMENTS = (
 )
 
 
+@pytest.mark.full
 @settings(max_examples=1_500, deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join), st.sampled_from(TEXT_LAYOUTS))
 def test_random_text_is_split_as_by_the_slow_splitter(text: str, layout) -> None:
     assert split_sentences(text, layout) == reference_sentences(text, layout)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | st.binary(max_size=3), max_size=12).map(b"".join),

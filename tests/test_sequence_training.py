@@ -59,6 +59,7 @@ def small_model(folder: Path) -> Path:
 FAST = SequenceSettings(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
 
 
+@pytest.mark.full
 def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None:
     model = small_model(tmp_path / "start")
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
@@ -75,6 +76,7 @@ def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None
     assert record["exact_match"] == outcome["exact_match"]
 
 
+@pytest.mark.full
 def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
     model, train = small_model(tmp_path / "start"), reversed_digits(300, 1)
     dev = [SequenceExample(one.source, one.source) for one in reversed_digits(50, 2)]  # worse with each step
@@ -88,6 +90,7 @@ def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
     assert outcome["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     model, train, dev = small_model(tmp_path / "start"), reversed_digits(300, 1), reversed_digits(40, 2)
     settings = SequenceSettings(num_steps=14, batch_size=16, learning_rate=1e-3)
@@ -218,6 +221,7 @@ def test_schedule_of_the_paper() -> None:
         assert peak * factor(step / steps, warmup / steps) == pytest.approx(expected)
 
 
+@pytest.mark.full
 def test_causal_model_learns_a_text(tmp_path: Path) -> None:
     gpt2(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("the cat sat on the mat\n" * 40)
@@ -229,6 +233,7 @@ def test_causal_model_learns_a_text(tmp_path: Path) -> None:
     assert run(["generate", "the cat", "--model", str(tmp_path / "out"), "--num-candidates", "2"]) == 0
 
 
+@pytest.mark.full
 def test_command_line_trains_and_generates(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ def test_disconnected_clients_do_not_affect_others(server):
     assert _metric(server, "te_queue_size") == 0
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
     path = tmp_path / "socket"
@@ -314,6 +315,7 @@ def test_a_unix_socket_is_served_and_removed(encoder, model, tmp_path):
     assert (np.array(vectors, np.float32) == model.embed(TEXTS[:1], normalize=True)).all()
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 def test_the_socket_of_a_successor_stays(encoder, tmp_path):
     path = tmp_path / "socket"
@@ -352,6 +354,7 @@ main()
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("slow", "number"), [("_open", signal.SIGTERM), ("_warm_up", signal.SIGINT)])
 def test_a_signal_ends_a_server_that_is_not_ready_at_once(slow, number, encoder, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
@@ -387,6 +390,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_a_signal_while_loading_ends_is_not_lost(encoder, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _SIGNALED, str(encoder), str(tmp_path / "socket")]
@@ -408,6 +412,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_stop_while_an_answer_is_not_read_is_no_fault(encoder, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _STOPPED_SOON, str(encoder), str(tmp_path / "socket")]
@@ -430,6 +435,7 @@ def test_stop_while_an_answer_is_not_read_is_no_fault(encoder, tmp_path):
         assert "timeout graceful shutdown exceeded" in log and "Traceback" not in log, log
 
 
+@pytest.mark.full
 def test_keys_protect_every_route_but_health(encoder, tmp_path):
     (tmp_path / "keys").write_text("\ufefffirst key\n\nsecond\n", encoding="utf-8")
     with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:
@@ -463,6 +469,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         assert server.process.wait(20) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -19,6 +19,8 @@ from test_generation import gpt2
 import bertkit
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[1]
 RANDOM = settings(
     deadline=None, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)

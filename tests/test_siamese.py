@@ -45,6 +45,7 @@ def test_texts_of_a_pair_are_no_windows(encoder: Path) -> None:
     assert outcomes.num_windows.tolist() == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:
     model, data = new_model(encoder), pairs(7)
     model.save(tmp_path / "model")
@@ -79,6 +80,7 @@ def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: 
     np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
 
 
+@pytest.mark.full
 def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, seed in (("train", 1), ("dev", 2)):
         rows = [f"{one.text},{one.pair},{one.label}" for one in pairs(60, seed)]

@@ -142,6 +142,7 @@ SHARED = {  # name -> rows, our task, their loss
 }
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("num_parts", [1, 5])
 @pytest.mark.parametrize("name", SHARED)
 def test_twenty_losses_equal_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
@@ -473,6 +474,7 @@ def test_contradictions_can_be_skipped() -> None:
     assert not Similarity.unusable_examples(graded)
 
 
+@pytest.mark.full
 def test_thresholds_equal_those_of_scikit_learn() -> None:
     from sklearn.metrics import average_precision_score, f1_score
 
@@ -526,6 +528,7 @@ def topics(number: int, seed: int) -> list[TextSet]:
     return results
 
 
+@pytest.mark.full
 def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train, dev = write(tmp_path / "train.jsonl", topics(60, 1)), write(tmp_path / "dev.jsonl", topics(20, 2))
     out = str(tmp_path / "out")

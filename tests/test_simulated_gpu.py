@@ -7,7 +7,7 @@ import pytest
 from other_processes import run_tests
 from simulated_gpu_library import simulation
 
-pytestmark = pytest.mark.cpu_only
+pytestmark = [pytest.mark.full, pytest.mark.cpu_only]
 
 
 def test_models_compute_and_learn_there() -> None:

@@ -28,6 +28,7 @@ def published(tmp_path: Path) -> Path:
     return tmp_path / "plain"
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("strategy", ["plain", "max", "sum"])
 def test_vectors_equal_those_of_sentence_transformers(published: Path, tmp_path: Path, strategy: str) -> None:
     folder, reference = published, SparseEncoder(str(published), device="cpu")
@@ -47,6 +48,7 @@ def test_vectors_equal_those_of_sentence_transformers(published: Path, tmp_path:
     np.testing.assert_array_equal(queries.dense(), vectors.dense()[:4])  # regardless of the other texts
 
 
+@pytest.mark.full
 def test_published_limit_of_texts_is_applied(published: Path, tmp_path: Path) -> None:
     SparseEncoder(modules=[MLMTransformer(str(published)), SpladePooling()], device="cpu").save(str(tmp_path / "saved"))
     limits = {"max_seq_length": 6, "do_lower_case": False}  # as version 5 writes it
@@ -58,6 +60,7 @@ def test_published_limit_of_texts_is_applied(published: Path, tmp_path: Path) ->
     np.testing.assert_allclose(vectors.dense(), expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.full
 def test_settings_are_saved(published: Path, tmp_path: Path) -> None:
     pooling = SpladePooling(pooling_strategy="sum", activation_function="log1p_relu")
     SparseEncoder(modules=[MLMTransformer(str(published)), pooling], device="cpu").save(str(tmp_path / "saved"))
@@ -111,6 +114,7 @@ def test_unsupported_settings_raise(published: Path) -> None:
         our_model("masked_lm", 3).embed_sparse(pd.DataFrame({"the": ["cat"]}))
 
 
+@pytest.mark.full
 def test_queries_of_an_inference_free_model_are_looked_up(published: Path, tmp_path: Path) -> None:
     documents = MLMTransformer(str(published))
     weights = torch.rand(bertkit.load(published).config.vocab_size, generator=torch.Generator().manual_seed(3))

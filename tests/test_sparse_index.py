@@ -51,6 +51,7 @@ def test_sums_of_weights_are_not_cut(tmp_path: Path, encoder: Path) -> None:
     assert earlier["0"] == pytest.approx(found["0"] / 128)
 
 
+@pytest.mark.full
 def test_scores_are_products_of_sparse_vectors(
     tmp_path: Path, encoder: Path, splade: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,7 @@ def spacy_folder(folder: Path, words: list[str], vectors: np.ndarray, hashes: li
     return folder
 
 
+@pytest.mark.full
 def test_vectors_of_a_spacy_pipeline(tmp_path):
     # Hashes that the documentation of spaCy prints.
     hashes = {"coffee": 3197928453018144401, "I": 4690420944186131903, "love": 3702023516439754181}

@@ -117,6 +117,7 @@ def _without_empty(part: PretrainingBatch) -> PretrainingBatch:
     return replace(part, batch=replace(part.batch, cu_seqlens=bounds), next_sentence_label=label)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kernel", "dropout"), [("varlen", 0.0), ("varlen", 0.2), ("blocks", 0.0), ("blocks", 0.2)])
 @pytest.mark.parametrize("again", [False, True])
 def test_varying_batches_are_compiled_once(kernel: str, dropout: float, again: bool, monkeypatch) -> None:
@@ -142,6 +143,7 @@ def test_varying_batches_are_compiled_once(kernel: str, dropout: float, again: b
                 assert difference <= 1e-5
 
 
+@pytest.mark.full
 def test_trainer_computes_with_the_compiled_network(tmp_path: Path, monkeypatch) -> None:
     calls = []
 
@@ -206,6 +208,7 @@ class CompiledOnTheCPU(Pretraining):
             self.compile = compiles
 
 
+@pytest.mark.full
 def test_compiled_run_computes_parts_of_one_shape(tmp_path: Path, monkeypatch) -> None:
     shapes, losses = [], []
 

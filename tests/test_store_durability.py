@@ -38,6 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("seed", range(24))
 def test_flipped_byte_is_detected_and_repaired(whole: Path, folder: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -135,6 +136,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(folder: Path) -> None:
         assert not unfinished.exists()
 
 
+@pytest.mark.full
 def test_full_disk_rolls_back_the_change(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(records(100))
@@ -355,6 +357,7 @@ def kill(folder: Path, num_kills: int, seed: int) -> None:
                 assert [number for (number,) in words] == snapshot.numbers().tolist()
 
 
+@pytest.mark.full
 def test_nothing_acknowledged_is_lost_by_kills(folder: Path) -> None:
     kill(folder, 10, seed=1)
 

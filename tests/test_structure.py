@@ -122,6 +122,7 @@ def test_rooms_open_with_what_they_take_give_and_import():
     assert not wrong, wrong
 
 
+@pytest.mark.full
 def test_imports_keep_the_order():
     wrong = {
         str(file.relative_to(SOURCE)): sorted(further)
@@ -144,6 +145,7 @@ def test_no_forbidden_file_names():
     assert not [file for file in FILES if set(file.relative_to(SOURCE).with_suffix("").parts) & forbidden]
 
 
+@pytest.mark.full
 def test_files_are_short_and_have_docstrings():
     texts = {str(file.relative_to(SOURCE)): file.read_text() for file in FILES}
     long = {name: number for name, text in texts.items() if (number := len(text.splitlines())) > 400}
@@ -163,6 +165,7 @@ def writes_text(node: ast.AST) -> bool:
     return name == "write_text" or (name == "open" and any(mode in ("w", "a", "x", "r+", "w+", "wt") for mode in modes))
 
 
+@pytest.mark.full
 def test_lines_end_alike_on_every_system():
     calls = [(file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text())) if writes_text(node)]
     wrong = [

@@ -300,6 +300,7 @@ def test_predictions_are_equal_regardless_of_batch():
 # Documents of any length
 
 
+@pytest.mark.full
 def test_long_document_has_the_tags_of_its_parts():
     """20,000 tokens in windows; every window by itself gives what the document gives for the words that it owns."""
     draw = np.random.default_rng(3)

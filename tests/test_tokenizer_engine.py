@@ -110,6 +110,7 @@ ADDED_FRAGMENTS = (
 )
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("kinds", ["raw", "normalized", "both"])
 def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
@@ -156,6 +157,7 @@ def test_first_of_added_tokens_with_one_normalized_spelling_is_found() -> None:
     assert [ours.tokens(one)[1:-1] for one in encodings] == [["CATS"], ["the", "CATS", "CATS"]]
 
 
+@pytest.mark.full
 def test_thousands_of_added_tokens_take_little_time() -> None:
     rng = random.Random(3)
     words = {"".join(rng.choices("abcdefghij", k=rng.randrange(3, 12))) for _ in range(8_000)}
@@ -184,6 +186,7 @@ def test_special_token_does_not_span_two_texts() -> None:
     assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
 
 
+@pytest.mark.full
 def test_letters_of_words_equal_those_of_the_library() -> None:
     """A single-word token next to each code point that this Python knows."""
     tokenizer = Tokenizer(
@@ -255,6 +258,7 @@ def test_stored_tables_are_as_derived() -> None:
 # Packed arrays -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), max_size=6),
@@ -422,6 +426,7 @@ BAD = st.binary(max_size=4) | st.sampled_from(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | BAD, max_size=10).map(b"".join))
 def test_bytes_that_are_not_utf8_are_read_as_python_replaces_them(data: bytes) -> None:

@@ -224,6 +224,7 @@ def inside_words(characters: Iterable[str]) -> list[str]:
     return ["a" + char + "b" for char in characters]
 
 
+@pytest.mark.full
 @each_vocabulary
 def test_every_code_point_alone(case):
     """Each as a separate text; ideographs and Hangul syllables, and some of private use, as words of longer texts."""
@@ -233,6 +234,7 @@ def test_every_code_point_alone(case):
         assert_all_equal(published(case), texts)
 
 
+@pytest.mark.full
 @each_vocabulary
 def test_every_code_point_inside_a_word(case):
     """ "a" + c + "b", 64 words to a text."""
@@ -286,6 +288,7 @@ def known_differences(case: str) -> list[str]:
     return read_ranges(json.loads(DIFFERENCES.read_text(encoding="utf-8"))[case]["code_points"])
 
 
+@pytest.mark.full
 @pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="the list is that of Python 3.11 (Unicode 14)")
 @each_vocabulary
 def test_published_differences_are_those_listed(case):
@@ -389,6 +392,7 @@ def ours_on_real_lines(case: str, number: int) -> list[Table]:
 few_and_many = pytest.mark.parametrize("number", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
 
 
+@pytest.mark.full
 @few_and_many
 @each_vocabulary
 def test_real_lines(case, number):
@@ -407,6 +411,7 @@ def test_real_lines_as_pairs(case, number):
     assert_same(ours, from_fast(published(case).fast, texts, pairs), list(zip(texts, pairs, strict=True)))
 
 
+@pytest.mark.full
 @few_and_many
 @each_vocabulary
 def test_real_lines_against_the_legacy_tokenizer(case, number):
@@ -568,6 +573,7 @@ def test_seeded_fuzz(case):
     check_both_readings(published(case), seeded_texts(2_500, seed=20_181_011))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("lowercase", "strip_accents"), [(True, None), (True, False), (False, True), (False, None)])
 def test_seeded_fuzz_with_nothing_unknown(lowercase, strip_accents):
     """Every option of accents and case, over a vocabulary of single characters, with the offset of each character."""

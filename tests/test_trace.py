@@ -28,6 +28,7 @@ def tiny(model_type: str, *heads: str, max_position_embeddings: int = 48) -> Mod
     return model
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 @pytest.mark.parametrize("pair", [None, PAIR])
 def test_is_equal_to_the_fast_path(model_type: str, pair: str | None) -> None:

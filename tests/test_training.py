@@ -121,6 +121,7 @@ def events(run: Path, kind: str) -> list[dict]:
     return [line for line in lines if line["event"] == kind]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("num_steps", "first", "logged"),
     [
@@ -136,6 +137,7 @@ def test_lines_of_metrics_are_spread_over_the_run(tmp_path, num_steps, first, lo
     assert [line["step"] for line in events(tmp_path / "run", "step")] == logged
 
 
+@pytest.mark.full
 def test_timed_run_logs_by_its_speed(tmp_path):
     settings = replace(SETTINGS, num_steps=None, minutes=0.02, log_every=None)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
@@ -358,6 +360,7 @@ def test_masked_lm_alone(tmp_path: Path) -> None:
     assert last["masked_lm_loss"] < first["masked_lm_loss"] and "next_sentence_loss" not in last
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
     model = fresh_model()
@@ -391,6 +394,7 @@ def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimiz
         assert_same_bits(weights(again), weights(whole))
 
 
+@pytest.mark.full
 def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> None:
     settings, killed = replace(SETTINGS, evaluate_every=7, save_every=4), fresh_model()
     whole = trainer_of(fresh_model(), tmp_path / "whole", settings)
@@ -419,6 +423,7 @@ def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> No
     assert [line["step"] for line in events(run, "evaluation")] == [0, 7, 14, 20]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("values, patience, expected", [
     ([9, 3, 2, 5, 4], 1, ("stopped early", 15, 10)),  # the second evaluation is better: the run continues
     ([9, 3, 2, 1, 4], 1, ("finished", 20, 15)),
@@ -435,6 +440,7 @@ def test_patience_counts_evaluations_without_improvement(tmp_path: Path, values,
     assert events(tmp_path / "run", "end")[-1]["reason"] == expected[0]
 
 
+@pytest.mark.full
 def test_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     model, run = fresh_model(), tmp_path / "run"
     trainer = trainer_of(model, run, replace(SETTINGS, save_every=2, keep_last=2))
@@ -446,6 +452,7 @@ def test_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("file", ["model/config.json", "model/model.safetensors", "optimizer.safetensors"])
 def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, file: str) -> None:
     run, model = tmp_path / "run", fresh_model()
@@ -475,6 +482,7 @@ def test_saving_a_model_on_a_full_disk(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_checkpoints_of_other_models_raise(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer_of(model, run).train()
@@ -538,6 +546,7 @@ def test_weights_broken_by_the_last_update_are_not_saved(tmp_path: Path, monkeyp
 # ---- what is written
 
 
+@pytest.mark.full
 def test_metrics_lines(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer_of(model, run).train()
@@ -556,6 +565,7 @@ def test_metrics_lines(tmp_path: Path) -> None:
     assert [event["reason"] for event in events(run, "end")] == ["finished"]
 
 
+@pytest.mark.full
 def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path) -> None:
     """The clock advances by a second each time it is read."""
     settings = replace(SETTINGS, num_steps=8, evaluate_every=None, save_every=None)
@@ -576,6 +586,7 @@ def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path
         assert line["gradient_norm"] == steps[-1]["gradient_norm"]
 
 
+@pytest.mark.full
 def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_ten_times(tmp_path: Path) -> None:
     settings = replace(SETTINGS, num_steps=40, evaluate_every=None, save_every=None, keep_last=99)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
@@ -585,6 +596,7 @@ def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_t
     assert [line["step"] for line in events(tmp_path / "run", "checkpoint")] == [2, *range(4, 41, 4)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("values, kept", [([3.0, 4.0, 5.0], 0), ([3.0, 2.0, 5.0], 5), ([math.nan, 4.0, 5.0], 5)])
 @pytest.mark.parametrize("higher_is_better", [False, True])
 def test_initial_weights_may_be_the_best(tmp_path: Path, values, kept: int, higher_is_better: bool) -> None:
@@ -597,6 +609,7 @@ def test_initial_weights_may_be_the_best(tmp_path: Path, values, kept: int, high
     assert [folder.name for folder in checkpoints(tmp_path / "run")] == [f"step-{kept:08d}", "step-00000010"]
 
 
+@pytest.mark.full
 def test_truncated_line_does_not_affect_the_next(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     run.mkdir()
@@ -637,6 +650,7 @@ def test_run_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
         claim_run_folder(tmp_path / name, tmp_path / name / "run" / "settings.json", {}, resume=False)
 
 
+@pytest.mark.full
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:
     """The clock advances by a tenth of a second each time it is read."""
     run, model, readings = tmp_path / "run", fresh_model(), itertools.count()
@@ -669,6 +683,7 @@ class RecordingFeed(PairFeed):
         return super().facts(position, progress)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", [{"num_steps": None, "minutes": 3 / 60}, {"num_steps": 7}])
 def test_every_batch_is_trained_once_by_one_progress(length: dict, tmp_path: Path) -> None:
     readings, feed = itertools.count(), RecordingFeed(SETTINGS.batch_size)

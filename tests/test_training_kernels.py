@@ -199,6 +199,7 @@ def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
     assert all(map(torch.equal, *results))
 
 
+@pytest.mark.full
 def test_products_have_few_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN keeps memory for every one, and batches of mixed lengths nearly always have another."""
     made, rows = network(), set()

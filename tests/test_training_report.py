@@ -96,6 +96,7 @@ def test_samples_over_time(tmp_path, lines):
     assert f"{last[0]['score']:.3f}" in table
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_data_of_a_run_is_escaped(tmp_path, lines, hostile):
     """Every string of every line of every kind is replaced; the page has the elements it had."""
@@ -127,6 +128,7 @@ def test_page_is_written_whole(tmp_path, lines):
         write_training_report(run, tmp_path / "nowhere" / "report.html")
 
 
+@pytest.mark.full
 def test_page_of_a_long_run_is_small(tmp_path):
     every = [line for line in events(num_steps=30_000, next_sentence=False) if line["event"] != "samples"]
     content = report_of(tmp_path / "run", every)
@@ -149,6 +151,7 @@ def test_several_masks_in_one_text(tmp_path, lines):
         assert shown in text
 
 
+@pytest.mark.full
 def test_report_of_a_real_run(tmp_path):
     """A tiny model trained for 12 steps: what training writes is what the report reads."""
     run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "data.sentence_pairs='balanced'")
@@ -178,6 +181,7 @@ def finetuned(folder: Path, encoder: Path, num_dev: int, **settings) -> tuple[Fi
     return run, run.start(examples, examples[:num_dev])
 
 
+@pytest.mark.full
 def test_report_of_a_finetuning_run(tmp_path, encoder, capsys):
     _, outcome = finetuned(tmp_path / "animals", encoder, 20)
     assert run_command(["report", str(tmp_path / "animals"), "--out", str(tmp_path / "report.html")]) == 0
@@ -202,6 +206,7 @@ def test_report_of_a_finetuning_run(tmp_path, encoder, capsys):
     check_geometry(content)
 
 
+@pytest.mark.full
 def test_findings_on_finetuning_runs(tmp_path, encoder):
     _, outcome = finetuned(tmp_path / "patient", encoder, 20, num_epochs=9, patience=2)
     sentences = " ".join(sentence for _, sentence in findings_of(read_run(tmp_path / "patient")))
@@ -525,6 +530,7 @@ def test_ends(tmp_path, lines, reason):
 # The command
 
 
+@pytest.mark.full
 def test_report_does_not_import_torch(tmp_path, lines):
     folder = write_run(tmp_path / "run", lines[:90])
     program = (

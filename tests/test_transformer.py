@@ -231,6 +231,7 @@ def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_causal_bert_is_prepared_for_inference(precision: str) -> None:
     config = BertConfig(61, 3 * 20, 2, 3, 43, max_position_embeddings=50, is_decoder=True)

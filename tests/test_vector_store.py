@@ -62,6 +62,7 @@ def ids(hits: list) -> list[str]:
     return [one.id for one in hits]
 
 
+@pytest.mark.full(sample=1)
 def test_records_come_back_as_they_were_added(store: VectorStore) -> None:
     rows = records(2050)
     store.add(rows[:3])
@@ -72,6 +73,7 @@ def test_records_come_back_as_they_were_added(store: VectorStore) -> None:
     assert len(listed) == 2050 and all(map(same, listed, rows))
 
 
+@pytest.mark.full(sample=3)
 def test_search_equals_brute_force(store: VectorStore) -> None:
     rows = records(1537)
     store.add(rows)
@@ -121,6 +123,7 @@ def nested(where: Filter, number: int, width: int = 1) -> Filter:
     return where
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize(
     ("where", "matches"),
     [
@@ -212,6 +215,7 @@ def test_rejects_parts_that_are_not_filters() -> None:
     assert some == Or((part,) * 3) and hash(some)
 
 
+@pytest.mark.full(sample=4)
 @pytest.mark.parametrize("number", [0, -1, 2.5, "5", True, None])
 def test_rejects_numbers_that_are_no_counts(store: VectorStore, number: Any) -> None:
     store.add(records(3))

@@ -103,6 +103,7 @@ def test_folder_that_another_process_puts_there_meanwhile_leaves_nothing_behind(
     assert [folder.name for folder in tmp_path.iterdir()] == ["folder"] and [*path.iterdir()] == [path / "three"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("exists", "exchanges"), [(False, True), (True, True), (True, False)])
 def test_interrupted_folder_is_the_old_or_the_new_one(
     exists: bool, exchanges: bool, tmp_path: Path, monkeypatch

@@ -48,6 +48,7 @@ def run_of(out: Path, encoder: Path, lines: list[str], settings: FinetuningSetti
     return Finetuning(out, encoder, "sequence-classification", settings, log_line=lines.append)
 
 
+@pytest.mark.full
 def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     train, dev, began = labeled(60), labeled(40, seed=2), time.monotonic()
@@ -68,6 +69,7 @@ def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp
         Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", SETTINGS).start(train, dev)
 
 
+@pytest.mark.full
 def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     settings = replace(WITHIN, minutes=0.1)
@@ -110,6 +112,7 @@ def test_held_out_rows_reject_fine_tuning_by_a_standard_error_only(sentence_enco
     assert best(40, 0.8, 0.79) == best(40, 0.8, 0.8) == "run 0" and best(40, 0.8, 0.81, 0.81) == "run 1"
 
 
+@pytest.mark.full
 def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev, steps = labeled(60), labeled(40, seed=2), []
 
@@ -127,6 +130,7 @@ def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: P
     assert outcome.tried[0] == stopped.tried[0] and outcome.metrics["accuracy"] > 0.5
 
 
+@pytest.mark.full
 def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     run = run_of(tmp_path / "out", sentence_encoder, lines, replace(WITHIN, minutes=0.001))
@@ -139,6 +143,7 @@ def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path
     assert all(torch.equal(parameters[name], before[name]) for name in parameters)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_candidate")
 def test_a_search_ends_with_the_gain_and_its_interval(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
@@ -192,6 +197,7 @@ def several(number: int, seed: int = 1) -> list[TextExample]:
     ]
 
 
+@pytest.mark.full
 def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
     rows, task = several(150), "multi-label-classification"
     run = replace(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), task=task)
@@ -202,6 +208,7 @@ def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_enco
     assert load(run.out).trained.task.thresholds == thresholds and min(thresholds) < 0.5
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_candidate")
 def test_a_model_of_all_rows_has_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
     run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, lora_rank=2))
@@ -211,6 +218,7 @@ def test_a_model_of_all_rows_has_the_thresholds_of_held_out_rows(sentence_encode
     assert min(thresholds) < 0.5 and record["task"]["settings"]["thresholds"] == list(thresholds)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{"lora_rank": 2}, {"patience": 2}])
 def test_settings_that_frozen_features_do_not_use(sentence_encoder: Path, tmp_path: Path, settings: dict) -> None:
     run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001, **settings))
@@ -221,6 +229,7 @@ def test_settings_that_frozen_features_do_not_use(sentence_encoder: Path, tmp_pa
     assert load(run.out).evaluate(labeled(40, seed=2)) == outcome.metrics
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_candidate")
 def test_a_search_stopped_while_it_trains_on_all_rows_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
     run, rows = run_of(tmp_path / "out", sentence_encoder, []), labeled(150)
@@ -230,6 +239,7 @@ def test_a_search_stopped_while_it_trains_on_all_rows_resumes(sentence_encoder: 
     assert outcome.reason == "finished" and outcome.step > 0 and len(outcome.tried) == 2
 
 
+@pytest.mark.full
 def test_a_search_killed_while_it_fits_all_rows_resumes(
     sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +257,7 @@ def test_a_search_killed_while_it_fits_all_rows_resumes(
     assert [row["name"] for row in start_run(run, rows, resume=True).tried] == ["frozen features"]
 
 
+@pytest.mark.full
 def test_a_stopped_run_keeps_its_time_when_it_resumes(
     sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +319,7 @@ def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
         start_run(run, labeled(40))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_dev", [0, 20])
 def test_frozen_features_without_a_metric_are_refused(sentence_encoder: Path, tmp_path: Path, num_dev: int) -> None:
     def scored(rows: list[TextExample]) -> list[TextExample]:
@@ -342,6 +354,7 @@ def test_a_resumed_run_reads_a_metric_that_was_not_a_number(
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["run", "minutes", "sweep"])
 def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
     sentence_encoder: Path, tmp_path: Path, kind: str

@@ -81,6 +81,7 @@ def test_untrained_head_of_old_version_raises(expected: dict) -> None:
         load("again", device="cpu").fill_mask("the [MASK] sat")
 
 
+@pytest.mark.full
 def test_fine_tuning_run_that_was_stopped(expected: dict) -> None:
     run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
@@ -110,6 +111,7 @@ def test_digests_of_examples_equal_those_of_runs_before_location_was_renamed(exa
     assert digest_of([example]) == digest
 
 
+@pytest.mark.full
 def test_pre_training_run_that_was_stopped(expected: dict) -> None:
     recipe = recipe_of(json.loads(Path("pretraining/recipe.json").read_text())["recipe"], "recipe.json")
     run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), log_line=lambda line: None)
@@ -179,6 +181,7 @@ def test_searches_by_words_warn_that_those_of_a_store_are_earlier_ones(expected:
         assert not warned(index, "हिन्दी", mode)
 
 
+@pytest.mark.full
 def test_commands_say_that_the_words_of_a_store_are_earlier_ones(
     expected: dict, capsys: pytest.CaptureFixture[str]
 ) -> None:
