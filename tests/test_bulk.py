@@ -68,6 +68,7 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
         ]
 
 
+@pytest.mark.full
 def test_restart_repeats_no_finished_shard(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = BulkEmbedding.create("job", docs, Encoder.of(encoder), passages=SHORT, shard_bytes=400)
     embed, texts, number = Encoder.embed_document, [], len(job.pending())

@@ -18,6 +18,7 @@ assert sentence_encoder  # a fixture
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.full
 def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
     words = {"cat": "cat cat cat", "dog": "dog dog dog"}
     rows = [

@@ -52,6 +52,7 @@ def test_corpus_has_the_size_that_is_written_down(passages):
     assert len({passage.source for passage in passages}) > 5_000
 
 
+@pytest.mark.full
 def test_passages_are_unwrapped_and_unique(passages):
     texts = [passage.text for passage in passages]
     assert len(set(texts)) == len(texts)

@@ -135,6 +135,7 @@ def test_folders_are_read_in_order(tmp_path: Path) -> None:
         read(tmp_path / "b.txt", tmp_path / "none.txt")
 
 
+@pytest.mark.full
 def test_documentation_of_python(documentation: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules, topics and built-ins are documents; no paragraph is lost."""
     passages = documentation

@@ -93,6 +93,7 @@ def rounded_to_8_bits(rows: Tensor) -> Tensor:
     return low + ((rows - low) / step).round() * step
 
 
+@pytest.mark.full(sample=4)
 def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
     model, texts = family.our_model("encoder", 5), [text[:15] for text in TEXTS] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)
@@ -125,6 +126,7 @@ def test_gradients_of_the_training_kernels(family: Family, number: int, monkeypa
         assert error(gradient, expected[name]) <= 1e-4, name
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
     family.our_model("encoder", 4).save(tmp_path / "base")

@@ -159,6 +159,7 @@ def test_each_text_is_read_once(encoder: Path, tmp_path: Path, num_read: Callabl
     assert np.array_equal(turned[-2:], Features(encoder).fit_transform(["two walked", "the mat"]))
 
 
+@pytest.mark.full
 def test_cache_key_covers_everything_a_vector_depends_on(
     encoder: Path, tmp_path: Path, num_read: Callable[[], int]
 ) -> None:

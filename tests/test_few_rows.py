@@ -287,6 +287,7 @@ def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str
                 np.testing.assert_array_equal(result[: len(expected)], expected)
 
 
+@pytest.mark.full(sample=1)
 @supported
 @pytest.mark.parametrize("precision", ENCODE)
 def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None:

@@ -120,6 +120,7 @@ def test_logits_are_bit_identical_to_layers(
             assert all(map(torch.equal, ours, theirs))
 
 
+@pytest.mark.full(sample=1)
 @supported
 @every_kind
 def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
