@@ -311,10 +311,8 @@ def loader(rank: int = 0, num_ranks: int = 1) -> Loader:
 
 def test_positions_hold_any_number_of_epochs() -> None:
     one = loader()
-    position, number = 0, one.sources[0].num_examples(0)
-    for _ in range(9):
-        position = one.next_position(position, number << 17, stage=0)
-    assert one.epoch(position) > 1 << 20 and one.batch(position, 2, stage=0, mask_rate=0.2).num_tokens
+    position = ((1 << 20) + 9) * one.next_position(0, one.sources[0].num_examples(0), stage=0)
+    assert one.epoch(position) == (1 << 20) + 9 and one.batch(position, 2, stage=0, mask_rate=0.2).num_tokens
     later = one.next_position(position, 1, stage=1)
     assert one.epoch(later) >= one.epoch(position) and one.next_position(later, 1, stage=1) == later + 1
 

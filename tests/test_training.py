@@ -644,7 +644,7 @@ def test_run_of_another_version_is_refused(tmp_path: Path) -> None:
     assert not claim_run_folder(run, record, {"seed": 3}, resume=True)
     for content, message in (
         ({"format": 2, "seed": 3}, "settings.json has format 2, expected 1: update bertkit"),
-        ({"seed": 3}, "settings.json was not made by this version of bertkit: run it again in another folder"),
+        ({"seed": 3}, "settings.json was not made by this version of bertkit: choose another folder"),
     ):
         record.write_text(json.dumps(content))
         for resume in (False, True):

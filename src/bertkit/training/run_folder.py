@@ -45,7 +45,7 @@ def read_run_settings(record: Path) -> dict[str, Any] | None:
     """
     settings = read_json(record)
     if settings is not None:
-        check_format(settings.pop("format", None), FORMAT, record, "run it again in another folder", UsageError)
+        check_format(settings.pop("format", None), FORMAT, record, "choose another folder", UsageError)
     return settings
 
 
