@@ -88,7 +88,9 @@ def test_requirements_are_read_from_the_package():
     [
         ("torch", None, 1, "error", "is not installed: pip install 'torch>=2.10'"),
         ("torch", "2.9.1+cpu", 1, "error", "2.9.1+cpu is too old: pip install 'torch>=2.10'"),
+        ("torch", "2.10.0rc1", 1, "error", "2.10.0rc1 is too old: pip install 'torch>=2.10'"),
         ("torch", "2.10", 0, "ok", "2.10"),
+        ("torch", "2.10.0+cpu", 0, "ok", "2.10.0+cpu"),
         ("torch", "3.0.0rc1", 0, "ok", "3.0.0rc1"),
         ("scikit-learn", None, 0, "note", "scikit-learn missing: pip install 'bertkit[sklearn]'"),
         ("scikit-learn", "1.3.9", 0, "note", "scikit-learn too old: pip install 'bertkit[sklearn]'"),

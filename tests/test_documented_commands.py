@@ -149,3 +149,13 @@ def test_every_task_command_view_and_architecture_is_documented() -> None:
     missing += [name for name in TASKS if f"`{name}`" not in text and f"finetune {name}" not in text]
     missing += [name for name in ARCHITECTURES if f"`{name}`" not in text]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*DOCUMENTS, *sorted((ROOT / "benchmarks").glob("*.md"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_links_lead_to_files(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", path.read_text())
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []

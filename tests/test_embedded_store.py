@@ -1,5 +1,6 @@
 """The store of a folder: transactions, snapshots, durability."""
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -164,7 +165,7 @@ def test_database_of_something_else_is_kept(folder: Path) -> None:
         connection.execute("CREATE TABLE other (number INTEGER)")
     with pytest.raises(UsageError, match="not an empty folder"):
         EmbeddedStore.create(folder, IDENTITY)
-    with pytest.raises(StoreError, match=r"the database is damaged: no such table: state$"):
+    with pytest.raises(StoreError, match="store was not made by this version of bertkit: index the documents"):
         EmbeddedStore.open(folder)
 
 
@@ -185,11 +186,21 @@ def test_store_that_another_process_creates_and_writes_is_named(folder: Path) ->
     EmbeddedStore.create(other, IDENTITY).close()
 
 
-def test_store_of_a_later_version_raises(folder: Path) -> None:
-    EmbeddedStore.create(folder, IDENTITY).close()
-    with sqlite3.connect(folder / "store.sqlite3") as connection:
-        connection.execute("PRAGMA user_version = 1000")
-    with pytest.raises(StoreError, match="update bertkit"):
+@pytest.mark.parametrize(
+    "format, message",
+    [
+        (2, "store has format 2, expected 1: update bertkit"),
+        (0, "store was not made by this version of bertkit: index the documents into a new folder"),
+        (-1, "store was not made by this version of bertkit: index the documents into a new folder"),
+    ],
+)
+def test_store_of_another_version_raises(folder: Path, format: int, message: str) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(3))
+    with contextlib.closing(sqlite3.connect(folder / "store.sqlite3")) as connection, connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        connection.execute(f"PRAGMA user_version = {format}")
+    with pytest.raises(StoreError, match=message):
         EmbeddedStore.open(folder)
 
 
@@ -210,18 +221,6 @@ def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
             hits = store.search(vector_of("query"), IDENTITY, 5, report=report)
             assert store.scan == scan and report.is_exact == (scan != "1-bit")
             assert [hit.id for hit in hits] == expected_ids(rows[:7] + rows[8:], vector_of("query"), 5)
-
-
-def test_store_of_the_first_format_is_scanned_in_int8(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
-        store.add(records(30))
-    with sqlite3.connect(folder / "store.sqlite3") as connection:
-        connection.execute("UPDATE state SET scan = 'float32'")
-        connection.execute("PRAGMA user_version = 1")
-    with EmbeddedStore.open(folder) as store:
-        store.add(records(5, first=30))
-        assert store.scan == "int8" and store.verify() == []
-        assert store.search(record(33).vector, IDENTITY, k=1)[0].id == "r33"
 
 
 def test_second_writer_raises(folder: Path) -> None:

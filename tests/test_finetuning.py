@@ -16,7 +16,7 @@ import transformers
 from finetuning_reference import losses_of_transformers, with_every_loss
 from full_disk import files_end_after
 from random_models import our_model, vocabulary_tokens
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.architectures.mpnet import MpnetConfig
@@ -494,12 +494,7 @@ def test_adapters_hold_the_layers_after_pooling(tmp_path: Path, encoder: Path) -
     expected, path = load(saved).embed(texts(5)), saved / "adapter" / "adapter_model.safetensors"
     read_adapter(model, path.parent)
     assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
-    tensors = load_file(path)
-    assert {name for name in tensors if ".projection." in name}
-    save_file({name: value for name, value in tensors.items() if ".projection." not in name}, path)
-    model.network.projection.requires_grad_(False)[0].linear.weight.zero_()
-    read_adapter(model, path.parent)  # as older versions wrote it
-    assert np.allclose(model.embed(texts(5)), expected, atol=1e-6)
+    assert {name for name in load_file(path) if ".projection." in name}
     stopped.start(train, resume=True)
     ours, theirs = weights(out), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -400,10 +400,23 @@ def test_malformed_json(folder: Path, name: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"format": 2}, "bertkit.json has format 2, expected 1: update bertkit"),
+        ({}, "bertkit.json was not made by this version of bertkit: make the model again"),
+        ({"format": True}, "bertkit.json was not made by this version of bertkit"),
+    ],
+)
+def test_record_of_another_version(folder: Path, content: object, message: str) -> None:
+    (folder / "bertkit.json").write_text(json.dumps(content))
+    refused(folder, message)
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("bertkit.json", {"provenance": ["a"]}),
-        ("bertkit.json", {"provenance": {NORM: "loaded"}}),
+        ("bertkit.json", {"format": 1, "provenance": ["a"]}),
+        ("bertkit.json", {"format": 1, "provenance": {NORM: "loaded"}}),
         ("tokenizer_config.json", {"cls_token": 3}),
         ("tokenizer_config.json", {"cls_token": {"text": "[CLS]"}}),
         ("tokenizer_config.json", {"do_lower_case": {"yes": 1}}),

@@ -336,17 +336,6 @@ def test_files_keep_their_column(docs: Path, encoder: Path) -> None:
         assert {"Three.", "Four."} & {one[3] for one in passages(index)} == {"Three."}
 
 
-def test_index_of_an_earlier_version_is_updated(docs: Path, encoder: Path) -> None:
-    with Index.open("store", encoder) as index:
-        index.add(docs, passages=SHORT)
-        with index.store.transaction() as connection:
-            connection.execute("ALTER TABLE source DROP COLUMN path")
-    with Index.open("store") as index:
-        assert index.add(docs, passages=SHORT, dry_run=True).num_unchanged == 3
-        (docs / "fish.md").unlink()
-        assert index.add(docs, passages=SHORT).removed == ["docs/fish.md"]
-
-
 def test_bad_rows_do_not_make_a_file_be_read_again(docs: Path, encoder: Path) -> None:
     (docs / "rows.jsonl").write_text('{"text": "Rain fell."}\n{"text": "Snow \\ud83d."}\nnot json\n')
     with Index.open("store", encoder) as index:
@@ -687,10 +676,10 @@ def test_vectors_of_a_model_published_with_the_dot_product_are_compared_by_it(en
     cosines = model.embed(texts, normalize=True) @ model.embed("snow fell", normalize=True)
     assert np.argsort(-cosines).tolist() != order  # so the similarity matters here
 
-    with EmbeddedStore.create(tmp_path / "old", Encoder.of(tmp_path / "model", similarity="cosine").identity):
-        pass  # an index of an earlier version, which used the cosine for every model
+    with EmbeddedStore.create(tmp_path / "cosine", Encoder.of(tmp_path / "model", similarity="cosine").identity):
+        pass  # an index opens with the similarity of its store
     for name in (None, tmp_path / "model"):
-        with Index.open(tmp_path / "old", name) as index:
+        with Index.open(tmp_path / "cosine", name) as index:
             index.add(documents_)
             nearest = [int(one.document_id) for one in index.search("snow fell", k=5, mode="dense")]
             assert nearest == np.argsort(-cosines).tolist()

@@ -16,7 +16,7 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.fusion import WEIGHT_OF_WORDS, fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B, Postings
-from bertkit.search.words import first_words, stem, words
+from bertkit.search.words import stem, words
 
 IDENTITY = Identity("0" * 64, 3)
 
@@ -410,8 +410,6 @@ def test_one_character_finds_the_pairs_that_contain_it(tmp_path: Path) -> None:
         with store.snapshot() as snapshot:
             assert index.weights(snapshot, "ท").keys() == {"ไท", "ทย", "ทะ"}
             assert index.search(snapshot, "ท", 9)[1].max() < index.largest_score(snapshot, "ท")
-        other = LexicalIndex(tmp_path / "store", first_words)
-        assert scores_of(other, store, "ท") == {}
 
 
 def test_hostile_texts_take_neither_quadratic_time_nor_memory_for_good() -> None:

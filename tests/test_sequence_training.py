@@ -112,17 +112,6 @@ def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
-def test_run_of_an_older_version_resumes(tmp_path: Path) -> None:
-    settings = SequenceSettings(num_steps=3, batch_size=16)
-    model, record = small_model(tmp_path / "start"), tmp_path / "out" / "run" / "settings.json"
-    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), settings, "cpu", lambda line: None)
-    training.start(reversed_digits(20, 1), should_stop=lambda: True)
-    record.write_text(
-        json.dumps({name: part for name, part in json.loads(record.read_text()).items() if name != "digests"})
-    )
-    assert training.start(reversed_digits(20, 1), resume=True)["reason"] == "finished"
-
-
 def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("num_beams", "batch_size", "num_steps", "num_epochs"):
         with pytest.raises(UsageError, match=f"{name}=0: expected an integer of at least 1"):

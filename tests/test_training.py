@@ -491,12 +491,13 @@ def test_checkpoints_of_other_models_raise(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="lacks"):
         load_state(folder, other.network, optimizer_of(other, SETTINGS))
     record = json.loads((folder / "state.json").read_text())
-    assert record.pop("step_evaluated") == 20
-    for changed in ({}, record | {"mood": 1}, {key: record[key] for key in record if key != "step"}, [record]):
+    assert record["step_evaluated"] == 20
+    lacking = [{key: record[key] for key in record if key != name} for name in ("step", "step_evaluated")]
+    for changed in ({}, record | {"mood": 1}, *lacking, [record]):
         (folder / "state.json").write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=r"state\.json"):
             load_state(folder, model.network, optimizer_of(model, SETTINGS))
-    (folder / "state.json").write_text(json.dumps(record))  # as older versions wrote it
+    (folder / "state.json").write_text(json.dumps(record))
     assert load_state(folder, model.network, optimizer_of(model, SETTINGS)) == TrainingState(**record)
     (folder / "optimizer.safetensors").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"optimizer\.safetensors cannot be read"):
@@ -648,6 +649,20 @@ def test_run_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("a text")
     with pytest.raises(UsageError, match="file is not a folder; choose another path"):
         claim_run_folder(tmp_path / name, tmp_path / name / "run" / "settings.json", {}, resume=False)
+
+
+def test_run_of_another_version_is_refused(tmp_path: Path) -> None:
+    run, record = tmp_path / "run", tmp_path / "run" / "settings.json"
+    assert claim_run_folder(run, record, {"seed": 3}, resume=False)
+    assert not claim_run_folder(run, record, {"seed": 3}, resume=True)
+    for content, message in (
+        ({"format": 2, "seed": 3}, "settings.json has format 2, expected 1: update bertkit"),
+        ({"seed": 3}, "settings.json was not made by this version of bertkit: choose another folder"),
+    ):
+        record.write_text(json.dumps(content))
+        for resume in (False, True):
+            with pytest.raises(UsageError, match=message):
+                claim_run_folder(run, record, {"seed": 3}, resume=resume)
 
 
 @pytest.mark.full

@@ -65,10 +65,6 @@ class UnknownWordsWarning(UserWarning):
     """Words without a vector were left out of averages and the caller did not ask for the counts."""
 
 
-class EarlierWordsWarning(UserWarning):
-    """An index of an earlier version was searched with the words that it has, which are others than now."""
-
-
 class TrainingError(BertkitError):
     """A run that cannot continue, for example because the disk is full."""
 

@@ -26,6 +26,7 @@ from bertkit.checkpoint.config_file import (
 )
 from bertkit.checkpoint.generation_rules import end_ids, read_generation_rules
 from bertkit.checkpoint.opening import open_checkpoint
+from bertkit.checkpoint.own_record import read_section, write_record
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import check_required_values, member, read_json, write_json
@@ -182,7 +183,7 @@ def open_encoder_decoder(directory: Path) -> EncoderDecoderCheckpoint:
         state[ours] = value.float()
     network.load_state_dict(state, strict=False, assign=True)
     tokenizer = Tokenizer.load(folder)
-    settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
+    settings = read_section(folder, "generation") or {}
     checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, generation)
     if (folder / SOURCE).is_file() and not (folder / "tokenizer.json").is_file():
         if not (folder / TARGET).is_file():
@@ -224,7 +225,7 @@ def save_encoder_decoder(
             checkpoint.tokenizer.save(folder)
         for name, content in checkpoint.tokenizer_files.items():
             (folder / name).write_bytes(content)
-        write_json(folder / "bertkit.json", {"generation": checkpoint.settings})
+        write_record(folder, {"generation": checkpoint.settings})
 
 
 def _bert_pair_copies(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:

@@ -9,10 +9,11 @@ from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.content_hash import values_sha256
+from bertkit.checkpoint.own_record import NAME, read_section
 from bertkit.checkpoint.sentence import projection_tensors
 from bertkit.checkpoint.weights import StoredTensor, read_tensors
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import member, read_json
+from bertkit.files.json_files import member
 
 
 def initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:
@@ -109,18 +110,14 @@ def with_history(provenance: dict[str, Provenance], network: Network, folder: Pa
 
     If any tensor of a layer differs from the values that bertkit stored, another library has trained the layer.
     """
-    path = folder / "bertkit.json"
-    record = member(read_json(path) or {}, "provenance", dict, path, {})
+    path, record = folder / NAME, read_section(folder, "provenance") or {}
     history = {name: member(record, name, dict, path, {}) for name in provenance}
-    initial = {  # older versions wrote the British spelling
-        name for name, past in history.items() if past.get("origin") in ("initialized", "initialised")
-    }
+    initial = {name for name, past in history.items() if past.get("origin") == "initialized"}
     published = network.architecture.names.published
     values = {published(name): value for name, value in network.named_parameters()}
     trained = set()
     for name in initial:
-        hashes = member(history[name], "sha256", list, path)  # None: written by an older version
-        if hashes is not None and values_sha256(values[name]) not in hashes:
+        if values_sha256(values[name]) not in member(history[name], "sha256", list, path, []):
             trained.add(_layer_of(name))
     return {
         name: Provenance("initialized", str(history[name].get("source", "")))

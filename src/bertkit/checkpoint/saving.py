@@ -14,6 +14,7 @@ from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.content_hash import values_sha256
+from bertkit.checkpoint.own_record import write_record
 from bertkit.checkpoint.sentence import write_sentence_settings
 from bertkit.checkpoint.sparse import write_sparse_settings
 from bertkit.checkpoint.trained_task import task_json
@@ -102,7 +103,7 @@ def save_checkpoint(
                 content["task"] = task_json(checkpoint.trained)
                 if checkpoint.trained.card:
                     (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8", newline="\n")
-            write_json(folder / "bertkit.json", content)
+            write_record(folder, content)
     except (OSError, SafetensorError) as error:
         raise OSError(
             f"{directory} cannot be written ({error}): make room on its disk, or choose another folder"

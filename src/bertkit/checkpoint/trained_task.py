@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.checkpoint.own_record import NAME, read_section
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files.json_files import member, read_json
+from bertkit.files.json_files import member
 from bertkit.tasks import published_task, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
 
@@ -24,13 +25,12 @@ def read_task(
     Raises:
         CheckpointError: a malformed record, or an unknown task.
     """
-    path, names = folder / "bertkit.json", None if label_names is None else tuple(label_names)
-    record = member(read_json(path) or {}, "task", dict, path)
+    record, names = read_section(folder, "task"), None if label_names is None else tuple(label_names)
     if record is None:
         tasks = [published_task(head, names, problem_type) for head in heads]
         task = next((task for task in tasks if task is not None), None)
         return None if task is None else TrainedTask(task, Layout(longest, "truncate"))
-    trained = replace(task_of_record(record, path, names, longest), card=_card(folder))
+    trained = replace(task_of_record(record, folder / NAME, names, longest), card=_card(folder))
     return trained if trained.task.head in ("", *heads) else None
 
 

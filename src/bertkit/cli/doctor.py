@@ -155,12 +155,14 @@ class _Requirement:
 
     def state(self) -> tuple[str, str]:
         """The status, "ok" or a problem; and the version, or how to install it."""
+        from packaging.version import Version
+
         asked = f"{self.name}>={self.lowest}" if self.lowest else self.name
         try:
             here = version(self.name)
         except PackageNotFoundError:
             return "missing", f"is not installed: pip install '{asked}'"
-        if _release(here) < _release(self.lowest):
+        if self.lowest and Version(here) < Version(self.lowest):
             return "too old", f"{here} is too old: pip install '{asked}'"
         return "ok", here
 
@@ -176,11 +178,6 @@ def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
         name, lowest = re.findall(r"^([\w.-]+)(?:\[.*?\])?(?:>=([\w.]+))?", asked)[0]
         requirements[extra[1] if extra else ""].append(_Requirement(name, lowest))
     return requirements
-
-
-def _release(given: str) -> tuple[int, ...]:
-    """The numbers of a version, such as (2, 13, 0) for "2.13.0+cpu"."""
-    return tuple(map(int, re.findall(r"\d+", given.partition("+")[0])))
 
 
 def _kernels() -> Iterator[tuple[str, str, str]]:

@@ -140,8 +140,6 @@ def command(
         note(f"{name} {'would replace' if dry_run else 'replaced'} {path}, which exists: give full paths to keep both")
     if not dry_run:
         note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
-    if report.num_split_again:
-        note(f"{store} is of an earlier version: its {report.num_split_again} passages were split into words again")
     if report.num_cut:
         note(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"

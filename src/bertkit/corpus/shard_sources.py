@@ -52,7 +52,7 @@ def check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) ->
     if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
         raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
     for name, wanted in fresh["settings"].items():
-        used = manifest["settings"].get(name, wanted)  # the shard may predate the setting
+        used = manifest["settings"].get(name)
         if used != wanted:
             raise DataError(f"{folder} holds a shard made with {name}={used!r}, not {wanted!r}: {advice}")
     recorded, now = manifest["sources"], fresh["sources"]
@@ -64,18 +64,13 @@ def check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) ->
         if number >= num_begun:
             recorded[number] = new
         elif not _is_same(old, new):
-            if "sha256" not in old:
-                raise DataError(
-                    f"{folder} holds a shard of {old['path']} by an older version, whose hash cannot be compared with "
-                    f"{new['path']}, which has another modification time: {advice}"
-                )
             raise DataError(f"{folder} holds a shard of {old['path']}, but {new['path']} differs from it: {advice}")
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """Whether path, size and modification time are equal, or else size and content."""
     if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
-        known = old.get("sha256")
+        known = old["sha256"]  # None: it was not read to its end
         return (
             old["size"] == new["size"]
             and known is not None

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError
+from bertkit.files.formats import check_format
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -29,6 +30,7 @@ MANIFEST = "manifest.json"
 HELD_OUT = "held-out"
 _NUMBERS_AT_A_TIME = 1 << 18
 _KEYS = {
+    "format",
     "finished",
     "vocabulary_sha256",
     "dtype",
@@ -111,11 +113,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     manifest: Any = None
     with suppress(ValueError, RecursionError):
         manifest = json.loads(path.read_bytes())
-    version = manifest.get("format") if isinstance(manifest, dict) else None
-    if not isinstance(manifest, dict) or version is None or (version == FORMAT and not manifest.keys() >= _KEYS):
+    if isinstance(manifest, dict) and "format" in manifest:
+        check_format(manifest["format"], FORMAT, path, "write the shard again in another folder", DataError)
+    if not isinstance(manifest, dict) or not manifest.keys() >= _KEYS:
         raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
-    if version != FORMAT:
-        raise DataError(f"{path} has format {version!r}; expected {FORMAT}: write the shard again")
     return manifest
 
 
@@ -137,7 +138,7 @@ def vocabulary_sha256(tokenizer: Tokenizer) -> str:
         [normalization.lowercase, strip_accents, normalization.split_cjk],
         [asdict(token) for token in engine.added_tokens if not token.special],
         engine.max_characters_per_word,
-        *([engine.num_added] if engine.num_added else ()),  # the hash without one is that of existing shards
+        engine.num_added,
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

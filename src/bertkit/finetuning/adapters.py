@@ -17,13 +17,14 @@ from torch.nn.utils import parametrize
 
 from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.checkpoint.own_record import write_record
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
-from bertkit.model import Model, load
+from bertkit.model import Model
 
 _ADAPTED = ("query", "value", "query_key_value")  # projections
-_CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 
 
@@ -102,13 +103,11 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
     except SafetensorError as error:
         raise OSError(f"{folder / _WEIGHTS} cannot be written ({error}): make room on its disk") from error
     write_json(folder / _CONFIG, content)
-    write_json(folder / _TASK, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
+    write_record(folder, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
 
 
 def read_adapter(model: Model, folder: Path) -> None:
     """Load what `write_adapter` wrote into a model with adapters.
-
-    An adapter of an older version lacks the layers after pooling: they are those of the merged model around it.
 
     Raises:
         CheckpointError: files that are missing, damaged, or for another model.
@@ -131,8 +130,6 @@ def read_adapter(model: Model, folder: Path) -> None:
             _update_of(module).b.copy_(b)
         for name, parameter in _beside(model).items():
             key = _PREFIX + published(name)
-            if name.startswith(PROJECTION) and key not in tensors:
-                tensors[key] = load(folder.parent, device="cpu").network.get_parameter(name)
             parameter.copy_(_taken(tensors, key, tuple(parameter.shape), folder))
     if tensors:
         raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model lacks")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.batch import LabeledEncodings
+from bertkit.checkpoint.own_record import read_record, write_record
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.evidence import Measured
 from bertkit.evidence.scores import measured_difference
-from bertkit.files.json_files import read_json, write_json
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
@@ -56,9 +56,9 @@ def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[
     if task == trained.task:
         return
     content = task_json(replace(trained, task=task))
-    for record in (folder / "bertkit.json", folder / "adapter" / "bertkit.json"):
-        if record.is_file():
-            write_json(record, (read_json(record) or {}) | {"task": content})
+    for place in (folder, folder / "adapter"):
+        if (record := read_record(place)) is not None:
+            write_record(place, record | {"task": content})
 
 
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:

@@ -13,7 +13,6 @@ from bertkit.reports.model_card import with_section
 from bertkit.reports.parts import markdown_table
 
 _RECORD = Path("run") / "outcome.json"
-_OLD_NAMES = {"location": "place"}  # of fields, in the digests that older versions wrote
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,11 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def digest_of(examples: Sequence[Any]) -> str:
-    """Digest of examples, independent of their location, which older versions called ``place``."""
+    """Digest of examples, independent of their location."""
     digest = hashlib.sha256()
     for example in examples:
-        values = {one.name: getattr(example, one.name) for one in fields(example) if one.repr} | {"location": ""}
-        shown = ", ".join(f"{_OLD_NAMES.get(name, name)}={value!r}" for name, value in values.items())
-        digest.update(f"{type(example).__qualname__}({shown})".encode())
+        values = {
+            one.name: getattr(example, one.name) for one in fields(example) if one.repr and one.name != "location"
+        }
+        digest.update(f"{type(example).__qualname__}({values})".encode())
     return digest.hexdigest()[:16]
-
-
-def began_before_fitted_heads(folder: Path) -> bool:
-    """Whether a folder has a run of an older version, whose head was randomly initialized."""
-    record = read_json(folder / "run" / "settings.json")
-    return record is not None and "head" not in (member(record, "settings", dict, folder) or {})

@@ -33,7 +33,7 @@ from bertkit.finetuning.judging import (
 )
 from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
 from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
-from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
+from bertkit.finetuning.outcome import Outcome, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
 from bertkit.inference.truncation import warn_of_truncation
@@ -99,10 +99,7 @@ class Finetuning:
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
         train, dev = self.taught(train, dev)
-        run = replace(self)
-        if began_before_fitted_heads(self.out):
-            run.settings = replace(self.settings, head="drawn")
-        run.settings = run.complete_settings(len(train))
+        run = replace(self, settings=self.complete_settings(len(train)))
         if not self.ranks.is_first:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
@@ -131,10 +128,7 @@ class Finetuning:
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self._run / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")
-        claim = partial(
-            claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume,
-            ignored=("settings.head",) if began_before_fitted_heads(self.out) else (),
-        )  # fmt: skip
+        claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
         is_there = self.out.is_dir() and any(self.out.iterdir())
         self.ranks.wait()
         if is_there and self.ranks.is_first:

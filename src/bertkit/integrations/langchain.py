@@ -64,13 +64,13 @@ class BertkitStore(LangChainStore):
         Raises:
             UsageError: vectors of another model, as far as the embeddings name theirs, or of another size.
         """
-        name, size = f"langchain {type(embedding).__name__}", len(embedding.embed_query("size"))
-        identity = Identity(f"{name} {_model_name(embedding)}".rstrip(), size)
         if isinstance(embedding, BertkitEmbeddings):
             identity = embedding.encoder.identity
+        else:
+            name = f"langchain {type(embedding).__name__} {_model_name(embedding)}".rstrip()
+            identity = Identity(name, len(embedding.embed_query("size")))
         store = EmbeddedStore.open(folder) if has_store(Path(folder)) else EmbeddedStore.create(folder, identity)
-        if store.identity != Identity(name, size):  # as stored by an earlier version, without the model
-            store.identity.check(identity)
+        store.identity.check(identity)
         return cls(store, embedding)
 
     @classmethod

@@ -118,8 +118,6 @@ class Vectors:
 @cache
 def has_exact_int8() -> bool:
     """Whether torch multiplies 8-bit numbers exactly here: without VNNI or AMX, sums of two products may saturate."""
-    if not hasattr(torch, "_int_mm"):
-        return False
     largest = torch.full((64, 64), 127, dtype=torch.int8)
     largest[::3] = -128
     return (largest.int() @ largest.T.int()).equal(torch._int_mm(largest, largest.T))

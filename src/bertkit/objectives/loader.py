@@ -22,7 +22,7 @@ from bertkit.objectives.masking import Masked
 from bertkit.objectives.sequences import Sequences, Source
 from bertkit.randomness import in_random_order
 
-_INDEX_BITS, _EPOCH_BITS, _STAGE_BITS = 40, 20, 20  # of a position, from the lowest; above are more bits of the epoch
+_INDEX_BITS, _STAGE_BITS = 40, 20  # of a position, from the lowest; above is the epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +121,7 @@ class Loader:
         index += batch_size
         while index >= (number := self.sources[stage].num_examples(epoch)):
             epoch, index = epoch + 1, index - number
-        more, epoch = divmod(epoch, 1 << _EPOCH_BITS)
-        return (((((more << _STAGE_BITS) + stage) << _EPOCH_BITS) + epoch) << _INDEX_BITS) + index
+        return (((epoch << _STAGE_BITS) + stage) << _INDEX_BITS) + index
 
     def epoch(self, position: int) -> float:
         """Epochs completed at a position, as a fraction."""
@@ -137,9 +136,8 @@ class Loader:
 
 def _stage_epoch_index(position: int) -> tuple[int, int, int]:
     rest, index = divmod(position, 1 << _INDEX_BITS)
-    rest, epoch = divmod(rest, 1 << _EPOCH_BITS)
-    more, stage = divmod(rest, 1 << _STAGE_BITS)
-    return stage, (more << _EPOCH_BITS) + epoch, index
+    epoch, stage = divmod(rest, 1 << _STAGE_BITS)
+    return stage, epoch, index
 
 
 def _together(parts: Sequence[tuple[Sequences, Masked]]) -> PretrainingBatch:

@@ -15,7 +15,6 @@ from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
-from bertkit.files.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.objectives import PretrainingTask
 from bertkit.pretraining.feed import (
@@ -51,8 +50,10 @@ from bertkit.training import (
     evaluate,
     gather_full_tensor,
     naming_full_disk,
+    read_run_settings,
     tensorboard_writer,
     without_dropout,
+    write_run_settings,
 )
 from bertkit.vocabulary_extension import find_domain_words
 
@@ -209,12 +210,12 @@ class Pretraining:
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
             record = self.run / "recipe.json"
-            before = read_json(record)
+            before = read_run_settings(record)
             has_begun = bool(checkpoints(self.run)) or (self.run / "metrics.jsonl").is_file()
-            if before is None or has_begun or before.keys() != content.keys():
+            if before is None or has_begun:
                 claim_run_folder(self.run, record, content, resume=resume, ignored=_SHOWN)
             elif _text_settings(before) == _text_settings(json.loads(json.dumps(content))):
-                write_json(record, content)
+                write_run_settings(record, content)
             else:
                 raise UsageError(
                     f"{self.run} holds text that was prepared with other settings: choose another folder, or delete it"

@@ -19,6 +19,7 @@ from uuid import uuid4
 from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError, checked_count
+from bertkit.files.formats import check_format
 from bertkit.files.lines import extension
 from bertkit.files.whole_files import only_writer, whole_file
 from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
@@ -28,7 +29,7 @@ from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.store import Identity, Record
 
-FORMAT = 2
+FORMAT = 1
 SHARD_BYTES = 1 << 26
 _PLAN = "plan.json"
 _PASSAGES_AT_ONCE = 1024
@@ -51,7 +52,7 @@ class BulkEmbedding:
         folder: folder of the job, made by `create`.
 
     Raises:
-        DataError: the folder holds no plan, or one of a later version.
+        DataError: the folder holds no plan, or one of another version.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -232,12 +233,7 @@ def _state(path: Path) -> tuple[int, int]:
 def _read_plan(path: Path) -> _Plan:
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
-        if plan["format"] > FORMAT:
-            raise DataError(f"{path} has format {plan['format']}, expected {FORMAT}: update bertkit")
-        if plan["format"] < FORMAT:
-            raise DataError(
-                f"{path} has format {plan['format']}, expected {FORMAT}: plan the job again in a new folder"
-            )
+        check_format(plan["format"], FORMAT, path, "plan the job again in a new folder", DataError)
         shards = [
             tuple(SourceFile(name, Path(file), size, modified) for name, file, size, modified in shard)
             for shard in plan["shards"]
@@ -245,6 +241,8 @@ def _read_plan(path: Path) -> _Plan:
         return _Plan(Identity(**plan["identity"]), PassageOptions(**plan["passages"]), plan["column"], tuple(shards))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; create the job first") from None
+    except DataError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is not a plan of bulk embedding: {error}") from None
 

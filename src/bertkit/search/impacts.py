@@ -5,8 +5,8 @@ The terms of each text are a row in SQLite. Postings are derived from them: most
 stay in the arrays but are skipped, and are not counted in statistics.
 
 Each folder of arrays has the number of the commit that it was written from: a snapshot reads neither arrays of a later
-commit, which lack texts that were removed meanwhile, nor those from before all terms were cleared. SQLite's
-application_id, which no other part uses, is the number of the commit that cleared them last.
+commit, which lack texts that were removed meanwhile, nor those from before all terms were cleared, by the commit
+``terms_cleared`` in the table ``state``.
 """
 
 import re
@@ -111,8 +111,7 @@ class ImpactIndex(ABC):
     def clear(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.clear`. Arrays are deleted before the commit, as they are derived from the rows."""
         connection.execute(f"DELETE FROM {self._table}")
-        (commit_number,) = connection.execute("SELECT commit_number + 1 FROM state").fetchone()
-        connection.execute(f"PRAGMA application_id = {commit_number}")
+        connection.execute("UPDATE state SET terms_cleared = commit_number + 1")
         self._view = None
         for _, folder in self._folders():
             shutil.rmtree(folder, ignore_errors=True)
@@ -166,13 +165,13 @@ class ImpactIndex(ABC):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _folders(self) -> list[tuple[int, Path]]:
-        """The folders of arrays, the newest last, with the number of the commit; 0 for those of earlier versions."""
-        name = re.compile(rf"{self._arrays}\.(?:(\d+)\.)?\d+")
+        """The folders of arrays, the newest last, with the number of the commit."""
+        name = re.compile(rf"{self._arrays}\.(\d+)\.\d+")
         matches = [(name.fullmatch(folder.name), folder) for folder in self._folder.iterdir()]
-        return sorted((int(match[1] or 0), folder) for match, folder in matches if match)
+        return sorted((int(match[1]), folder) for match, folder in matches if match)
 
     def _written(self, snapshot: Snapshot) -> Postings | None:
-        (first,) = snapshot.connection.execute("PRAGMA application_id").fetchone()
+        (first,) = snapshot.connection.execute("SELECT terms_cleared FROM state").fetchone()
         for commit_number, folder in reversed(self._folders()):
             if first <= commit_number <= snapshot.commit_number:
                 try:

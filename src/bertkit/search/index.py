@@ -1,6 +1,5 @@
 """Index of documents: search of passages by words, by meaning, or both."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Literal, Self, get_args
 
 import numpy as np
 
-from bertkit.errors import EarlierWordsWarning, MissingHeadError, StoreError, UsageError, checked_count
+from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.inference import EmbedReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
@@ -26,7 +25,7 @@ from bertkit.search.planning import IndexReport
 from bertkit.search.results import FoundAnswer, Result, result_of
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.tables import Tables
-from bertkit.search.updating import add_documents, last_passages, split_again, update
+from bertkit.search.updating import add_documents, last_passages, update
 from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
@@ -167,8 +166,7 @@ class Index:
         """Add files, folders or `Document` objects, or bring the index up to date with them.
 
         Only changes are embedded. Files that are no longer in a folder are removed, and renamed ones are recognized by
-        content. Every thousand passages are a commit, so an interrupted call keeps what it finished. The texts of an
-        index of an earlier version, which split them into other words, are split again first.
+        content. Every thousand passages are a commit, so an interrupted call keeps what it finished.
 
         Args:
             sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
@@ -196,9 +194,6 @@ class Index:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or last_passages(self.store)
         report = IndexReport()
-        if given and not dry_run and (number := split_again(self.store, progress)):
-            report.num_split_again = number
-            self._write_postings()  # before new passages are embedded, which can take hours
         if paths:
             update(self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress)
         if documents:
@@ -218,9 +213,6 @@ class Index:
         report: EmbedReport | None = None,
     ) -> list[Result]:
         """The ``k`` passages that fit a query best.
-
-        An index of an earlier version, which splits the query into other words, is searched with those, and a search
-        by words issues an EarlierWordsWarning; `add` splits its texts again.
 
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
@@ -251,13 +243,6 @@ class Index:
                 vector = self.encoder.embed_query([query], report)
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
-            if mode in ("hybrid", "lexical") and self._tables.has_other_words(snapshot.connection, query):
-                warnings.warn(
-                    f"{self.store.folder} is of an earlier version, which splits this query into other words: results "
-                    "are as before; Index.add or bertkit index, with the indexed files or folders, splits them again",
-                    EarlierWordsWarning,
-                    stacklevel=2,
-                )
             rankings = []
             sparse = self._tables.sparse(snapshot.connection)
             if mode == "sparse" and sparse is None:
@@ -357,8 +342,8 @@ class Index:
     def _results(
         self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
     ) -> list[Result]:
-        weights, split = self._tables.weights(snapshot, query), self._tables.split_of(snapshot.connection)
+        weights = self._tables.weights(snapshot, query)
         return [
-            result_of(rank, float(score), record, weights, split)
+            result_of(rank, float(score), record, weights)
             for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
         ]

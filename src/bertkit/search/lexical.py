@@ -8,15 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.search.embedded.schema import FORMAT
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
-from bertkit.search.words import first_words, is_half_of_pair, words
-
-_FORMAT_OF_WORDS = 3
-"""The first format of stores with texts that are split by `words`."""
-
-Split = Callable[[str], list[str]]
+from bertkit.search.words import is_half_of_pair, words
 
 
 class LexicalIndex(ImpactIndex):
@@ -24,10 +18,10 @@ class LexicalIndex(ImpactIndex):
 
     Args:
         folder: folder of the store.
-        split: splits a text into words; None: as the texts of the store were split.
+        split: splits a text into words.
     """
 
-    def __init__(self, folder: str | Path, split: Split | None = None) -> None:
+    def __init__(self, folder: str | Path, split: Callable[[str], list[str]] = words) -> None:
         super().__init__(folder, "bag", "lexical")
         self._split = split
 
@@ -40,21 +34,10 @@ class LexicalIndex(ImpactIndex):
         """See `ImpactIndex.clear`."""
         super().clear(connection)
         connection.execute("DELETE FROM word")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-    def split_of(self, connection: sqlite3.Connection) -> Split:
-        """The function that split the texts of the store into words."""
-        return self._split or (words if has_current_words(connection) else first_words)
-
-    def has_other_words(self, connection: sqlite3.Connection, query: str) -> bool:
-        """Whether the store is of an earlier version, which splits this query into other words than `words`."""
-        split = self.split_of(connection)
-        return split is not words and split(query) != words(query)
 
     def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`; counts up to 65,535."""
-        split = self.split_of(connection)
-        bags = [Counter(split(text)) for text in texts]
+        bags = [Counter(self._split(text)) for text in texts]
         every = sorted({word for bag in bags for word in bag})
         connection.executemany("INSERT OR IGNORE INTO word (word) VALUES (?)", [(word,) for word in every])
         ids = _word_ids(connection, every)
@@ -65,9 +48,8 @@ class LexicalIndex(ImpactIndex):
     def _counts(self, connection: sqlite3.Connection, query: str) -> Counter[str]:
         """How often a query has each word. A single character of a script without spaces, which the store has in pairs,
         stands for all that contain it."""
-        split = self.split_of(connection)
-        query_words = split(query)
-        if split is words and len(query_words) == 1 and is_half_of_pair(query_words[0]):
+        query_words = self._split(query)
+        if len(query_words) == 1 and is_half_of_pair(query_words[0]):
             rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", query_words)
             return Counter(word for (word,) in rows)
         return Counter(query_words)
@@ -88,12 +70,6 @@ class LexicalIndex(ImpactIndex):
         view = self.view_of(snapshot)
         ids = _word_ids(snapshot.connection, list(self._counts(snapshot.connection, query)))
         return {word: view.idf(number) for word, number in ids.items()}
-
-
-def has_current_words(connection: sqlite3.Connection) -> bool:
-    """Whether the texts of a store are split by `words`; else by `first_words`."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return version >= _FORMAT_OF_WORDS
 
 
 def _word_ids(connection: sqlite3.Connection, every: list[str]) -> dict[str, int]:

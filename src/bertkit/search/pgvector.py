@@ -173,17 +173,13 @@ class PgVectorStore(VectorStore):
         return count
 
     def verify(self) -> list[str]:
-        """See `VectorStore.verify`: compares records with their checksums. PostgreSQL checks its own files.
-
-        Records of earlier versions with the number -0.0, or one of at least 1e16, in their metadata have other
-        checksums: `upsert` them before a repair, which removes them.
-        """
+        """See `VectorStore.verify`: compares records with their checksums. PostgreSQL checks its own files."""
         missing = [f"record {id!r} has no vector" for _, id, _ in self._without_vectors()]
-        return missing + [f"the text or metadata of record {id!r} is damaged{hint}" for id, hint in self._damaged()]
+        return missing + [f"the text or metadata of record {id!r} is damaged" for id in self._damaged()]
 
     def repair(self, embed: Embed) -> RepairReport:
         """See `VectorStore.repair`: damaged records are removed, missing vectors embedded again."""
-        report = RepairReport(removed=[id for id, _ in self._damaged()])
+        report = RepairReport(removed=self._damaged())
         with self._connection.transaction():
             self.delete(report.removed)
             vectors, identity = self._state()
@@ -255,13 +251,13 @@ class PgVectorStore(VectorStore):
         condition = f"number NOT IN (SELECT number FROM {self._state()[0]})"
         return self._execute(f"SELECT number, id, text FROM {self._name}_record WHERE {condition}").fetchall()
 
-    def _damaged(self) -> list[tuple[str, str]]:
-        """Id of each damaged record, and what else can be the reason."""
+    def _damaged(self) -> list[str]:
+        """Ids of the damaged records."""
         rows = self._execute(
             f"SELECT id, document_id, start_, end_, text, metadata, checksum FROM {self._name}_record ORDER BY number"
         )
         return [
-            (id, _EARLIER if _was_written_otherwise(metadata) else "")
+            id
             for id, document_id, start, end, text, metadata, checksum in rows
             if record_checksum(id, document_id, start, end, text, _metadata_json(metadata)) != checksum
         ]
@@ -293,18 +289,6 @@ def _scalar_json(value: Scalar) -> str:
     if isinstance(value, float):
         return format(value, ".1f") if abs(value) >= 1e16 else json.dumps(value + 0.0)
     return json.dumps(value)
-
-
-def _was_written_otherwise(metadata: Mapping[str, Scalar]) -> bool:
-    """Whether a value can be a float that earlier versions did not write as PostgreSQL returns it: 0.0, or an int."""
-    numbers = [value for value in metadata.values() if isinstance(value, int | float)]
-    return any(isinstance(value, float) if value == 0 else abs(value) >= 1e16 for value in numbers)
-
-
-_EARLIER = (
-    ", or it was written by an earlier version with the number -0.0 or one of at least 1e16: upsert it, as a repair "
-    "removes it"
-)
 
 
 def _condition(where: Filter | None) -> tuple[str, list[Any]]:

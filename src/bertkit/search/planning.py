@@ -24,7 +24,6 @@ class IndexReport:
     skipped: list[SkippedFile] = field(default_factory=list)  # skipped files, rows and passages
     num_passages: int = 0  # passages of new, changed and renamed files, and of documents
     num_embedded: int = 0  # passages embedded now
-    num_split_again: int = 0  # passages of an index of an earlier version, which are split into words again
     num_cut: int = 0  # passages longer than the model's limit
 
 
@@ -65,7 +64,7 @@ def plan(
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
-        and not _may_exist(one.path or name)
+        and not _may_exist(one.path)
     }
     absolute_paths = {source.absolute_path for source in sources}
     missing = known.keys() - present
@@ -133,7 +132,7 @@ def _matched(
 def _is_another(before: StoredSource, source: SourceFile) -> bool:
     """Whether a row is that of another file, which exists."""
     try:
-        return before.path not in ("", source.absolute_path) and not os.path.samefile(before.path, source.path)
+        return before.path != source.absolute_path and not os.path.samefile(before.path, source.path)
     except OSError:
         return False
 
@@ -141,7 +140,7 @@ def _is_another(before: StoredSource, source: SourceFile) -> bool:
 def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:
     """The first of some files that no longer exists, removed from the list; None if all may exist."""
     for name in names:
-        if not _may_exist(known[name].path or name):
+        if not _may_exist(known[name].path):
             names.remove(name)
             return name
     return None

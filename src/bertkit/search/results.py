@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bertkit.search.filters import Scalar
-from bertkit.search.lexical import Split
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.store import Record
@@ -38,11 +37,11 @@ class FoundAnswer(NamedTuple):
     result: Result  # the passage
 
 
-def result_of(rank: int, score: float, record: Record, weights: Mapping[str, float], split: Split) -> Result:
-    """The result of a record; its snippet is chosen by the weights of the words that ``split`` finds."""
+def result_of(rank: int, score: float, record: Record, weights: Mapping[str, float]) -> Result:
+    """The result of a record; its snippet is chosen by the weights of words."""
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights, split)
+    snippet = snippet_of(text, record.start, weights)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
     )

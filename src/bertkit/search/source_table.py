@@ -15,7 +15,7 @@ class StoredSource:
     modified: int
     content: str  # SHA-256; "" if only a part of the file is in the store
     options: str  # see `options_of`
-    path: str = ""  # absolute; "" in rows of earlier versions
+    path: str  # absolute
 
     @property
     def column(self) -> str:
@@ -29,21 +29,17 @@ def options_of(passages: PassageOptions, column: str | None) -> str:
 
 
 def create_source_table(connection: sqlite3.Connection) -> None:
-    """Create the table, or the columns that a table of an earlier version lacks."""
+    """Create the table, if it is missing."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS source (name TEXT PRIMARY KEY, size INTEGER NOT NULL, modified INTEGER NOT NULL, "
-        "content TEXT NOT NULL, options TEXT NOT NULL, path TEXT NOT NULL DEFAULT '')"
+        "content TEXT NOT NULL, options TEXT NOT NULL, path TEXT NOT NULL)"
     )
-    if "path" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(source)")}:
-        connection.execute("ALTER TABLE source ADD COLUMN path TEXT NOT NULL DEFAULT ''")
 
 
 def stored_sources(connection: sqlite3.Connection) -> dict[str, StoredSource]:
-    """The rows by the names of the files; the table may be that of an earlier version."""
-    rows = connection.execute("SELECT * FROM source")
-    columns = [column for column, *_ in rows.description]
-    values = (dict(zip(columns, row, strict=True)) for row in rows)
-    return {row.pop("name"): StoredSource(**row) for row in values}
+    """The rows by the names of the files."""
+    rows = connection.execute("SELECT name, size, modified, content, options, path FROM source")
+    return {name: StoredSource(*row) for name, *row in rows}
 
 
 def store_source(connection: sqlite3.Connection, source: SourceFile, content: str, options: str) -> None:

@@ -50,8 +50,7 @@ class SparseIndex(ImpactIndex):
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'sparse_model'")
         if not tables.fetchall():
             return None
-        (row,) = connection.execute("SELECT * FROM sparse_model").fetchall()
-        name, model_hash, scale = row if len(row) == 3 else (*row, _SCALES["max"])  # of earlier versions
+        ((name, model_hash, scale),) = connection.execute("SELECT name, hash, scale FROM sparse_model").fetchall()
         return cls(folder, name, model_hash, device, scale)
 
     @cached_property

@@ -14,12 +14,10 @@ from tqdm import tqdm
 
 from bertkit.inference import EmbedReport
 from bertkit.search.documents import Document, read_documents
-from bertkit.search.embedded.maintenance import index_texts_again
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument, Scalar
-from bertkit.search.lexical import LexicalIndex, has_current_words
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.planning import IndexReport, Job, plan
@@ -104,16 +102,6 @@ def last_passages(store: EmbeddedStore) -> PassageOptions:
     with store.snapshot() as snapshot:
         row = snapshot.connection.execute("SELECT options FROM source ORDER BY rowid DESC LIMIT 1").fetchone()
     return PassageOptions(*map(int, row[0].split(" ", 2)[:2])) if row else PassageOptions()
-
-
-def split_again(store: EmbeddedStore, progress: bool | None) -> int:
-    """Split the texts of an index of an earlier version into words again; returns the number of passages."""
-    with store.snapshot() as snapshot:
-        if has_current_words(snapshot.connection):
-            return 0
-    with store.transaction() as connection:
-        index_texts_again(connection, LexicalIndex(store.folder), progress)
-    return store.count()
 
 
 class _Ids:

@@ -1,7 +1,7 @@
 """Words of a text for lexical search: lowercase stems without stop words.
 
 A store keeps the words of its texts, and a query has to be split as they were. So with another splitting the format of
-stores is another, and the earlier splitting stays, for the stores that have it.
+stores is another.
 """
 
 import re
@@ -90,18 +90,6 @@ def _patterns(largest_mark: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
     without_spaces = rf"{ahead}\w(?:{ahead}[\w{marks}])*"
     word = rf"{letter}+(?:[{marks}]+{letter}*)*|[{_CHINESE_OR_JAPANESE}]|({without_spaces})"
     return re.compile(word), re.compile(rf".[{marks}]*")
-
-
-_FIRST_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
-_FIRST_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
-
-
-def first_words(text: str) -> list[str]:
-    """As `words` was up to format 2 of stores: a mark that is not part of a composed character, such as a vowel of
-    Hindi or Thai, ends a word."""
-    if not text.isascii():
-        text = _composed(text).translate(_FIRST_LIGATURES)
-    return _stems(match.group() for match in _FIRST_WORD.finditer(text))
 
 
 @lru_cache(1 << 18)

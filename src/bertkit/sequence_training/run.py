@@ -80,9 +80,7 @@ class SequenceTraining:
         data, held_out = (self._encoded(generator, examples) for examples in (train, dev))
         facts = {"task": self.task, "model": self.model, "settings": asdict(self.settings), "examples": len(train)}
         digests = {"digests": {"training": digest_of(train), "dev": digest_of(dev)}}
-        record = run_folder / "settings.json"
-        is_older = "digests" not in (read_json(record) or digests)  # a run of a version that did not record them
-        claim_run_folder(self.out, record, facts if is_older else facts | digests, resume=resume)
+        claim_run_folder(self.out, run_folder / "settings.json", facts | digests, resume=resume)
         if (self.out / "config.json").is_file():
             self.log_line(f"{self.out} has already finished")
             return {"reason": "finished", **(read_json(run_folder / _OUTCOME) or {})}

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bertkit.inference import EmbedReport
 from bertkit.search.filters import And, Equal, Filter
-from bertkit.search.index import Index, Mode
+from bertkit.search.index import Mode
 from bertkit.search.results import Result
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import WrongModelKind
@@ -51,7 +51,7 @@ def search_routes(service: Service) -> APIRouter:
             results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
             ticket.num_inputs_cut += report.num_texts_cut
             ticket.num_tokens_cut += report.num_tokens_cut
-            answer = {"results": [_as_json(index, result) for result in results]}
+            answer = {"results": [_as_json(result) for result in results]}
             if answerer is None:
                 return answer
             return answer | {
@@ -71,7 +71,7 @@ def _filter(where: dict[str, Any] | None) -> Filter | None:
     return And(tuple(Equal(key, value) for key, value in where.items())) if where else None
 
 
-def _as_json(index: Index, result: Result) -> dict[str, Any]:
+def _as_json(result: Result) -> dict[str, Any]:
     """A passage; ``start`` and ``end`` are characters of its document, as are those of its snippet."""
     return {
         "rank": result.rank,

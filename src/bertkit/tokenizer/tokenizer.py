@@ -201,15 +201,14 @@ class Tokenizer:
             self.truncation_side,
         )
 
-    def plain_ids(self, texts: Sequence[str], *, first_index: int = 0) -> list[np.ndarray]:
+    def plain_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The (n,) int64 ids of each text, without special tokens: prompts and targets of generation.
 
         Raises:
-            UsageError: a text that is not a str; ``first_index`` is the index of the first text in errors. Or a str
-                or a table instead of texts.
+            UsageError: a text that is not a str; or a str or a table instead of texts.
         """
         refuse_one_text(texts)
-        pieces = self.engine.tokenize(list(texts), first_index=first_index, with_spans=False)
+        pieces = self.engine.tokenize(list(texts), with_spans=False)
         bounds = zip(pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1, strict=True)  # without [CLS] and [SEP]
         return [pieces.input_ids[start:end].astype(np.int64) for start, end in bounds]
 

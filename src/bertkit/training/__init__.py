@@ -17,7 +17,13 @@ from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor
 from bertkit.training.run import Run
-from bertkit.training.run_folder import claim_run_folder, naming_full_disk, released_if_refused
+from bertkit.training.run_folder import (
+    claim_run_folder,
+    naming_full_disk,
+    read_run_settings,
+    released_if_refused,
+    write_run_settings,
+)
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
@@ -48,8 +54,10 @@ __all__ = [
     "make_optimizer",
     "naming_full_disk",
     "outputs_of",
+    "read_run_settings",
     "released_if_refused",
     "stop_signals",
     "tensorboard_writer",
     "without_dropout",
+    "write_run_settings",
 ]

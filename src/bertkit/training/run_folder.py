@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, TrainingError, UsageError
+from bertkit.files.formats import check_format
 from bertkit.files.json_files import json_value, read_json, write_json
 from bertkit.files.whole_files import check_no_file
+
+FORMAT = 1
+"""Format of the folders of runs: their settings, progress, checkpoints and metrics."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -32,6 +36,24 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def read_run_settings(record: Path) -> dict[str, Any] | None:
+    """The settings of the run with a record; None if there is none.
+
+    Raises:
+        CheckpointError: the file is not JSON.
+        UsageError: a run of another version.
+    """
+    settings = read_json(record)
+    if settings is not None:
+        check_format(settings.pop("format", None), FORMAT, record, "choose another folder", UsageError)
+    return settings
+
+
+def write_run_settings(record: Path, settings: dict[str, Any]) -> None:
+    """Write the record of the settings of a run."""
+    write_json(record, {"format": FORMAT, **settings})
+
+
 def claim_run_folder(
     folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
 ) -> bool:
@@ -43,16 +65,16 @@ def claim_run_folder(
         ignored: settings that may differ when resuming, as section.name.
 
     Raises:
-        UsageError: the folder or a parent is a file; or it has other files, another run, or this run and ``resume`` is
-            false.
+        UsageError: the folder or a parent is a file; or it has other files, another run, one of another version, or
+            this run and ``resume`` is false.
     """
-    before = read_json(record)
+    before = read_run_settings(record)
     if before is None:
         check_no_file(folder)
         if not _is_free(folder, record):
             raise UsageError(f"{folder} exists and is not a run: choose another folder")
         record.parent.mkdir(parents=True, exist_ok=True)
-        write_json(record, settings)
+        write_run_settings(record, settings)
     elif not resume:
         raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
     elif differing := [text for name, text in _differing(before, settings) if name not in ignored]:

@@ -77,7 +77,7 @@ def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -
     """
     record = read_json(folder / "state.json")
     names = {field.name for field in fields(TrainingState)}
-    if not isinstance(record, dict) or set(record) | {"step_evaluated"} != names:  # older versions did not write it
+    if record is None or set(record) != names:
         raise CheckpointError(f"{folder / 'state.json'} is missing or not the state of a run")
     parameters = dict(network.named_parameters())
     try:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertkit.checkpoint import SentenceSettings
+from bertkit.checkpoint.own_record import NAME, read_section, write_record
 from bertkit.checkpoint.sentence import read_static_settings, settings_json
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError
@@ -44,8 +45,7 @@ def read_static_folder(folder: Path) -> StaticEncoder:
     tokens, num_tokens, limit = _read_tokens(inside / "tokenizer.json")
     vectors, rows, weights = _read_vectors(inside, tokens, num_tokens)
     if not _is_model2vec(folder):
-        path = folder / "bertkit.json"
-        ours = member(read_json(path) or {}, "static", dict, path, {})
+        path, ours = folder / NAME, read_section(folder, "static") or {}
         skip = member(ours, "skip_unknown", bool, path, False)
         if skip and tokens.unk_id >= 0:
             rows[tokens.unk_id] = -1
@@ -98,7 +98,7 @@ def write_static_folder(encoder: StaticEncoder, folder: Path, *, overwrite: bool
             "max_length": encoder.max_length,
             "max_characters": encoder.max_characters,
         }
-        write_json(temporary / "bertkit.json", {"static": own})
+        write_record(temporary, {"static": own})
         if encoder.ngrams is not None:
             save_file({"ngrams": encoder.ngrams}, temporary / _NGRAMS)
 

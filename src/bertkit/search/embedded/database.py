@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bertkit.errors import StoreError, UsageError
+from bertkit.files.formats import check_format
 from bertkit.search.embedded.schema import FORMAT
 from bertkit.search.embedded.unshared_files import UnsharedFiles
 from bertkit.search.embedded.writer_lock import LOCK_NAME, WriterLock
@@ -104,8 +105,7 @@ class Database:
             try:
                 connection.execute("PRAGMA query_only = 1")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > FORMAT:
-                    raise StoreError(f"{self.folder} has format {version}, expected at most {FORMAT}: update bertkit")
+                check_format(version, FORMAT, self.folder, "index the documents into a new folder", StoreError)
             except BaseException:
                 connection.close()
                 raise

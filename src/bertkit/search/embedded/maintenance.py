@@ -126,16 +126,11 @@ def remove_records(connection: sqlite3.Connection, numbers: Iterable[int]) -> No
     )
 
 
-def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex, progress: bool | None = None) -> None:
-    """Clear a text index and add every text.
-
-    Args:
-        progress: show a bar after two seconds; None: on a terminal.
-    """
+def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> None:
+    """Clear a text index and add every text, with a bar after two seconds on a terminal."""
     text_index.clear(connection)
     numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
-    hidden = None if progress is None else not progress
-    with tqdm(total=len(numbers), desc="indexing words", delay=2, disable=hidden, leave=False) as bar:
+    with tqdm(total=len(numbers), desc="indexing words", delay=2, disable=None, leave=False) as bar:
         for batch in _batches(np.array(numbers, np.int64)):
             text_index.add(connection, list(_texts(connection, batch).items()))
             bar.update(len(batch))

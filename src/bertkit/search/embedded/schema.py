@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
-FORMAT = 3
-"""Version of the tables and files, kept as SQLite's user_version. 2: the column ``scan`` has a meaning; 3: texts are
-split into words as now."""
+FORMAT = 1
+"""Format of the tables and files, and of the words that texts are split into; kept as SQLite's user_version."""
 
 HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
@@ -23,7 +22,8 @@ TABLES = (
         generation INTEGER NOT NULL,
         num_positions INTEGER NOT NULL,
         scan TEXT NOT NULL,
-        identity TEXT NOT NULL
+        identity TEXT NOT NULL,
+        terms_cleared INTEGER NOT NULL DEFAULT 0
     )""",
     """CREATE TABLE record (
         number INTEGER PRIMARY KEY AUTOINCREMENT,

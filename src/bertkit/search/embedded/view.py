@@ -38,8 +38,6 @@ class State:
         try:
             rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
             ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            scan = "int8" if version == 1 else scan  # the column had no meaning
             return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
@@ -49,8 +47,10 @@ class State:
     def write(self, connection: sqlite3.Connection) -> None:
         values = (self.commit_number, self.generation, self.num_positions, self.scan, json.dumps(asdict(self.identity)))
         connection.execute(
-            "REPLACE INTO state (one, commit_number, generation, num_positions, scan, identity) "
-            "VALUES (1, ?, ?, ?, ?, ?)",
+            "INSERT INTO state (one, commit_number, generation, num_positions, scan, identity) "
+            "VALUES (1, ?, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET commit_number = excluded.commit_number, "
+            "generation = excluded.generation, num_positions = excluded.num_positions, scan = excluded.scan, "
+            "identity = excluded.identity",
             values,
         )
 
