@@ -731,7 +731,8 @@ def test_rejects_files_that_are_not_tags(write):
         ("U.S.-based (e.g. U.S.)...", "U|.|S|.|-|based|(|e|.|g|.|U|.|S|.|)|.|.|.", "U.S.-based|(|e.g.|U.S.|)|..."),
         ("@ann's #tag's 3.5%", "@|ann|'|s|#|tag|'|s|3|.|5|%", "@ann|'s|#tag|'s|3.5%"),
         ('\'s "“x”" ...', '\'|s|"|“|x|”|"|.|.|.', '\'|s|"|“|x|”|"|...'),
-        ("東京 é\u0301tat\tx_y", "東|京|é\u0301tat|x|_|y", "東京|é\u0301tat|x_y"),
+        ("東京 é\u0301tat\tx_y", "東|京|é\u0301tat|x|_|y", "東|京|é\u0301tat|x_y"),
+        ("在iPhone上，U.S.！", "在|iPhone|上|，|U|.|S|.|！", "在|iPhone|上|，|U.S.|！"),
         (" \n", "", ""),
     ],
 )
@@ -741,7 +742,7 @@ def test_words_of_a_text(text, punctuation, spaces):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.text(alphabet="ab .,'s\"()U-\n\u00a0é東"))
+@given(st.text(alphabet="ab .,'s\"()U-\n\u00a0é東\u0301でกั"))
 def test_words_hold_all_of_a_text_but_its_spaces(text):
     for words in ("punctuation", "spaces"):
         spans = words_of(text, words)
