@@ -706,6 +706,18 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
     assert "holds no examples" in message or str(bad.rows[0]) == str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", "Ada\tB-PER \nLee\t I-PER\nsat\tO \n"),
+        ("a.jsonl", '{"words": ["Ada", "Lee", "sat"], "tags": ["B-PER ", " I-PER", "O\\u00a0"]}\n'),
+    ],
+)
+def test_tags_are_read_without_spaces_around_them(write, name, content):
+    (example,) = read_tagged(write(name, content))
+    assert example.tags == ("B-PER", "I-PER", "O")
+
+
 def test_rejects_files_that_are_not_tags(write):
     with pytest.raises(UsageError, match="convert it to jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
