@@ -19,7 +19,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning
 from bertkit.finetuning.advice import still_falling
 from bertkit.inference import PredictReport
-from bertkit.tasks import ChoiceQuestion, MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
+from bertkit.tasks import TASKS, ChoiceQuestion, MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
 from bertkit.tokenizer.layout import Layout
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -302,3 +302,11 @@ def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, caps
     for command in ("predict", "mine"):
         code, _, error = call(capsys, command, "--model", encoder, "--input", str(train), "--output", out)
         assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error
+
+
+def test_help_of_an_option_is_that_of_every_task_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["finetune", "--help"]) == 0
+    shown = "".join(capsys.readouterr().out.split())
+    for kind in TASKS.values():
+        for name, option in kind.options.items():
+            assert shown.count("".join(option.help.split())) == 1, (kind.name, name)

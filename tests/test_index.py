@@ -125,6 +125,68 @@ def test_a_moved_folder_is_renamed(docs: Path, encoder: Path, embedded: list[str
         assert len(index) == num_passages
 
 
+def test_path_that_is_gone_is_reported_and_the_others_are_updated(
+    docs: Path, encoder: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(docs, "more")
+    Path("single.txt").write_text("One file.")
+    paths = ["docs", "more", "single.txt"]
+    with Index.open("store", encoder) as index:
+        index.add(paths, passages=SHORT)
+        embedded.clear()
+        shutil.rmtree("docs")
+        Path("single.txt").unlink()
+        (Path("more") / "new.txt").write_text("Bread is baked at night.")
+        expected = ["docs/cats.txt", "docs/fish.md", "docs/rows.jsonl", "single.txt"]
+        for is_planned in (True, False):
+            report = index.add([*paths, "never"], passages=SHORT, dry_run=is_planned)
+            assert report.removed == expected and report.new == ["more/new.txt"] and report.num_unchanged == 3
+            why = "no such file or folder"
+            assert [(one.path, one.why) for one in report.skipped] == [
+                ("docs", why), ("single.txt", why), ("never", why),
+            ]  # fmt: skip
+        assert embedded == ["Bread is baked at night."]
+        assert {document.partition("/")[0] for document, *_ in passages(index)} == {"more"}
+    for number in range(20):
+        (Path("more") / f"{number}.xyz").touch()
+    assert run(["index", *paths, "--store", "store"]) == 0  # the next night, when the store no longer has them
+    listed = capsys.readouterr().err.splitlines()
+    assert "0 new, 0 changed, 0 renamed, 0 removed, 4 unchanged files" in listed[0]
+    assert listed[2:4] == [f"skipped {path}: {why}" for path in ("docs", "single.txt")]
+
+
+def test_path_that_is_gone_keeps_files_that_exist_under_it_elsewhere(docs: Path, encoder: Path) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere", "one.txt").write_text("One file.")
+    with Index.open(Path("store").absolute(), encoder) as index:
+        index.add("docs", passages=SHORT)
+        before = passages(index)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir("elsewhere")
+            report = index.add(["docs", "one.txt"], passages=SHORT)
+        assert not report.removed and before < passages(index)
+
+
+def test_path_that_cannot_be_read_is_reported_and_keeps_its_passages(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("single.txt").write_text("One file.")
+    stat = os.stat
+
+    def refused(path: Any, **options: Any) -> os.stat_result:
+        if path == docs:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        before = passages(index)
+        monkeypatch.setattr(os, "stat", refused)
+        report = index.add([docs, "single.txt"], passages=SHORT)
+        assert [(one.path, one.why) for one in report.skipped] == [("docs", "Permission denied")]
+        assert not report.removed and before < passages(index)
+
+
 def test_interrupted_run_resumes(
     docs: Path, encoder: Path, embedded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

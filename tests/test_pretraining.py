@@ -352,18 +352,49 @@ def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, 
     assert not (run / "shard").exists() and not checkpoints(run)
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "changes"),
+    [
+        ("She sat there. He ran on.\n", "one document, which cannot be split", ()),
+        ("A cat.\n\nA dog.\n\nA mat.\n", "of 2 documents each", ("data.sentence_pairs=balanced",)),
+        ("", "no words to learn from", ()),
+    ],
+)
+def test_folder_of_refused_text_is_used_by_the_corrected_command(
+    corpus: Path, tmp_path: Path, text: str, message: str, changes: tuple[str, ...]
+) -> None:
+    run, small = tmp_path / "run", tmp_path / "small.txt"
+    small.write_text(text)
+    for _ in range(2):  # the same command has the same answer
+        with pytest.raises(DataError, match=message):
+            pretraining(small, run, "training.num_steps=1", *changes).start(resume=False)
+    assert pretraining(corpus, run, "training.num_steps=1").start(resume=False) == "finished"
+    assert json.loads((run / "recipe.json").read_text())["inputs"]["corpus"] == [str(corpus)]
+    assert not (run / "refused.txt").exists()
+
+
+def test_refused_text_is_kept_for_the_same_command(tmp_path: Path) -> None:
+    run, small, made = tmp_path / "run", tmp_path / "small.txt", []
+    small.write_text("She sat there. He ran on.\n")
+    for num_steps in (1, 2):
+        with pytest.raises(DataError, match="one document"):
+            pretraining(small, run, f"training.num_steps={num_steps}").start(resume=False)
+        made.append((run / "vocab.txt").stat().st_mtime_ns)
+    assert made[0] == made[1] and (run / "shard" / "tokens.bin").stat().st_size
+
+
 def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path, monkeypatch) -> None:
     run = tmp_path / "run"
 
     def stop(*args, **options):
-        raise DataError("stopped here")
+        raise KeyboardInterrupt("stopped here")
 
-    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match="stopped here"):
         patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
         pretraining(corpus, run, "training.num_steps=2").start(resume=False)
     made = [run / "vocab.txt", run / "shard" / "tokens.bin"]
     times = [path.stat().st_mtime_ns for path in made]
-    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):  # the same text
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match="stopped here"):  # the same text
         patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
         pretraining(corpus, run, "training.num_steps=3").start(resume=True)
     assert [path.stat().st_mtime_ns for path in made] == times

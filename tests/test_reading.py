@@ -708,6 +708,18 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
     assert "holds no examples" in message or str(bad.rows[0]) == str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", "Ada\tB-PER \nLee\t I-PER\nsat\tO \n"),
+        ("a.jsonl", '{"words": ["Ada", "Lee", "sat"], "tags": ["B-PER ", " I-PER", "O\\u00a0"]}\n'),
+    ],
+)
+def test_tags_are_read_without_spaces_around_them(write, name, content):
+    (example,) = read_tagged(write(name, content))
+    assert example.tags == ("B-PER", "I-PER", "O")
+
+
 def test_rejects_files_that_are_not_tags(write):
     with pytest.raises(UsageError, match="convert it to jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
@@ -733,7 +745,8 @@ def test_rejects_files_that_are_not_tags(write):
         ("U.S.-based (e.g. U.S.)...", "U|.|S|.|-|based|(|e|.|g|.|U|.|S|.|)|.|.|.", "U.S.-based|(|e.g.|U.S.|)|..."),
         ("@ann's #tag's 3.5%", "@|ann|'|s|#|tag|'|s|3|.|5|%", "@ann|'s|#tag|'s|3.5%"),
         ('\'s "“x”" ...', '\'|s|"|“|x|”|"|.|.|.', '\'|s|"|“|x|”|"|...'),
-        ("東京 é\u0301tat\tx_y", "東|京|é\u0301tat|x|_|y", "東京|é\u0301tat|x_y"),
+        ("東京 é\u0301tat\tx_y", "東|京|é\u0301tat|x|_|y", "東|京|é\u0301tat|x_y"),
+        ("在iPhone上，U.S.！", "在|iPhone|上|，|U|.|S|.|！", "在|iPhone|上|，|U.S.|！"),
         (" \n", "", ""),
     ],
 )
@@ -743,7 +756,7 @@ def test_words_of_a_text(text, punctuation, spaces):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.text(alphabet="ab .,'s\"()U-\n\u00a0é東"))
+@given(st.text(alphabet="ab .,'s\"()U-\n\u00a0é東\u0301でกั"))
 def test_words_hold_all_of_a_text_but_its_spaces(text):
     for words in ("punctuation", "spaces"):
         spans = words_of(text, words)

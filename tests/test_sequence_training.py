@@ -4,9 +4,12 @@ import io
 import json
 import math
 import random
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +31,9 @@ from bertkit.sequence_training import (
     read_pairs,
     sequence_metrics,
 )
+from bertkit.tasks.feed import LabeledFeed
 from bertkit.tokenizer.byte_level import train_byte_level
-from bertkit.training import evaluate
+from bertkit.training import Ranks, evaluate
 from bertkit.training.schedules import SCHEDULES
 from bertkit.transformer import TransformerConfig
 
@@ -110,6 +114,83 @@ def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         assert outcome.items() >= training.start(train, dev, resume=True).items() >= {"loss": outcome["loss"]}.items()
         weights.append(load_generator(tmp_path / name).checkpoint.network.state_dict())
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+class OneOfTwo(Ranks):
+    """One of two ranks; the other sends zeros."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank, 2)
+
+    def add(self, numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.double() if self.is_first else torch.tensor([0.0, 1.0, 1.0])[: numbers.numel()].double()
+
+    def add_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+
+def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, out, shares = small_model(tmp_path / "start"), tmp_path / "out", []
+    train, settings = reversed_digits(16, 1), SequenceSettings(num_steps=1, batch_size=16)
+
+    def noting(*arguments: Any) -> LabeledFeed:
+        shares.append(arguments[3:])
+        return LabeledFeed(*arguments)
+
+    monkeypatch.setattr("bertkit.sequence_training.run.LabeledFeed", noting)
+    first, second = (
+        SequenceTraining(out, "seq2seq", str(model), settings, "cpu", lambda line: None, OneOfTwo(rank))
+        for rank in (0, 1)
+    )
+    assert first.start(train, should_stop=lambda: True) == {"reason": "stopped"}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert before and second.start(train) == {"reason": "finished"}
+    assert shares == [(0, 2), (1, 2)] and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_command_line_joins_the_ranks_of_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pairs.csv").write_text("source,target\n01,10\n")
+    given, calls = [], []
+    ranks = OneOfTwo(0)
+    monkeypatch.setattr(Ranks, "from_environment", lambda device: ranks)
+    monkeypatch.setattr(ranks, "shutdown", lambda: calls.append("shutdown"))
+    monkeypatch.setattr(ranks, "exit", lambda: calls.append("exit"))
+    monkeypatch.setattr(
+        SequenceTraining, "start", lambda self, *_, **__: given.append(self.ranks) or {"reason": "finished"}
+    )
+    arguments = ["--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "out")]
+    assert run(["finetune", "seq2seq", *arguments]) == 0
+    assert given == [ranks] and calls == ["shutdown", "exit"]
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "start")
+    rows = [f"{one.source}\t{one.target}" for one in reversed_digits(64, 1)]
+    (tmp_path / "train.tsv").write_text("\n".join(["source\ttarget", *rows]) + "\n")
+    arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "train.tsv"), "--model", str(model)]
+    arguments += ["--num-epochs", "2", "--batch-size", "16", "--device", "cpu", "--out"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    for name, program in (("one", [sys.executable, "-m"]), ("two", launch)):
+        made = subprocess.run([*program, "bertkit", *arguments, str(tmp_path / name)], capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+        (line,) = made.stdout.splitlines()
+        assert json.loads(line)["reason"] == "finished"
+    losses = []
+    for name in ("one", "two"):
+        lines = map(json.loads, (tmp_path / name / "run" / "metrics.jsonl").read_text().splitlines())
+        losses.append([line["loss"] for line in lines if line["event"] == "step"])
+    assert len(losses[0]) == 8 and losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_batches_are_large_enough_for_the_ranks(tmp_path: Path) -> None:
+    settings = SequenceSettings(batch_size=1)
+    with pytest.raises(UsageError, match="batch_size=1 is below the 2 ranks"):
+        SequenceTraining(tmp_path / "out", "seq2seq", settings=settings, ranks=OneOfTwo(0)).start(reversed_digits(3, 1))
 
 
 def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

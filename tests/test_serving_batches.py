@@ -12,7 +12,7 @@ from random_models import our_model
 
 from bertkit import EmbedReport, Model
 from bertkit.executor import Executor
-from bertkit.inference import PredictReport
+from bertkit.inference import PredictReport, Runner
 from bertkit.serving import encoded_jobs
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
@@ -124,6 +124,62 @@ def test_equal_queued_texts_are_computed_once(model):
     taken = queue.take(lambda job: 256)
     assert len(taken.sequences) == 2 and len(queue) == 0
     assert all(sorted(index for index, _ in taken.waiting[job]) == [0, 1, 2] for job in jobs)
+
+
+class CountedEncoder:
+    """A prepared encoder that notes the sequences given to it."""
+
+    def __init__(self, prepared):
+        self._prepared, self.given = prepared, []
+
+    def __call__(self, batch, **options):
+        self.given += [tuple(part.tolist()) for part in batch.input_ids.split(batch.cu_seqlens.diff().tolist())]
+        return self._prepared(batch, **options)
+
+
+EQUAL_INPUTS = {
+    "texts": lambda any_model: any_model.embed(["the cat sat"] * 150, report=EmbedReport()),
+    "texts and another": lambda any_model: any_model.embed(["a dog", *["the cat"] * 150], report=EmbedReport()),
+    "windows of one text": lambda any_model: any_model.embed(["the " * 3_000], report=EmbedReport(), on_long="window"),
+    "sparse vectors": lambda any_model: any_model.embed_sparse(["the cat sat"] * 150).weights,
+    "pairs": lambda any_model: any_model.next_sentence_probability(["the cat"] * 150, ["a dog"] * 150),
+    "masked copies": lambda any_model: np.array(any_model.pseudo_log_likelihood(["the mat [MASK]"] * 60)),
+}
+
+
+@pytest.mark.parametrize("inputs", EQUAL_INPUTS)
+def test_equal_inputs_of_a_request_are_computed_once_and_in_bounded_parts(inputs, monkeypatch):
+    model = our_model("pretraining", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=29)
+    batches, parts = SharedBatches(ServerSettings()), []
+    shared = SharedModel(model, batches)
+    encoder = shared._runner.encoder
+    encoder._prepared = counted = CountedEncoder(encoder._prepared)
+    call = encoded_jobs.SharedEncoder.__call__
+
+    def noting(self, batch, **options):
+        parts.append(len(batch.input_ids))
+        return call(self, batch, **options)
+
+    monkeypatch.setattr(encoded_jobs.SharedEncoder, "__call__", noting)
+    monkeypatch.setattr(Runner, "tokens_per_batch", lambda self, num_tokens: 64)
+    result = EQUAL_INPUTS[inputs](shared)
+    monkeypatch.undo()
+    assert (result == EQUAL_INPUTS[inputs](model)).all()
+    assert len(counted.given) == len(set(counted.given)) < 10
+    assert sum(parts) > 400 and max(parts) <= 64
+
+
+def test_batch_of_many_equal_texts_is_not_a_lone_short_text(model, monkeypatch):
+    batches, seen = SharedBatches(ServerSettings()), []
+    computed = encoded_jobs._compute
+
+    def noting(batch):
+        seen.append((torch.get_num_threads(), batches._num_running, batches._num_long))
+        computed(batch)
+
+    monkeypatch.setattr(encoded_jobs, "_compute", noting)
+    SharedModel(model, batches).embed(["the cat sat"] * 150, report=EmbedReport())
+    assert seen == [(1, 1, 1)]
 
 
 def test_a_job_of_taken_texts_does_not_hold_up_other_models(model):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import orjson
 import pytest
@@ -24,8 +24,9 @@ from test_generation import gpt2, marian
 import bertkit
 from bertkit.generation import load_generator
 from bertkit.serving import prediction, service
-from bertkit.serving.app import Application
+from bertkit.serving.app import _ROUTES, Application
 from bertkit.serving.guard import Guard
+from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
@@ -201,6 +202,74 @@ def test_bodies_are_checked_as_by_fastapi(fuzzed: Fuzzed) -> None:
 
     statuses = asyncio.run(compare())
     assert statuses[200] > 20 and statuses[400] > 20 and statuses[422] > 20, statuses
+
+
+OPENAI_INPUT = {"input": ["a cat", "a dog"]}
+VALID_BODIES: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": OPENAI_INPUT, "/embeddings": OPENAI_INPUT,
+    "/embed": {"inputs": "a cat"}, "/embed_all": {"inputs": "a cat"}, "/embed_sparse": {"inputs": "a cat"},
+    "/similarity": {"inputs": {"source_sentence": "a cat", "sentences": ["a dog"]}, "parameters": {}},
+    "/tokenize": {"inputs": "a cat"}, "/decode": {"ids": [5, 6]},
+    "/rerank": {"query": "a cat", "texts": ["a dog", "the cat"]},
+    "/v1/rerank": {"query": "a cat", "documents": ["a dog", {"text": "the cat"}]},
+    "/v2/rerank": {"query": "a cat", "documents": ["a dog"]},
+    "/predict": {"inputs": "a cat"}, "/entities": {"inputs": "a cat"}, "/fill": {"inputs": "a [MASK]"},
+    "/answer": {"question": "who sat?", "context": "the cat sat"},
+    "/classify": {"inputs": "a cat", "candidate_labels": ["animal", "mat"]},
+    "/generate": {"inputs": "a cat", "parameters": {}},
+    "/search": {"query": "cat"},
+    "/inspect/input": {"inputs": "a cat"}, "/inspect/attention": {"inputs": "a cat"},
+    "/inspect/lens": {"inputs": "a [MASK]"},
+    "/": {"inputs": "a cat", "parameters": {}},
+}  # fmt: skip
+
+
+def with_nulls(body: dict[str, Any], body_type: type[Body]) -> dict[str, Any]:
+    """A body with null in every optional field that it lacks, in nested objects too."""
+    fields, filled = body_type.model_fields, dict(body)
+    for name, info in fields.items():
+        if name not in body:
+            assert not info.is_required(), (body_type, name)
+            filled[name] = None
+        elif isinstance(body[name], dict):
+            types = [info.annotation, *get_args(info.annotation)]
+            inner = [each for each in types if isinstance(each, type) and issubclass(each, Body)]
+            filled[name] = with_nulls(body[name], inner[0]) if inner else body[name]
+    return filled
+
+
+def test_null_in_an_optional_field_means_absent_on_every_route(fuzzed: Fuzzed) -> None:
+    types = {
+        route.path: get_type_hints(route.endpoint)["body"]
+        for routes in _ROUTES
+        for route in routes(fuzzed.service).routes
+        if isinstance(route, JsonRoute) and "POST" in route.methods and not route.param_convertors
+    }
+    assert set(types) == set(VALID_BODIES)
+    for path, body in VALID_BODIES.items():
+        filled = with_nulls(body, types[path])
+        assert filled != body
+        status, expected = asyncio.run(fuzzed.ask(path, json.dumps(body).encode()))
+        assert status == 200, (path, expected)
+        assert asyncio.run(fuzzed.ask(path, json.dumps(filled).encode())) == (200, expected), (path, filled)
+
+
+@pytest.mark.parametrize("name", ["encoder", "masks", "inference", "ranker", "tagger", "answers", "translator"])
+def test_null_in_a_parameter_means_absent_for_every_kind_of_model(fuzzed: Fuzzed, name: str) -> None:
+    special = {"ranker": {"query": "a", "texts": ["a", "b"]}, "answers": {"question": "who?", "context": "the cat"}}
+    inputs = special.get(name, "a [MASK]")
+    options = ["candidate_labels", "function_to_apply", "generate_parameters", "clean_up_tokenization_spaces"]
+    nulls = dict.fromkeys(options + [field for field in fuzzed.fields if field not in ("inputs", "parameters")])
+    answers = [
+        asyncio.run(fuzzed.ask(f"/models/{name}", json.dumps({"inputs": inputs} | more).encode()))
+        for more in ({}, {"parameters": nulls}, {"parameters": None} | nulls)
+    ]
+    assert answers[0][0] == 200 and answers[1] == answers[2] == answers[0]
+
+
+def test_null_in_a_required_field_is_refused(fuzzed: Fuzzed) -> None:
+    status, answer = asyncio.run(fuzzed.ask("/v1/embeddings", b'{"input": null}'))
+    assert status == 400 and b"input: expected a text, a list of texts" in answer
 
 
 @pytest.mark.slow

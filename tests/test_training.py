@@ -590,11 +590,77 @@ def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path
 @pytest.mark.full
 def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_ten_times(tmp_path: Path) -> None:
     settings = replace(SETTINGS, num_steps=40, evaluate_every=None, save_every=None, keep_last=99)
-    trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
+    trainer = trainer_of(fresh_model(), tmp_path / "run", settings, clock=lambda: 0.0)
     trainer.evaluate = lambda: {"masked_lm_loss": float(trainer.state.step)}  # the first is the best
     assert trainer.train() == "finished"
     assert [line["step"] for line in events(tmp_path / "run", "evaluation")] == list(range(0, 41, 2))
     assert [line["step"] for line in events(tmp_path / "run", "checkpoint")] == [2, *range(4, 41, 4)]
+
+
+class Timed:
+    """A clock that only steps, evaluations and checkpoints advance, by these seconds."""
+
+    def __init__(self, run: Path, of_step: float, of_evaluation: float, of_save: float, **settings: Any) -> None:
+        self.now, self.measured = 0.0, 0.0
+        lengths = SETTINGS if "evaluate_every" in settings else replace(SETTINGS, evaluate_every=None)
+        lengths = replace(lengths, **{"save_every": None, "keep_last": 99} | settings)
+        self.model, self.run = fresh_model(), run
+        trainer = self.trainer = trainer_of(self.model, run, lengths, clock=lambda: self.now)
+        judge, save, update = trainer.evaluate, trainer.save_model, trainer.optimizer.step
+        trainer.evaluate = lambda: self._take(of_evaluation) or judge()
+        trainer.save_model = lambda folder, parameters: self._take(of_save) or save(folder, parameters=parameters)
+
+        def step() -> None:
+            self.now += of_step
+            update()
+
+        trainer.optimizer.step = step
+
+    def _take(self, seconds: float) -> None:
+        self.now += seconds
+        self.measured += seconds
+
+    def steps(self, kind: str) -> list[int]:
+        return [line["step"] for line in events(self.run, kind)]
+
+
+@pytest.mark.parametrize("of_evaluation, of_save", [(0.1, 0.0), (0.25, 0.12), (0.0, 3.0), (5.0, 1.0)])
+@pytest.mark.parametrize("length", [{"num_steps": 60}, {"num_steps": None, "minutes": 0.9}])
+def test_evaluations_and_checkpoints_take_at_most_a_tenth(tmp_path: Path, length, of_evaluation, of_save) -> None:
+    timed = Timed(tmp_path / "run", 1.0, of_evaluation, of_save, **length)
+    assert timed.trainer.train() == "finished"
+    evaluated, fewest = timed.steps("evaluation"), 2 * (of_evaluation + of_save)  # the first, measured, and the last
+    assert timed.measured <= max(0.1 * timed.now, fewest) + 1e-9
+    assert evaluated[0] == 0 and evaluated[-1] == timed.steps("checkpoint")[-1] == timed.trainer.state.step
+    if 40 * (of_evaluation + of_save) < 0.1 * timed.now:
+        assert len(evaluated) == 21
+    elif 4 * fewest < 0.1 * timed.now:  # they are spread over the run, and use what time there is
+        assert np.diff(evaluated).max() < 0.7 * timed.trainer.state.step and timed.measured > 0.04 * timed.now
+
+
+def test_evaluations_and_checkpoints_at_given_steps_do_not_depend_on_their_time(tmp_path: Path) -> None:
+    timed = Timed(tmp_path / "run", 1.0, 50.0, 20.0, evaluate_every=4, save_every=7, num_steps=21)
+    timed.trainer.train()
+    assert timed.steps("evaluation") == [0, 4, 8, 12, 16, 20, 21]
+    assert {7, 14, 21} <= set(timed.steps("checkpoint"))
+    only_saves = Timed(tmp_path / "saves", 1.0, 0.0, 20.0, evaluate_every=99, num_steps=21)
+    only_saves.trainer.train()
+    assert only_saves.steps("checkpoint") == [3, 21]  # the first one is measured
+    selects = Timed(tmp_path / "selects", 1.0, 50.0, 0.0, num_steps=21)
+    selects.trainer.best_is_result = True
+    selects.trainer.train()
+    assert len(selects.steps("evaluation")) == 21
+
+
+def test_weights_do_not_depend_on_how_often_they_are_evaluated_and_saved(tmp_path: Path) -> None:
+    trained = []
+    for name, seconds in (("often", 0.0), ("seldom", 60.0)):
+        timed = Timed(tmp_path / name, 1.0, seconds, seconds, num_steps=20)
+        timed.trainer.train()
+        trained.append((timed.steps("evaluation"), weights(timed.model), timed.trainer.state.position))
+    (often, first, position), (seldom, second, other_position) = trained
+    assert often == [*range(21)] and seldom == [0, 20] and position == other_position
+    assert_same_bits(first, second)
 
 
 @pytest.mark.full
@@ -667,10 +733,10 @@ def test_run_of_another_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:
-    """The clock advances by a tenth of a second each time it is read."""
+    """The clock advances by a twentieth of a second each time it is read."""
     run, model, readings = tmp_path / "run", fresh_model(), itertools.count()
     settings = replace(SETTINGS, num_steps=None, minutes=6 / 60, save_every=None, evaluate_every=None)
-    assert trainer_of(model, run, settings, clock=lambda: next(readings) / 10).train() == "finished"
+    assert trainer_of(model, run, settings, clock=lambda: next(readings) / 20).train() == "finished"
     (end,) = events(run, "end")
     assert 6 <= end["seconds"] < 6.5
     rates = [event["learning_rate"] for event in events(run, "step")]

@@ -13,14 +13,26 @@ from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
+from bertkit.tasks.task import Option
 
-_OPTIONS = {name: option for kind in TASKS.values() for name, option in kind.options.items()}
+
+def _options() -> dict[str, Option]:
+    """The options of all tasks by name, each with the help of every task that has it."""
+    options: dict[str, Option] = {}
+    for kind in TASKS.values():
+        for name, option in kind.options.items():
+            before = options.setdefault(name, option)
+            if option.help not in before.help:
+                options[name] = replace(before, help=f"{before.help} {option.help}")
+    return options
+
+
 TaskOptions: Any = Parameter(name="*")(
     make_dataclass(
         "TaskOptions",
         [
             (name, Annotated[option.type | None, Parameter(help=option.help, consume_multiple=True)], None)
-            for name, option in _OPTIONS.items()
+            for name, option in _options().items()
         ],
         frozen=True,
         namespace={"__module__": __name__},

@@ -8,7 +8,7 @@ from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
 from bertkit.sequence_training.tasks import NEW_MODELS
-from bertkit.training import stop_signals
+from bertkit.training import Ranks, stop_signals
 
 _TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "max_length", "precision", "seed")
 
@@ -40,9 +40,14 @@ def finetune_sequences(
         raise UsageError(f"max_length sets the positions of a new model, and those of {model} are fixed: omit it")
     read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
-    run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note)
+    ranks = Ranks.from_environment(device)
+    run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note, ranks)
     with stop_signals(note) as should_stop:
         outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+        ranks.shutdown()
+    if not ranks.is_first:
+        ranks.exit()
     if outcome["reason"] == "stopped":
         note(f"stopped and saved; resume with: bertkit finetune {task} ... --out {out} --resume")
     emit([{"model": str(out), **outcome}])
+    ranks.exit()

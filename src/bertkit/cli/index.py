@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Index files and folders for `bertkit search`, or bring an index up to date with them.
 
-    Only what changed is embedded. Files that are no longer in a folder are removed from the index. After Ctrl-C, the
-    next run resumes.
+    Only what changed is embedded. Files that are no longer in a folder are removed from the index, as are those of a
+    path that no longer exists. After Ctrl-C, the next run resumes.
 
     Parameters
     ----------
@@ -77,7 +77,6 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.search.documents import is_other_format
     from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
@@ -145,7 +144,7 @@ def command(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
         )
     # Files of other formats last: a folder of pictures must not hide the document that could not be read.
-    for skipped in sorted(report.skipped, key=lambda one: is_other_format(one.path))[:_SKIPPED_SHOWN]:
+    for skipped in sorted(report.skipped, key=lambda one: one.is_other_format)[:_SKIPPED_SHOWN]:
         note(f"skipped {skipped.path}: {skipped.why}")
     if len(report.skipped) > _SKIPPED_SHOWN:
         kinds = Counter(Path(one.path).suffix or "no extension" for one in report.skipped)

@@ -123,8 +123,7 @@ class Finetuning:
     ) -> Outcome:
         """As `start`, with complete settings."""
         self.settings.check_dev(dev)
-        if self.settings.batch_size < self.ranks.num_ranks:
-            raise UsageError(f"batch_size={self.settings.batch_size} is below the {self.ranks.num_ranks} ranks")
+        self.ranks.check_batch_size(self.settings.batch_size)
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self._run / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")

@@ -29,7 +29,7 @@ from bertkit.pretraining.network import new_network, resolve_size, size_for
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.run import HELD_OUT_SEQUENCES, Inputs, Pretraining
 from bertkit.pretraining.text import check_texts
-from bertkit.training import EVALUATIONS, checkpoints, evaluate
+from bertkit.training import EVALUATIONS, SHARE_OF_TIME, checkpoints, evaluate
 
 _SAMPLE_CHARACTERS, _BLOCK_CHARACTERS = 2_000_000, 10_000
 _TOKENS_PER_STEP, _FEWEST_STEPS = 8_192, 2  # of the trial
@@ -117,11 +117,12 @@ def plan(
     else:
         evaluating = min(EVALUATIONS, training.num_steps or EVALUATIONS) * seconds_to_evaluate
     if training.num_steps is not None:
-        num_steps, total = training.num_steps, training.num_steps * seconds_per_step + evaluating
+        num_steps, seconds = training.num_steps, training.num_steps * seconds_per_step
+        total = seconds + min(evaluating, seconds * SHARE_OF_TIME / (1 - SHARE_OF_TIME))
     else:
         assert training.minutes is not None
         total = 60 * training.minutes
-        num_steps = round(max(0.0, total - evaluating) / seconds_per_step)
+        num_steps = round(max(0.0, total - min(evaluating, total * SHARE_OF_TIME)) / seconds_per_step)
     num_tokens = num_characters * first.tokens_per_character
     num_trained = num_tokens if inputs.held_out else num_tokens * (1 - recipe.data.held_out_share)
     num_parameters = first.num_parameters

@@ -1,7 +1,9 @@
 """A pre-training run, from text files to a model folder; a stopped run resumes from its last checkpoint."""
 
 import json
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from bertkit.architectures import Network
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.model import Model, load
 from bertkit.objectives import PretrainingTask
 from bertkit.pretraining.feed import (
@@ -62,6 +64,9 @@ HELD_OUT_SEQUENCES = 1_000
 
 _SHOWN = ("recipe.expected", "recipe.samples")
 """Settings that only affect reports: a run may be resumed with other values."""
+
+_REFUSED = "refused.txt"
+"""File with the error of a text that cannot be trained on, in a run folder."""
 
 
 @dataclass(frozen=True)
@@ -120,25 +125,27 @@ class Pretraining:
         """`start`, with errors of a full disk as they are."""
         model = self._checked()
         self._claim_folder(resume)
-        model = self._model(model)
-        _check_samples(model, self.recipe.samples)
-        tokenizer, settings = model.tokenizer, self.recipe.training
-        shard, held_out = self._shards(tokenizer)
-        feed = make_feed(
-            shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
-            rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
-            static_tokens=settings.most_tokens(resolve_device(self.device)) if self.compile else None,
-        )  # fmt: skip
+        settings = self.recipe.training
+        with self._refusal_noted():
+            model = self._model(model)
+            _check_samples(model, self.recipe.samples)
+            tokenizer = model.tokenizer
+            shard, held_out = self._shards(tokenizer)
+            feed = make_feed(
+                shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
+                rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
+                static_tokens=settings.most_tokens(resolve_device(self.device)) if self.compile else None,
+            )  # fmt: skip
+            parts = held_out_batches(
+                held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
+                tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
+            )  # fmt: skip
         model.mark_trained()
         network = model.network.to(resolve_device(self.device))
         network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
         if self.shard:
             self.ranks.shard(network)
         task, dtype = self.make_task(network, PretrainingTask()), getattr(torch, settings.precision)
-        parts = held_out_batches(
-            held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
-            tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
-        )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
 
         def judge() -> dict[str, float]:
@@ -206,7 +213,7 @@ class Pretraining:
 
     def _claim_folder(self, resume: bool) -> None:
         """Create the run folder, or reuse that of this run; before training has begun, with any settings that fit the
-        text prepared in it."""
+        text prepared in it, or, if that text was refused, with any settings."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
             record = self.run / "recipe.json"
@@ -216,11 +223,25 @@ class Pretraining:
                 claim_run_folder(self.run, record, content, resume=resume, ignored=_SHOWN)
             elif _text_settings(before) == _text_settings(json.loads(json.dumps(content))):
                 write_run_settings(record, content)
+            elif (self.run / _REFUSED).is_file():
+                shutil.rmtree(self.run)
+                claim_run_folder(self.run, record, content, resume=resume)
             else:
                 raise UsageError(
                     f"{self.run} holds text that was prepared with other settings: choose another folder, or delete it"
                 )
         self.ranks.wait()
+
+    @contextmanager
+    def _refusal_noted(self) -> Iterator[None]:
+        """Note in the folder that its text was refused, so that a command with other text can use it. The text is kept
+        for the same command: a file that could not be read may be corrected."""
+        (self.run / _REFUSED).unlink(missing_ok=True)
+        try:
+            yield
+        except DataError as error:
+            (self.run / _REFUSED).write_text(f"{error}\n", encoding="utf-8")
+            raise
 
     def _model(self, model: Model | None) -> Model:
         """The initial model, or that of the last checkpoint."""

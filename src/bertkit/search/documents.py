@@ -61,6 +61,7 @@ class SkippedFile:
     path: str
     why: str
     is_part: bool = False  # a row or a passage: the rest of the file is read
+    is_other_format: bool = False  # a file with an unknown extension
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
         except OSError as error:
             raise DataError(f"{given}: {error.strerror}") from None
         for path in inside:
-            name = _name_of(path)
+            name = name_of(path)
             try:
                 state = path.stat()
             except OSError as error:
@@ -109,8 +110,8 @@ def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> lis
                 continue
             if not stat.S_ISREG(state.st_mode):
                 skipped.append(SkippedFile(name, "a pipe, socket or device, not a file"))
-            elif is_other_format(path):
-                skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}"))
+            elif extension(path) not in FORMATS:
+                skipped.append(SkippedFile(name, f"unknown extension {path.suffix!r}", is_other_format=True))
             elif name != path.as_posix():
                 skipped.append(SkippedFile(name, "its name is not UTF-8: rename the file"))
             else:
@@ -123,24 +124,20 @@ def _files_below(folder: Path, skipped: list[SkippedFile]) -> list[Path]:
     """All files below a folder except hidden ones, sorted."""
 
     def unreadable(error: OSError) -> None:
-        skipped.append(SkippedFile(_name_of(Path(error.filename)), f"the folder cannot be read: {error.strerror}"))
+        skipped.append(SkippedFile(name_of(Path(error.filename)), f"the folder cannot be read: {error.strerror}"))
 
     paths: list[Path] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(parent, name) for name in folders):
             if os.path.islink(path):
-                skipped.append(SkippedFile(_name_of(path), "links to folders are not followed: give the folder itself"))
+                skipped.append(SkippedFile(name_of(path), "links to folders are not followed: give the folder itself"))
         paths += [Path(parent, name) for name in files if not name.startswith(".")]
     return sorted(paths)
 
 
-def is_other_format(path: str | Path) -> bool:
-    """Whether files with this extension are not read; without one too."""
-    return extension(path) not in FORMATS
-
-
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
+    """The name of a file in the store and in reports; characters that are not UTF-8 are escaped."""
     return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 

@@ -170,7 +170,7 @@ class Index:
 
         Args:
             sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
-                which replaces the document with its id.
+                which replaces the document with its id. The files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
             column: key or column of the text of rows; None: the one that a file was last read with, or "text", or the
                 only one.
@@ -178,7 +178,7 @@ class Index:
             progress: show a bar after two seconds; None: on a terminal.
 
         Raises:
-            DataError: no such file or folder.
+            DataError: none of the paths exists and can be read.
             StoreError: another process writes to the index, or the disk is full.
             UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
                 names the title and headings above a passage.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertkit.search.documents import SkippedFile, SourceFile, content_of, find_sources, is_inside
+from bertkit.search.documents import SkippedFile, SourceFile, content_of, find_sources, is_inside, name_of
 from bertkit.search.passages import PassageOptions
 from bertkit.search.source_table import StoredSource, options_of
 
@@ -47,18 +47,26 @@ def plan(
 ) -> tuple[list[Job], list[Job]]:
     """Compare files with those in the store, and update the report.
 
-    A file that the store has under another path to it, such as the absolute one, counts as renamed.
+    A file that the store has under another path to it, such as the absolute one, counts as renamed. A path where
+    nothing exists is reported, and files that were there are removed, as they are from a folder that exists.
 
     Args:
         column: column of the texts of rows; None: that which a file was last read with.
 
     Returns:
         Files to read, and unchanged files whose time or path changed.
+
+    Raises:
+        DataError: none of the paths exists and can be read.
     """
-    paths = list(paths)
+    paths, absent_paths = _reachable(list(paths), report)
     sources = find_sources(paths, report.skipped)
     present = {source.name for source in sources}
-    folders = [(Path(path), Path(os.path.abspath(path))) for path in paths if Path(path).is_dir()]
+    folders = [
+        (Path(path), Path(os.path.abspath(path)))
+        for path in (*paths, *absent_paths)
+        if path in absent_paths or Path(path).is_dir()
+    ]
     gone = {
         name
         for name, one in known.items()
@@ -109,6 +117,28 @@ def plan(
         jobs.append(job)
     report.removed += sorted(gone)
     return jobs, touched
+
+
+def _reachable(paths: list[str | Path], report: IndexReport) -> tuple[list[str | Path], list[str | Path]]:
+    """The paths to read, and those where nothing exists. What is not read is reported, unless it is all."""
+    reachable: list[str | Path] = []
+    absent: list[str | Path] = []
+    skipped = []
+    for path in paths:
+        try:
+            os.stat(path or ".")  # an empty path is an error of `find_sources`
+            reachable.append(path)
+            continue
+        except (FileNotFoundError, NotADirectoryError):
+            why = "no such file or folder"
+            absent.append(path)
+        except OSError as error:
+            why = error.strerror or str(error)
+        skipped.append(SkippedFile(name_of(Path(path)), why))
+    if not reachable:
+        return paths, []
+    report.skipped += skipped
+    return reachable, absent
 
 
 def _matched(

@@ -43,6 +43,7 @@ class SequenceTraining:
     settings: SequenceSettings = field(default_factory=SequenceSettings)
     device: str = "auto"
     log_line: Callable[[str], None] = tqdm.write
+    ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
 
     def start(
         self,
@@ -55,10 +56,11 @@ class SequenceTraining:
         """Train, and keep the best weights on ``dev``, or the last ones without it.
 
         Returns:
-            How the run ended ("finished" or "stopped"), and the metrics on ``dev``.
+            How the run ended ("finished" or "stopped"), and on the first rank the metrics on ``dev``.
 
         Raises:
-            UsageError: invalid settings, those of a new model with an existing one, or a folder of another run.
+            UsageError: invalid settings, those of a new model with an existing one, batches of fewer examples than
+                ranks, or a folder of another run.
             DependencyError: dev pairs without sacrebleu installed.
             DataError: no examples, or one that is longer than the model's positions.
         """
@@ -66,6 +68,7 @@ class SequenceTraining:
             raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
         if not train:
             raise DataError("no examples to train on: expected at least one")
+        self.ranks.check_batch_size(self.settings.batch_size)
         if self.model not in NEW_MODELS:
             for name, value in changed_fields(self.settings).items():
                 if name in _OF_NEW_MODELS:
@@ -80,7 +83,9 @@ class SequenceTraining:
         data, held_out = (self._encoded(generator, examples) for examples in (train, dev))
         facts = {"task": self.task, "model": self.model, "settings": asdict(self.settings), "examples": len(train)}
         digests = {"digests": {"training": digest_of(train), "dev": digest_of(dev)}}
-        claim_run_folder(self.out, run_folder / "settings.json", facts | digests, resume=resume)
+        if self.ranks.is_first:
+            claim_run_folder(self.out, run_folder / "settings.json", facts | digests, resume=resume)
+        self.ranks.wait()
         if (self.out / "config.json").is_file():
             self.log_line(f"{self.out} has already finished")
             return {"reason": "finished", **(read_json(run_folder / _OUTCOME) or {})}
@@ -95,15 +100,15 @@ class SequenceTraining:
             number, where = max(1, round(parts.num_tokens / _DEV_PARTS)), next(network.parameters()).device
             return evaluate(network, task, [part.to(where) for part in parts.split(number)], dtype=dtype)
 
-        run = Run(run_folder, Ranks(), self.log_line)
+        run, ranks = Run(run_folder, self.ranks, self.log_line), self.ranks
+        feed = LabeledFeed(data, settings.batch_size, settings.seed, ranks.rank, ranks.num_ranks)  # pyrefly: ignore
         trainer = run.trainer(
-            network, task, LabeledFeed(data, settings.batch_size, settings.seed),  # pyrefly: ignore
-            settings, save_model=generator.save, evaluate=partial(judge, network) if dev else None,
-            should_stop=should_stop,
+            network, task, feed, settings, save_model=generator.save, evaluate=partial(judge, network) if dev else None,
+            best_is_result=True, should_stop=should_stop,
         )  # fmt: skip
         run.log_start(trainer, **facts)
         reason = trainer.train()
-        if reason == "stopped":
+        if reason == "stopped" or not ranks.is_first:
             return {"reason": reason}
         best = trainer.state.best_step
         if best is not None and best != trainer.state.step:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.inference import Runner
 from bertkit.serving.queue import Queued, TakenBatch
 from bertkit.serving.ticket import Ticket
@@ -75,25 +75,32 @@ class Job(Queued):
 
 
 def _compute(batch: TakenBatch) -> None:
-    """Run the encoder for all sequences of a batch, and each job's ``forward`` for its own."""
+    """Run the encoder once for all sequences of a batch, and each job's ``forward`` for its own.
+
+    Equal sequences of a job share a sequence of the batch, and could have any number of tokens together: ``forward``
+    computes them in parts of at most as many tokens as a batch may have.
+    """
     jobs = [job for job in cast(dict[Job, list[tuple[int, int]]], batch.waiting) if not job.is_done]
     if not jobs:
         return  # all of them were canceled
-    if len(batch.waiting) == 1:
-        (job,) = jobs
-        indices = np.array([index for index, _ in batch.waiting[job]])
-        packed = collate(job.encodings.take(indices)).to(job.runner.device)
-        _add_rows(job, packed, indices, None)
+    first = jobs[0]
+    if len(jobs) == 1 and len(batch.waiting[first]) == len(batch.sequences):  # nothing is shared
+        indices = np.array([index for index, _ in batch.waiting[first]])
+        packed = collate(first.encodings.take(indices)).to(first.runner.device)
+        _add_rows(first, packed, indices, None)
         return
     sequences = cast(list[tuple[Job, int]], batch.sequences)
-    first = jobs[0]
     packed = collate([_Sequence(job, index) for job, index in sequences]).to(first.runner.device)
     shared = _SharedRun(packed)
+    most = max(batch.num_tokens, first.runner.tokens_per_batch(batch.num_tokens))
     for job in jobs:
         indices, numbers = np.array(batch.waiting[job]).T
-        shared.choose(numbers)
-        part = collate(job.encodings.take(indices)).to(first.runner.device)
-        _add_rows(job, part, indices, shared)
+        for part in length_sorted_batches(job.encodings.seqlens[indices], most):
+            if job.is_done:
+                break  # canceled, or a part failed
+            shared.choose(numbers[part])
+            own = collate(job.encodings.take(indices[part])).to(first.runner.device)
+            _add_rows(job, own, indices[part], shared)
 
 
 def _add_rows(job: Job, batch: Batch, indices: np.ndarray, shared: "_SharedRun | None") -> None:

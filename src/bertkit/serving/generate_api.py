@@ -33,7 +33,7 @@ class GenerateParameters(Body):
 
     model_config = ConfigDict(extra="allow")
 
-    max_new_tokens: Annotated[int | None, Field(ge=1, description="Maximum number of new tokens.")] = 100
+    max_new_tokens: Annotated[int, Field(ge=1, description="Maximum number of new tokens.")] = 100
     num_beams: Annotated[int, Field(ge=1, le=16, description="Beams; 1: no beam search.")] = 1
     length_penalty: Annotated[float, Field(ge=-10, le=10, description="Exponent of the length in beam scores.")] = 1.0
     do_sample: Annotated[bool | None, Field(description="Sample; temperature, top_k and top_p imply it.")] = None
@@ -47,11 +47,11 @@ class GenerateParameters(Body):
         list[Annotated[str, Field(min_length=1)]] | None,
         Field(max_length=16, description="Texts that stop the generation."),
     ] = None
-    details: Annotated[bool | None, Field(description="Also return tokens and the finish reason.")] = False
+    details: Annotated[bool, Field(description="Also return tokens and the finish reason.")] = False
     top_n_tokens: Annotated[
         int | None, Field(ge=0, le=20, description="In details: the N most likely tokens at each step.")
     ] = None
-    return_full_text: Annotated[bool | None, Field(description="Put the prompt before its continuation.")] = False
+    return_full_text: Annotated[bool, Field(description="Put the prompt before its continuation.")] = False
 
     def settings(self, precision: str) -> GenerationSettings:
         """The settings of the library.

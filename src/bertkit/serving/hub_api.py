@@ -318,8 +318,8 @@ def hub_routes(service: Service) -> APIRouter:
 async def _answered(service: Service, served: Served, role: str | None, body: Envelope, request: Request) -> Response:
     if isinstance(served, ServedGenerator):
         return await generated(service, served, _generate_body(body), request, _as_hub_texts)
-    outside = {name: value for name, value in body if name not in ("inputs", "parameters") and value is not None}
-    call = _Call(service, served, role, body.inputs, outside | (body.parameters or {}))
+    outside = {name: value for name, value in body if name not in ("inputs", "parameters")}
+    call = _Call(service, served, role, body.inputs, _without_nulls(outside) | _without_nulls(body.parameters))
     for name, neutral in _NOT_OFFERED.items():
         if (value := call.options.get(name)) not in neutral:
             raise InvalidRequest(f"{name} is {value!r:.40}: not supported by this server, omit it")
@@ -333,16 +333,21 @@ def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _generate_body(body: Envelope) -> GenerateBody:
     """The body for /generate; InferenceClient puts some of its parameters into an object `generate_parameters`."""
-    parameters = dict(body.parameters or {})
+    parameters = _without_nulls(body.parameters)
     own = parameters.pop("generate_parameters", None)
     if not isinstance(own, dict | None):
         raise InvalidRequest(f"generate_parameters is {own!r:.40}: expected an object")
     try:
         return GenerateBody.model_validate(
-            {"inputs": body.inputs, "parameters": parameters | (own or {}), "stream": body.stream or False}
+            {"inputs": body.inputs, "parameters": parameters | _without_nulls(own), "stream": body.stream or False}
         )
     except ValidationError as error:
         raise _as_refusal(error) from None
+
+
+def _without_nulls(options: dict[str, Any] | None) -> dict[str, Any]:
+    """The options with a value: null means that an option is absent."""
+    return {name: value for name, value in (options or {}).items() if value is not None}
 
 
 def _as_refusal(error: ValidationError) -> InvalidRequest:

@@ -7,16 +7,36 @@ import orjson
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Body(BaseModel):
-    """Base class of request bodies: types are not converted, unknown keys are ignored."""
+    """Base class of request bodies: types are not converted, unknown keys are ignored, and null in a field with a
+    default means the default, since many clients write null for what their user did not set."""
 
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        fields = cls.model_fields
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None or name not in fields or fields[name].is_required()
+        }
 
 
 def accepts(what: str) -> WrapValidator:

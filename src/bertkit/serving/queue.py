@@ -76,6 +76,7 @@ class TakenBatch:
     sequences: list[tuple[Queued, int]] = field(default_factory=list)
     waiting: dict[Queued, list[tuple[int, int]]] = field(default_factory=dict)  # (index in the job, index in sequences)
     num_tokens: int = 0
+    num_tokens_waiting: int = 0  # of all items that wait, equal ones included
 
     def add(self, twins: list[tuple[Queued, int]], num_tokens: int) -> None:
         """Add a sequence, for all jobs that wait for the same one."""
@@ -83,6 +84,7 @@ class TakenBatch:
             self.waiting.setdefault(job, []).append((index, len(self.sequences)))
         self.sequences.append(twins[0])
         self.num_tokens += num_tokens
+        self.num_tokens_waiting += num_tokens * len(twins)
 
 
 class Queue:

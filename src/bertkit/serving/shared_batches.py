@@ -222,12 +222,12 @@ class SharedBatches:
         num_used, came_alone = 1, 0  # cores; its number if no other text is there
         others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
         self._num_started += 1
-        if not others and len(batch.sequences) == 1 and batch.num_tokens <= _LONE_TOKENS:
+        if not others and len(batch.sequences) == 1 and batch.num_tokens_waiting <= _LONE_TOKENS:
             came_alone = self._num_started
             if self._share_undisturbed >= _SHARE_UNDISTURBED:
                 submit, num_used = self._all_cores.submit, self.cores.num_threads
         self._num_running += num_used
-        self._num_long += batch.num_tokens > _LONG_TOKENS
+        self._num_long += batch.num_tokens_waiting > _LONG_TOKENS
         return submit, batch, False, num_used, came_alone
 
     def _budget(self, job: Queued) -> int:
@@ -260,7 +260,7 @@ class SharedBatches:
                 self._is_extra_running = False
             else:
                 self._num_running -= num_cores
-                self._num_long -= batch.num_tokens > _LONG_TOKENS
+                self._num_long -= batch.num_tokens_waiting > _LONG_TOKENS
                 per_token = seconds / max(1, num_tokens) * num_cores / self.cores.num_threads
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
         self._on_batch(len(batch.sequences), num_tokens)

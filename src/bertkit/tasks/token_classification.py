@@ -8,6 +8,7 @@ W words, C labels.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
 from bertkit.tasks.task import ExampleFile
-from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
+from bertkit.tasks.words import Words, entities_of_spans, joined_at_tokens, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -169,7 +170,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """See `TextTask.decode`."""
-        words = [self._words(example) for example in examples]
+        words = self._words(examples, encodings)
         scores, was_read = self.word_scores(examples, encodings, logits)
         cu_words = np.cumsum([0, *map(len, words)])
         labels = self.likeliest(scores, cu_words)
@@ -250,10 +251,21 @@ class TokenClassification(OneOfClasses, JudgedTask):
         ]
 
     def _first_pieces(self, examples: Sequence[TaggedText], encodings: Encodings) -> np.ndarray:
-        return first_pieces([one.text for one in examples], [self._words(one) for one in examples], encodings)
+        return first_pieces([one.text for one in examples], self._words(examples, encodings), encodings)
 
-    def _words(self, example: TaggedText) -> tuple[Span, ...]:
-        return words_of(example.text, self.words) if example.words is None else example.words
+    def _words(self, examples: Sequence[TaggedText], encodings: Encodings) -> list[tuple[Span, ...]]:
+        """The words of each text: those of the example, or by the task's rule."""
+        if self.words == "punctuation" or all(example.words is not None for example in examples):
+            return [words_of(one.text, self.words) if one.words is None else one.words for one in examples]
+        _, numbers, starts, ends = _pieces([one.text for one in examples], encodings)
+        bounds = np.searchsorted(numbers, np.arange(len(examples) + 1))
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        return [
+            joined_at_tokens(one.text, words_of(one.text, self.words), spans[first:end])
+            if one.words is None
+            else one.words
+            for one, (first, end) in zip(examples, pairwise(bounds.tolist()), strict=True)
+        ]
 
     def _tags(self) -> Tags:
         return Tags(self.label_names, self.scheme)
@@ -290,15 +302,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
     """(W,) int64 index of the first token that starts in each word of N texts, ignoring white space, among the T tokens
     of all sequences, in the window that owns it; -1 for a word without one."""
-    lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
-    first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
-    tokens = ranges(first, lengths)  # each token of a text once
-    numbers = np.repeat(encodings.text_index, lengths)
-    real = ~encodings.special_tokens_mask[tokens]
-    tokens, numbers = tokens[real], numbers[real]
-    starts, ends = encodings.tight_offsets(tokens, texts).T
-    real = starts < ends
-    tokens, numbers, starts = tokens[real], numbers[real], starts[real]
+    tokens, numbers, starts, _ = _pieces(texts, encodings)
     spans = np.array([span for of_text in words for span in of_text], np.int64).reshape(-1, 2)
     width = max(int(spans.max(initial=0)), int(starts.max(initial=0))) + 1
     order = np.argsort(keys := numbers * width + starts, kind="stable")
@@ -307,6 +311,20 @@ def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encoding
     indices = np.searchsorted(keys, of_word + spans[:, 0])
     results = keys[indices] < of_word + spans[:, 1]
     return np.where(results, np.append(tokens[order], -1)[indices], -1)
+
+
+def _pieces(texts: Sequence[str], encodings: Encodings) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Index among the T tokens, number of the text, start and end of every token of N texts that has characters, once,
+    in the window that owns it."""
+    lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
+    first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
+    tokens = ranges(first, lengths)  # each token of a text once
+    numbers = np.repeat(encodings.text_index, lengths)
+    real = ~encodings.special_tokens_mask[tokens]
+    tokens, numbers = tokens[real], numbers[real]
+    starts, ends = encodings.tight_offsets(tokens, texts).T
+    real = starts < ends
+    return tokens[real], numbers[real], starts[real], ends[real]
 
 
 def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:

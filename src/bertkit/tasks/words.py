@@ -3,7 +3,8 @@
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, Literal
@@ -15,10 +16,20 @@ Words = Literal["punctuation", "spaces"]
 """Rules for splitting texts into words:
 
 - punctuation: each punctuation mark is a word, as in BERT's tokenizer (U . S . - based)
-- spaces: only punctuation around a word is split off, as in CoNLL files (U.S.-based ,)
+- spaces: only punctuation around a word is split off, as in CoNLL files (U.S.-based ,); in scripts that are written
+  without spaces each character is a word, see `joined_at_tokens`
 """
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+_UNSPACED = re.compile(
+    rf"[{_CJK}\u2e80-\u303f\u3040-\u312f\u31a0-\u31ff\uff66-\uff9f\U00016fe0-\U00018cff\U0001b000-\U0001b16f"
+    r"\U0002ebf0-\U0002ee5f\U00030000-\U000323af"  # Chinese and Japanese with their signs
+    r"\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # full-width signs, not letters and digits
+    r"\u0e00-\u0fff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Thai, Lao, Tibetan, Burmese
+    r"\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df]"  # Khmer, Tai, Balinese, Javanese
+)
+"""A character of a script that is written without spaces between words."""
+
 _OPENING = "\"'“‘«([{<¿¡"
 _CLOSING = "\"'”’»)]}>.,;:!?…"
 _POSSESSIVE = re.compile(r"['’][sS]")
@@ -30,8 +41,28 @@ def words_of(text: str, words: Words) -> tuple[Span, ...]:
         return tuple(match.span() for match in _between_punctuation().finditer(text))
     spans: list[Span] = []
     for match in re.finditer(r"\S+", text):
-        spans += _set_apart(text, *match.span())
+        for start, end in _at_unspaced(text, *match.span()):
+            spans += _set_apart(text, start, end)
     return tuple(spans)
+
+
+def joined_at_tokens(text: str, words: Sequence[Span], tokens: Sequence[Span]) -> tuple[Span, ...]:
+    """The words of a text, where those of a script without spaces that begin inside a token are joined to the word
+    before them: a tagger has one label for the characters of a token.
+
+    >>> joined_at_tokens("トヨタで", [(0, 1), (1, 2), (2, 3), (3, 4)], tokens=[(0, 2), (2, 3), (3, 4)])
+    ((0, 2), (2, 3), (3, 4))
+    """
+    joined: list[Span] = []
+    starts = [start for start, _ in tokens]
+    for start, end in words:
+        token = bisect_left(starts, start) - 1  # the last one that starts before the word
+        is_inside = token >= 0 and start < tokens[token][1]
+        if is_inside and joined and joined[-1][1] == start and _UNSPACED.match(text, start):
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def spaced(words: Sequence[str]) -> tuple[Span, ...]:
@@ -49,6 +80,18 @@ def _between_punctuation() -> re.Pattern[str]:
     ]
     alone = "".join(map(re.escape, marks)) + _CJK
     return re.compile(rf"[{alone}]|[^\s{alone}]+")
+
+
+def _at_unspaced(text: str, start: int, end: int) -> Iterator[Span]:
+    """Split a run without spaces around each character of a script without spaces; marks stay with the character
+    before them."""
+    if _UNSPACED.search(text, start, end):
+        for index in range(start + 1, end):
+            is_mark = unicodedata.category(text[index]) in ("Mn", "Mc", "Me", "Cf")
+            if not is_mark and (_UNSPACED.match(text, index) or _UNSPACED.match(text, start)):
+                yield start, index
+                start = index
+    yield start, end
 
 
 def _set_apart(text: str, start: int, end: int) -> list[Span]:

@@ -28,12 +28,13 @@ from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
 from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints
-from bertkit.training.trainer import EVALUATIONS, Trainer
+from bertkit.training.trainer import EVALUATIONS, SHARE_OF_TIME, Trainer
 
 __all__ = [
     "EVALUATIONS",
     "OPTIMIZERS",
     "SCHEDULES",
+    "SHARE_OF_TIME",
     "AdamW2018",
     "CombinedOptimizer",
     "Feed",

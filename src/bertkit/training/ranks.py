@@ -101,6 +101,11 @@ class Ranks:
         if self.num_ranks == 1:
             raise UsageError("sharding requires several ranks: start them with torchrun")
 
+    def check_batch_size(self, batch_size: int) -> None:
+        """Raise a UsageError if a batch has fewer sequences than there are ranks."""
+        if batch_size < self.num_ranks:
+            raise UsageError(f"batch_size={batch_size} is below the {self.num_ranks} ranks")
+
     def wait(self) -> None:
         """Wait for all ranks."""
         if self.num_ranks > 1:

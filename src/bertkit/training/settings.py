@@ -37,8 +37,8 @@ class TrainingSettings:
     precision: str = "float32"  # of matrix products: float32 or bfloat16; weights and sums are float32
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
     log_every: int | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
-    evaluate_every: int | None = None  # steps between evaluations; None: twenty in a run
-    save_every: int | None = None  # steps between checkpoints; None: ten in a run
+    evaluate_every: int | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
+    save_every: int | None = None  # steps between checkpoints; None: up to ten in a run
     keep_last: int = 2  # number of checkpoints to keep, in addition to the best
     seed: int = 0  # seed of order, masks and dropout
 

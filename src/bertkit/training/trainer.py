@@ -38,13 +38,21 @@ from bertkit.training.state import (
 )
 
 EVALUATIONS, _SAVES = 20, 10
-"""Evaluations, and checkpoints, of a run without such settings."""
+"""Evaluations, and checkpoints, of a run without such settings, if they take at most SHARE_OF_TIME of it."""
+SHARE_OF_TIME = 0.1
 _LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and minimum number of lines in a shorter run
 
 
 @dataclass
 class Trainer:
-    """One run of training: `train` repeats `_step` until the end, with evaluations and checkpoints in between."""
+    """One run of training: `train` repeats `_step` until the end, with evaluations and checkpoints in between.
+
+    Without settings for them there are fewer than EVALUATIONS, or _SAVES, if by the times measured so far those of the
+    whole run would take more than SHARE_OF_TIME of it; the first and the last are always made. Weights do not depend on
+    them: a step has the same bits whether the weights were evaluated or saved before. The best step does: on a slow or
+    busy machine fewer are compared. Where the best weights are the result, evaluations therefore do not depend on time:
+    choose ``best_is_result``, or set ``evaluate_every``.
+    """
 
     network: nn.Module
     task: Task  # computes the loss and metrics
@@ -60,6 +68,7 @@ class Trainer:
     patience: int | None = None  # stop after this number of evaluations without improvement; only if the settings set
     # the steps between evaluations
     keep_first: bool = False  # the initial weights may be the best
+    best_is_result: bool = False  # the best weights are the result of the run
     sample: Callable[[], dict[str, Any]] | None = None  # further values to log at each evaluation
     log_line: Callable[[str], None] = tqdm.write  # called with lines of text for the user
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together
@@ -70,6 +79,9 @@ class Trainer:
 
     _unread: Callable[[], None] | None = field(default=None, init=False)  # reads the sums and the norm of the last step
     _trained: tuple[Any, int] | None = field(default=None, init=False)  # the batch of the last step, and its position
+    _seconds: dict[str, float] = field(default_factory=dict, init=False)  # of the latest evaluation and checkpoint
+    _spent: float = field(default=0.0, init=False)  # seconds of all of them since this process started the run
+    _affordable: float = field(default=1.0, init=False)  # share of all evaluations and checkpoints; equal on all ranks
 
     @cached_property
     def _gradients(self) -> BatchGradients:
@@ -176,9 +188,10 @@ class Trainer:
             self._read()
             self._log_metrics(bar)
         improved = False
-        if self._is_due(settings.evaluate_every, EVALUATIONS, before, progress):
+        share = 1.0 if self.best_is_result else self._affordable
+        if self._is_due(settings.evaluate_every, EVALUATIONS, share, before, progress):
             improved = self._evaluate()
-        if improved or self._is_due(settings.save_every, _SAVES, before, progress):
+        if improved or self._is_due(settings.save_every, _SAVES, self._affordable, before, progress):
             self._save()
 
     def _log_every(self, progress: float) -> int:
@@ -187,10 +200,29 @@ class Trainer:
         num_steps = round(self.state.step / progress)
         return self.settings.log_every or min(_LOG_EVERY, max(1, num_steps // _LINES))
 
-    def _is_due(self, every: int | None, in_a_run: int, before: float, progress: float) -> bool:
+    def _is_due(self, every: int | None, in_a_run: int, share: float, before: float, progress: float) -> bool:
         if every is not None:
             return self.state.step % every == 0
-        return int(progress * in_a_run) > int(before * in_a_run)
+        number = max(0, int((in_a_run + 1) * share) - 1)  # and one at the start
+        return int(progress * number) > int(before * number)
+
+    def _affordable_share(self, seconds: float, progress: float) -> float:
+        """The share of all evaluations and checkpoints that takes at most SHARE_OF_TIME of the run."""
+        of_evaluation, of_save = self._seconds.get("evaluation", 0.0), self._seconds.get("checkpoint", 0.0)
+        if self.settings.evaluate_every is None and self.evaluate is not None and not self.best_is_result:
+            number, of_one = EVALUATIONS + 1, of_evaluation + of_save  # each can be the best, which is saved
+        else:
+            number, of_one = _SAVES + 1, of_save
+        if not (of_one and progress):
+            return 1.0
+        of_run = seconds / progress
+        if self._spent + 2 * of_one > SHARE_OF_TIME * of_run:  # the next one and the last
+            return 0.0
+        return min(1.0, SHARE_OF_TIME * of_run / (number * of_one))
+
+    def _measured(self, what: str, started: float) -> None:
+        self._seconds[what] = self.clock() - started
+        self._spent += self._seconds[what]
 
     def _log_metrics(self, bar: tqdm) -> None:
         state = self.state
@@ -208,6 +240,7 @@ class Trainer:
         if self.evaluate is None:
             return False
         self._read()
+        started = self.clock()
         state, metrics = self.state, self.evaluate()
         state.step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
@@ -223,11 +256,13 @@ class Trainer:
             self.log_line(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
             if self.sample is not None and not is_sharded(self.network):
                 self._write("samples", **self.sample())
+        self._measured("evaluation", started)
         return improved
 
     def _save(self) -> None:
         """Write a checkpoint, unless the last update broke the weights."""
         self._read()
+        started = self.clock()
         state, facts = self.state, {}
         if self._trained is not None:
             batch, position = self._trained
@@ -244,6 +279,7 @@ class Trainer:
             remove_older(self.run, self.settings.keep_last, state.best_step)
             self._write("checkpoint", path=str(folder.relative_to(self.run)), **facts)
         self.ranks.wait()
+        self._measured("checkpoint", started)
 
     def _stop_at_non_finite(self, position: int, step: int, what: str, values: dict[str, str]) -> None:
         if self.ranks.is_first:
@@ -255,19 +291,24 @@ class Trainer:
             "Start another run with a lower learning rate" + (f", from {saved[-1] / 'model'}" if saved else "")
         )
 
-    def _progress(self) -> float:
-        """The share of the run that is complete."""
+    def _progress(self, seconds: float) -> float:
+        """The share of the run that is complete, after these seconds."""
         settings = self.settings
         if settings.num_steps is not None:
             return min(1.0, self.state.step / settings.num_steps)
         assert settings.minutes is not None
-        return min(1.0, (self.clock() - self._started) / (60 * settings.minutes))
+        return min(1.0, seconds / (60 * settings.minutes))
 
     def _sync_stop_and_progress(self) -> tuple[bool, float]:
-        """Whether any rank must stop, and the progress of the first rank: the same on every rank."""
-        progress = self._progress() if self.ranks.is_first else 0.0
-        here = torch.tensor([float(self.should_stop()), progress], dtype=torch.float64)
-        stops, progress = self.ranks.add(here).tolist()
+        """Whether any rank must stop, and the progress of the first rank: the same on every rank, as is the share of
+        evaluations and checkpoints that the run has time for."""
+        progress = affordable = 0.0
+        if self.ranks.is_first:
+            seconds = self.clock() - self._started
+            progress = self._progress(seconds)
+            affordable = self._affordable_share(seconds, progress)
+        here = torch.tensor([float(self.should_stop()), progress, affordable], dtype=torch.float64)
+        stops, progress, self._affordable = self.ranks.add(here).tolist()
         return stops > 0, progress
 
     def _of_first(self, number: float) -> float:

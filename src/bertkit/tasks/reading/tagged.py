@@ -176,7 +176,7 @@ def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
                     break
                 word, tag = _columns_of(columns, is_conllu, width)
                 words.append(fields[word])
-                tags.append(fields[tag])
+                tags.append(fields[tag].strip())  # as classes are read
                 if not fields[word].strip() or (labeled and not fields[tag].strip()):
                     line, problem = number, f" has an empty field: {text.strip():.60}"
                     break
@@ -248,6 +248,8 @@ def _of_jsonl(path: str | Path, labeled: bool, columns: Mapping[str, str], words
 
 def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
     words, tags = row.values.get(words_key), row.values.get(tags_key) if tags_key else None
+    if isinstance(tags, list):
+        tags = [tag.strip() if isinstance(tag, str) else tag for tag in tags]
     for key, value in ((words_key, words), (tags_key, tags)):
         if key and not (isinstance(value, list) and value and all(isinstance(part, str) and part for part in value)):
             return _Item(row.line, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty")
