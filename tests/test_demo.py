@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -15,6 +14,7 @@ from functools import wraps
 from itertools import groupby
 from pathlib import Path
 
+import example_files
 import numpy as np
 import pytest
 
@@ -270,10 +270,7 @@ def answers(passage: Passage, question: dict) -> bool:
 @pytest.fixture
 def example(minilm):
     """The example as a module."""
-    specification = importlib.util.spec_from_file_location("ask_python_docs", ROOT / "examples" / "ask_python_docs.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return example_files.example("ask_python_docs")
 
 
 def questions_answered(example, passages: list[Passage], folder: Path, monkeypatch) -> list[str]:

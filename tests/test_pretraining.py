@@ -5,6 +5,7 @@ import gc
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -118,6 +119,31 @@ def test_recipe_of_2018_is_the_published_one() -> None:
     assert (data.max_seqlen, data.final_max_seqlen, data.mask_rate, data.short_prob) == (128, 512, 0.15, 0.1)
     assert data.sentence_pairs == "published" and data.mask_rate_at(0.7) == 0.15
     assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
+
+
+@pytest.mark.slow
+def test_small_bert_with_both_heads_learns_next_sentences(tmp_path: Path) -> None:
+    """Each document has five words of its own, so a sentence of another document is recognized by its words."""
+    draw = random.Random(0)
+    syllables = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeiou"]
+    words = sorted({draw.choice(syllables) + draw.choice(syllables) for _ in range(120)})
+    documents = []
+    for _ in range(400):
+        own = draw.sample(words, 5)
+        documents.append("\n".join(" ".join(draw.choices(own, k=6)) + "." for _ in range(8)))
+    (tmp_path / "corpus.txt").write_text("\n\n".join(documents) + "\n")
+    changes = [
+        "model.size=tiny", "vocabulary.size=300", "data.max_seqlen=48", "data.held_out_share=0.1", "data.layout=lines",
+        "training.num_steps=160", "training.evaluate_every=80", "training.precision=float32",
+    ]  # fmt: skip
+    recipe = read_recipe("bert-minutes", changes)
+    run = Pretraining(tmp_path / "run", recipe, Inputs((tmp_path / "corpus.txt",)), log_line=lambda line: None)
+    run.start(resume=False)
+    accuracies = [event["next_sentence_accuracy"] for event in events(tmp_path / "run", "evaluation")]
+    assert accuracies[0] == pytest.approx(0.5, abs=0.1) and accuracies[-1] > 0.75
+    model = load(tmp_path / "run" / "model")
+    first, second = documents[0].split("\n")[:2], documents[1].split("\n")[:2]
+    assert model.next_sentence_probability(*first) > model.next_sentence_probability(first[0], second[1])
 
 
 def test_mask_rate_falls_in_a_line() -> None:

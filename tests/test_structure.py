@@ -176,13 +176,34 @@ def test_lines_end_alike_on_every_system():
     assert calls and not wrong, f"text is written without newline=: {wrong}"
 
 
+PAGES = [path for folder in (ROOT, ROOT / "docs", ROOT / "benchmarks") for path in sorted(folder.glob("*.md"))]
+
+
 def test_files_named_in_scripts_and_pages_exist():
-    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
-    for path in (*pages, *(ROOT / "tools").glob("*.*")):
+    for path in (*PAGES, ROOT / "Makefile", *(ROOT / "tools").glob("*.*")):
         for name in re.findall(
             r"\b(?:tests|tools|benchmarks|examples)/[\w./-]+\.(?:py|sh|json|md)\b", path.read_text()
         ):
             assert (ROOT / name).is_file(), f"{path.name} names {name}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page: each heading in lowercase, without punctuation, with hyphens for spaces."""
+    lines = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL), re.M)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_links_of_pages_lead_to_files_and_headings():
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    assert len(links) > 100
+    wrong = []
+    for page, link in links:
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if "://" in link or (target.exists() and (not anchor or anchor in headings(target))):
+            continue
+        wrong.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not wrong
 
 
 def test_public_names_exist_and_are_all():

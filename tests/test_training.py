@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from example_files import example
 from full_disk import files_end_after
 from random_models import error, our_model
 from torch import nn
@@ -279,7 +280,7 @@ def test_each_core_updates_a_similar_share_of_the_weights(monkeypatch: pytest.Mo
     assert max(sizes) <= max(largest, 1.05 * sum(sizes) / 3)
 
 
-def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -> None:
+def test_twenty_losses_of_transformers_and_of_one_file_with_the_recipe_of_2018(tmp_path: Path) -> None:
     settings = replace(SETTINGS, optimizer="adamw-2018", schedule="linear-2018", learning_rate=1e-3, log_every=1,
                        num_steps=20)  # fmt: skip
     model = fresh_model(dropout=0.0)
@@ -287,10 +288,11 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
     trainer_of(model, tmp_path / "run", settings).train()
     ours = [event["loss"] for event in events(tmp_path / "run", "step")]
 
+    bert = example("bert")
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "start").train()
-    parameters = dict(theirs.named_parameters())
-    averages = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in parameters.items()}
-    feed, position, results = PairFeed(), 0, []
+    plain, _ = bert.load(tmp_path / "start")
+    optimizers = bert.AdamW(dict(theirs.named_parameters())), bert.AdamW(plain.weights)
+    feed, position, results, in_one_file = PairFeed(), 0, [], []
     for step in range(20):
         given = feed.batch(position, 0.0)
         position = feed.next_position(position, 0.0)
@@ -303,21 +305,19 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
             next_sentence_label=given.next_sentence_label,
         ).loss  # fmt: skip
         results.append(loss.item())
-        theirs.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        rate = 1e-3 * (step / 4 if step < 4 else 1 - step / 20)
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                m, v = averages[name]
-                m.mul_(0.9).add_(parameter.grad, alpha=0.1)
-                v.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
-                update = m / (v.sqrt() + 1e-6)
-                if "LayerNorm" not in name and "bias" not in name:
-                    update = update + 0.01 * parameter
-                parameter.sub_(rate * update)
+        rate = bert.learning_rate_at(step, num_steps=20, num_warmup=4, peak=1e-3)
+        assert rate == 1e-3 * (step / 4 if step < 4 else 1 - step / 20)
+        optimizers[0].step(rate)
+        packed = bert.Batch(
+            batch.input_ids, batch.token_type_ids, batch.position_ids, batch.cu_seqlens.diff().tolist()
+        )  # fmt: skip
+        targets = given.masked_positions, given.labels, given.next_sentence_label
+        in_one_file.append(bert.training_step(plain, optimizers[1], (packed, *targets), rate))
     assert len(ours) == 20 and results[-1] < results[0] - 0.1
     assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
+    assert np.abs(np.array(ours) - np.array(in_one_file)).max() < 1e-4
 
 
 def test_loss_of_a_batch_does_not_depend_on_its_parts() -> None:

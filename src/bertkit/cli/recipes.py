@@ -20,7 +20,7 @@ class RunOptions:
     corpus
         txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
     recipe
-        bert-2018, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
+        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
     vocab
         A vocab.txt; by default one is trained on the corpus.
     model
