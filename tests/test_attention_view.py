@@ -25,7 +25,7 @@ def model() -> Model:
     return our_model("pretraining", 3, max_position_embeddings=600)
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("words", [False, True])

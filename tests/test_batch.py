@@ -33,6 +33,7 @@ def padded_mask(lengths: list[int], extra: int, *, left: bool) -> torch.Tensor:
     return columns >= len(columns) - seqlens if left else columns < seqlens
 
 
+@pytest.mark.full
 def test_collate_lays_encodings_end_to_end(tokenizer: Tokenizer) -> None:
     encodings = [tokenizer.encode("the cat"), tokenizer.encode("dog", "a sat"), tokenizer.encode("")]
     batch = collate(encodings)

@@ -109,6 +109,7 @@ def test_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, trans
     assert_same_vectors(model, sentence_transformer(tmp_path))
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("pooling", SPELLINGS)
 def test_new_layout_of_sentence_transformers(tmp_path: Path, pooling: str) -> None:
     from sentence_transformers import SentenceTransformer

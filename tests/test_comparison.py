@@ -249,6 +249,7 @@ def test_what_cannot_be_compared_is_refused_first(
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text("cat .\nsat .\n\n" * 9)
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]

@@ -66,7 +66,7 @@ def their_loss(name: str, model: CrossEncoder, data: Sequence[TextSet]) -> Tenso
     return loss(model)([queries, [of_row[0] for of_row in texts]], torch.tensor([row.score for row in data]))
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("cross-entropy", "scores"), ("squared-error", "scores"), ("lambda", "lists"), ("margin", "margins")],

@@ -82,7 +82,7 @@ def test_plain_cache_equals_the_compiled_one(folders: dict[str, Path], name: str
         assert given <= bound and (given > 1e-5) == (precision != "float32"), (precision, given)
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_generated_texts_are_equal(folders: dict[str, Path], name: str, request: Any) -> None:
     options: list[dict[str, Any]] = [{"num_candidates": 3}, {"num_beams": 3}, {"temperature": 0.8, "top_p": 0.9}]

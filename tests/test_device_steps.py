@@ -37,6 +37,7 @@ def test_compiled_dropout_drops_other_numbers_each_time_and_the_gradients_of_the
     assert torch.equal(torch.compile(lambda x: apply_dropout(x, module.eval()), backend="aot_eager")(x), x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_compiled_gelu_rounds_as_torch_does(dtype: torch.dtype) -> None:
     compiled = torch.compile(lambda x: activate(x, "gelu"), backend="aot_eager")

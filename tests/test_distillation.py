@@ -333,6 +333,7 @@ def test_one_model_as_teacher_and_guide(tmp_path: Path) -> None:
         np.testing.assert_allclose(row.guide, vectors, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["similarity", "alignment"])
 def test_teacher_is_asked_once_for_all_runs_of_a_sweep(
     tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch

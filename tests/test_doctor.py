@@ -83,6 +83,7 @@ def test_requirements_are_read_from_the_package():
     assert doctor._Requirement("scikit-learn", "1.4") in requirements["sklearn"]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("name", "here", "code", "status", "value"),
     [

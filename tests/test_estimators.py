@@ -104,6 +104,7 @@ def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> Non
     assert "learning_rate=0.01" in repr(fitted)
 
 
+@pytest.mark.full
 def test_pickled_and_saved_it_predicts_the_same(fitted: SequenceClassifier, tmp_path: Path) -> None:
     texts, _ = data(seed=5)
     expected = fitted.predict_proba(texts)

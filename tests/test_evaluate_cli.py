@@ -70,7 +70,7 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys, task: str) -> None:
     rows, model = examples(task), str(models / task)

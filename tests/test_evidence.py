@@ -615,7 +615,7 @@ def gathered() -> dict:
     }
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TASKS)
 def test_scores_equal_those_of_the_model(kind, gathered):
     results, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))

@@ -57,7 +57,7 @@ def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference is the encoder in float64 with rounded weights, and with rounded inputs of its products."""
     monkeypatch.setattr(prepared_int8, "attend", attend_in_float32)
@@ -93,7 +93,7 @@ def rounded_to_8_bits(rows: Tensor) -> Tensor:
     return low + ((rows - low) / step).round() * step
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
     model, texts = family.our_model("encoder", 5), [text[:15] for text in TEXTS] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)
@@ -126,7 +126,7 @@ def test_gradients_of_the_training_kernels(family: Family, number: int, monkeypa
         assert error(gradient, expected[name]) <= 1e-4, name
 
 
-@pytest.mark.full(sample=2)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
     family.our_model("encoder", 4).save(tmp_path / "base")
@@ -217,6 +217,7 @@ def test_cross_encoders_equal_sentence_transformers(family: Family, tmp_path: Pa
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.full(sample=1)
 def test_every_verb(family: Family, tmp_path: Path) -> None:
     """What a model can do does not depend on its architecture."""
     model = family.our_model("masked_lm", 2)

@@ -106,6 +106,7 @@ def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width
     torch.testing.assert_close(_multiply(linear, block, x).double(), exact, rtol=relative, atol=1e-6 * width)
 
 
+@pytest.mark.full(sample=1)
 @supported
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_rows", TILE_ROWS)
@@ -196,7 +197,7 @@ def test_any_number_of_threads_packs_weights_in_one_layout(precision: str) -> No
         torch.set_num_threads(before)
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @supported
 @pytest.mark.parametrize("architecture", ["mpnet", "albert", "electra", "distilbert", "roberta"])
 def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(architecture: str) -> None:
@@ -209,7 +210,7 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 @supported
 @pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
 @pytest.mark.parametrize("precision", [name for name in ENCODE if name != "int8"])
@@ -287,7 +288,7 @@ def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str
                 np.testing.assert_array_equal(result[: len(expected)], expected)
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @supported
 @pytest.mark.parametrize("precision", ENCODE)
 def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None:

@@ -23,6 +23,8 @@ from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.panel_linear import PanelLinear
 from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 
+pytestmark = pytest.mark.full
+
 KINDS = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
 BERT = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4}
 MARIAN = {"d_model": 128, "encoder_ffn_dim": 64, "decoder_ffn_dim": 192}
@@ -84,7 +86,6 @@ def prompts_of(number: int) -> list[np.ndarray]:
     return PROMPTS if number == 0 else [own[:number] for own in PROMPTS]
 
 
-@pytest.mark.full
 @supported
 @pytest.mark.every_processor
 @every_kind
@@ -120,7 +121,6 @@ def test_logits_are_bit_identical_to_layers(
             assert all(map(torch.equal, ours, theirs))
 
 
-@pytest.mark.full(sample=1)
 @supported
 @every_kind
 def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
@@ -143,7 +143,6 @@ def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precisi
                 np.testing.assert_array_equal(result[:4], expected[:4])
 
 
-@pytest.mark.full
 @supported
 @pytest.mark.usefixtures("one_thread")
 def test_texts_are_those_of_layers(folders: dict[str, Path], request: Any) -> None:

@@ -226,6 +226,7 @@ def test_every_hostile_value_gives_a_working_model_or_a_clear_error(attack: Atta
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1_024 < MEMORY_LIMIT
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [

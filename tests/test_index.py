@@ -825,6 +825,7 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
             index.answer("Who sat on the mat?", classifier)
 
 
+@pytest.mark.full
 def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["index", "docs", "--store", "store", "--model", str(encoder)]
     assert run([*arguments, "--dry-run"]) == 2

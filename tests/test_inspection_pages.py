@@ -68,7 +68,7 @@ def views(model: Model) -> dict[str, View]:
     return {name: make(model) for name, make in MAKERS.items()}
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("width", [320, 1440])
 @pytest.mark.parametrize("name", MAKERS)
 def test_pages_have_no_layout_faults(name: str, width: int, views, opened) -> None:

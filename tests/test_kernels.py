@@ -144,6 +144,7 @@ def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.
     return context
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize(("num_heads", "head_dim"), SHAPES)
 def test_attention(num_heads: int, head_dim: int) -> None:
@@ -193,6 +194,7 @@ def test_of_scores_of_any_size_the_largest_takes_all(factor: float) -> None:
     assert (context - expected).abs().max() < 2e-6
 
 
+@pytest.mark.full
 def test_disentangled_attention_past_a_broken_neighbor() -> None:
     generator, cu_seqlens, context = torch.Generator().manual_seed(0), np.array([0, 19, 28]), torch.empty(28, 64)
     together, *rows = torch.randn(28, 192, generator=generator), *torch.randn(2, 37, 64, generator=generator)

@@ -83,6 +83,7 @@ def test_scores_equal_those_of_the_multi_vector_encoder(
         model.score_pairs("the cat", ["a dog"], on_long="error")
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("after", "options", "limits"),
     [

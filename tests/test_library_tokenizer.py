@@ -232,7 +232,7 @@ def test_special_tokens_are_text_unless_asked_for(ours: Tokenizer) -> None:
         assert ours.vocabulary.id("|||IP_ADDRESS|||") in ours.encode("at |||IP_ADDRESS|||").input_ids
 
 
-@pytest.mark.full(sample=3)
+@pytest.mark.full(sample=1)
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=30), pair=st.text(max_size=9))
 def test_any_text_equals_transformers(ours: Tokenizer, theirs, text: str, pair: str) -> None:

@@ -137,6 +137,7 @@ def test_all_files_that_are_read_are_fetched_and_hashed(tmp_path: Path) -> None:
     assert {len(one) for one in hashes} == {32}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model_folder", ["", "model"])
 def test_installed_package_without_running_its_code(
     tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch, model_folder: str

@@ -119,6 +119,7 @@ def test_a_folder_without_the_targets_model_is_refused(folder: Path, tmp_path: P
         load_generator(tmp_path / "cut")
 
 
+@pytest.mark.full
 def test_finetuning_reads_targets_with_the_targets_model(folder: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, FRENCH, strict=True)))

@@ -92,7 +92,7 @@ def mask_of(dropout: Dropout, shape: tuple[int, int]) -> Tensor:
     return out
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.3])
 @pytest.mark.parametrize("window", [None, 0, 5, 40])
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(3, 20), (1, 34), (2, 64)])
@@ -145,7 +145,7 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(compiled_gate(x.detach(), "silu").double(), by_silu, **close)
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("width", [1, 15, 16, 37, 96])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.3])
@@ -204,6 +204,7 @@ def loss(made: Network, given: Batch) -> Loss:
     return Loss(value, value.detach())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hidden_activation", ["gelu", "silu"])
 def test_gradients_equal_those_of_torch(hidden_activation: str) -> None:
     made = network(hidden_activation=hidden_activation, classifier_activation=hidden_activation)
@@ -237,6 +238,7 @@ def test_dropout_everywhere_and_any_number_of_cores(dtype: torch.dtype) -> None:
     assert [one.value for one in other] != results[0][0]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("name", ["embedding_dropout", "attention_dropout", "mlp_dropout"])
 def test_each_dropout_drops_in_training_alone(name: str) -> None:
     made, without = network(**{name: 0.3}), network()
@@ -245,6 +247,7 @@ def test_each_dropout_drops_in_training_alone(name: str) -> None:
         assert loss(made.eval(), batch()).value == loss(without, batch()).value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
     made = network(attention_dropout=0.2, mlp_dropout=0.2)

@@ -36,6 +36,7 @@ def small(number: int = 5, **changes) -> Model:
     return our_model("encoder", number, **settings | {"max_position_embeddings": 99} | changes)
 
 
+@pytest.mark.full
 @pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -65,6 +66,7 @@ def test_float16_with_plain_kernels() -> None:
     assert 1e-5 < difference <= 6e-3 * max(1, expected.abs().max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hidden_activation", ACTIVATIONS)
 @torch.inference_mode()
 def test_every_activation(hidden_activation: str) -> None:
@@ -76,7 +78,7 @@ def test_every_activation(hidden_activation: str) -> None:
         assert (results - expected).abs().max() <= tolerance * max(1, expected.abs().max())
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 352), (60, 3, 37), (24, 2, 19)], ids=str)
 @pytest.mark.parametrize("precision", CLOSE)
@@ -199,6 +201,7 @@ def test_sizes() -> None:
         ModernBertConfig.of_size("huge")
 
 
+@pytest.mark.full
 def test_initial_values_are_spread_as_published() -> None:
     config = ModernBertConfig(
         vocab_size=499, hidden_size=120, num_hidden_layers=3, num_attention_heads=4, intermediate_size=200,

@@ -150,6 +150,7 @@ def test_answers_and_unanswerable_questions(fitted, encoder: Path) -> None:
             some.fit(X, y)
 
 
+@pytest.mark.full
 def test_choices_and_their_probabilities(fitted) -> None:
     chooser, (X, y) = fitted[MultipleChoiceClassifier], data(MultipleChoiceClassifier, seed=5)
     results = chooser.predict_proba(X)

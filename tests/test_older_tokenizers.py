@@ -204,13 +204,14 @@ def test_texts_and_pairs(ours: Tokenizer, theirs: transformers.PreTrainedTokeniz
     assert {names.pad, names.cls, names.sep, names.mask, names.unk} <= set(ours.vocabulary.tokens)
 
 
+@pytest.mark.full(sample=1)
 @settings(max_examples=25, deadline=None)
 @given(text=st.text(max_size=30), pair=st.text(max_size=9))
 def test_any_text(ours: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, text: str, pair: str) -> None:
     check(ours, theirs, [text], [pair])
 
 
-@pytest.mark.full(sample=4)
+@pytest.mark.full(sample=1)
 def test_real_lines(ours: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, shared_data: Path) -> None:
     files = sorted((shared_data / "udhr2").rglob("*"))[::17]
     lines = [line for file in files if file.is_file() for line in file.read_text("utf-8", errors="ignore").split("\n")]

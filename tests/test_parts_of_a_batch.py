@@ -74,6 +74,7 @@ def gradients_of_vectors(
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_loss_of_vectors_equals_single_graph_with_the_same_dropout(dtype: torch.dtype) -> None:
     """The vectors of all parts in one graph, and the loss of the batch on top, against a graph for each part."""
@@ -130,6 +131,7 @@ def test_gradients_and_losses_equal_those_of_the_whole_batch(task: str) -> None:
     assert metrics[1] == pytest.approx(metrics[0], rel=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_passes_respect_the_token_limit(
     tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, precision: str

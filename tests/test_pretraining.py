@@ -670,6 +670,7 @@ def test_printed_loss_is_that_of_the_saved_model(corpus, tmp_path, monkeypatch, 
         assert (printed["best_step"], printed["best_masked_lm_loss"]) == (1, 3.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_stop_signal_saves_and_exits(corpus: Path, tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
@@ -801,6 +802,7 @@ def one_rank(corpus: Path, tmp_path_factory) -> Path:
     return run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "first_steps",
     [

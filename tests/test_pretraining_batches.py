@@ -107,7 +107,7 @@ def test_token_blocks_equal_slow_reference(max_seqlen: int) -> None:
 # ---- pairs
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("max_seqlen", [5, 24, 128])
 def test_sentence_pairs_equal_slow_reference(max_seqlen: int, balanced: bool) -> None:

@@ -66,7 +66,7 @@ KINDS = {
 }
 
 
-@pytest.mark.full(sample=2)
+@pytest.mark.full(sample=1)
 @pytest.mark.every_processor
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
@@ -170,6 +170,7 @@ def test_room_for_candidates_grows() -> None:
     check(np.ones((2, 20)), np.ones((5000, 20)), 3, "dot", scan="float32")
 
 
+@pytest.mark.full
 @pytest.mark.every_processor
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_one_bit_compares_the_best_by_sign(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:

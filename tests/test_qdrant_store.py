@@ -31,6 +31,7 @@ def test_records_of_writers_at_the_same_time_are_all_listed(
     assert sorted(int(one.id[1:]) for one in store.records()) == list(range(17))
 
 
+@pytest.mark.full
 def test_keys_that_no_filter_can_name_are_refused(store: VectorStore) -> None:
     store.add([record(1, **{"a key [0].é'\\": 7})])
     assert store.count(Equal("a key [0].é'\\", 7)) == 1

@@ -38,6 +38,7 @@ def check_scores(model_type: str, scores: torch.Tensor, content: torch.Tensor) -
         torch.testing.assert_close(scores, content)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 @torch.no_grad()
 def test_records_add_up_to_the_output(model_type: str) -> None:

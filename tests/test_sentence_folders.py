@@ -140,6 +140,7 @@ LAYOUTS: dict[str, dict[str, dict]] = {  # of versions: the files that differ, a
 }  # fmt: skip
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_old_layouts_of_dense_and_several_poolings(tmp_path: Path, layout: str) -> None:
     """As versions 2 to 5 write them."""

@@ -80,6 +80,7 @@ def logits_of(model: Model, examples) -> torch.Tensor:
 # ---- losses
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", ["single", "multi", "regression"])
 def test_losses_and_logits_of_transformers(tmp_path: Path, kind: str, pairs: bool) -> None:

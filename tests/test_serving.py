@@ -326,6 +326,7 @@ def test_the_socket_of_a_successor_stays(encoder, tmp_path):
         assert server.process.wait(60) == 0 and path.is_socket()
 
 
+@pytest.mark.full
 def test_a_failed_warm_up_is_an_error(encoder, monkeypatch, capsys):
     def fail(models, batches):
         raise UsageError("no memory is left")

@@ -13,6 +13,8 @@ from served import Server, serving
 import bertkit
 from bertkit.tasks import Regression
 
+pytestmark = pytest.mark.full
+
 QUERY = "one two"
 TEXTS = ["a cat sat", "the dog ran and ran", "blue", "red mat", "one two three"]
 
@@ -64,7 +66,6 @@ def test_a_client_of_cohere_and_jina(server: Server, expected: list[tuple[int, f
     assert answer["usage"]["total_tokens"] > 0 and answer["meta"]["billed_units"]["search_units"] == 1
 
 
-@pytest.mark.full
 @pytest.mark.cpu_only
 def test_langchain_embeddings_with_the_setting(server: Server, encoder: Path) -> None:
     library = pytest.importorskip("langchain_openai", reason="not installed: pip install langchain-openai")

@@ -19,6 +19,8 @@ from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.ticket import Ticket
 
+pytestmark = pytest.mark.full
+
 NAMES = list(MAKERS)
 TEXTS = ["the cat sat on the mat", "the dog", "one two three four walk talk"]
 KINDS = {name: "text-generation" if name in ("gpt2", "bert") else "text2text-generation" for name in NAMES}
@@ -38,7 +40,6 @@ def server(models: dict, encoder):
         yield it
 
 
-@pytest.mark.full(sample=3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "options",
@@ -157,14 +158,12 @@ def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: 
     assert received == status and says in answer["error"], answer
 
 
-@pytest.mark.full
 def test_a_server_without_a_generating_model_says_so(encoder) -> None:
     with serving("--model", encoder) as server:
         status, answer, _ = server.request("/generate", {"inputs": "a"})
     assert status == 400 and "no generative model is served here" in answer["error"]
 
 
-@pytest.mark.full
 def test_tokenize_without_a_model_chooses_one_that_can(models: dict, encoder) -> None:
     with serving("--model", models["gpt2"], "--model", encoder) as server:
         (tokens,) = server.post("/tokenize", {"inputs": "the cat"})
@@ -195,7 +194,6 @@ def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:
     assert len(steps) < 20
 
 
-@pytest.mark.full
 def test_a_text_without_room_for_its_tokens_is_refused_at_once(tmp_path) -> None:
     gpt2(tmp_path / "model")
     served = ServedGenerator("model", "float32", load_generator(tmp_path / "model"))

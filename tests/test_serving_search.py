@@ -12,6 +12,8 @@ import bertkit
 import bertkit.serving.server as server_module
 from bertkit.search import Equal
 
+pytestmark = pytest.mark.full
+
 WORDS = "the of and sat un run walk talk blue red green one two three four cat dog mat".split()
 
 
@@ -71,7 +73,6 @@ def test_model_of_the_store_is_served_and_described(server: Server, encoder: Pat
     assert len(server.post("/embed", {"inputs": "a cat"})[0]) == 20
 
 
-@pytest.mark.full
 def test_records_of_another_process_are_searched(encoder: Path, tmp_path: Path) -> None:
     with bertkit.Index.open(tmp_path / "store", encoder) as index:
         index.add([document(1)])
@@ -98,14 +99,12 @@ def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: 
     assert answer[0] == status and says in answer[1]["error"]
 
 
-@pytest.mark.full
 def test_search_without_store_raises(encoder: Path) -> None:
     with serving("--model", encoder) as server:
         assert server.request("/search", {"query": "a"})[:1] == (424,)
         assert "--store" in server.request("/search", {"query": "a"})[1]["error"]
 
 
-@pytest.mark.full
 def test_a_search_is_part_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[str] = []
     for name in ("exempt_from_collection", "page_out_stored_weights", "return_free_memory"):

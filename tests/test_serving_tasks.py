@@ -19,6 +19,8 @@ from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
+pytestmark = pytest.mark.full
+
 QUERY, TEXTS = "one two", ["a cat sat", "the dog ran and ran", "blue", "red mat"]
 LONG = " ".join("the cat sat and one dog ran".split() * 12)
 
@@ -339,7 +341,6 @@ def test_fields_to_rank_by_are_refused_unless_they_are_the_text(server):
     assert answer["error"]["message"] == "rank_fields title, text: documents are scored by their text only"
 
 
-@pytest.mark.full
 def test_openapi_document_names_every_route(server):
     document = server.request("/openapi.json")[1]
     for path in "/embed /embed_all /predict /rerank /v2/rerank /similarity /tokenize /decode /entities /answer".split():

@@ -28,7 +28,7 @@ def published(tmp_path: Path) -> Path:
     return tmp_path / "plain"
 
 
-@pytest.mark.full(sample=2)
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("strategy", ["plain", "max", "sum"])
 def test_vectors_equal_those_of_sentence_transformers(published: Path, tmp_path: Path, strategy: str) -> None:
     folder, reference = published, SparseEncoder(str(published), device="cpu")

@@ -38,6 +38,7 @@ def gensim_vectors(vectors):
     return keyed
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("header", [True, False])
 def test_word2vec_and_glove_files_equal_gensim(tmp_path, vectors, binary, header):

@@ -214,6 +214,7 @@ def test_public_names_exist_and_are_all():
         _ = bertkit.no_such_name
 
 
+@pytest.mark.full
 def test_names_in_all_exist_and_docstring_examples_hold():
     missing, failed = [], []
     for file in FILES:

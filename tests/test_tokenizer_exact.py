@@ -241,6 +241,7 @@ def test_every_code_point_inside_a_word(case):
     assert_all_equal(published(case), side_by_side(inside_words([*assigned(), *private_use()[::64]])))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("lowercase", "strip_accents"),
     [
@@ -401,6 +402,7 @@ def test_real_lines(case, number):
         assert_all_equal(published(case), lines, ours)
 
 
+@pytest.mark.full
 @few_and_many
 @each_vocabulary
 def test_real_lines_as_pairs(case, number):
@@ -676,6 +678,7 @@ def test_hypothesis_fuzz(case, batch):
     check_both_readings(published(case), batch)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lowercase", [True, False])
 @quick
 @given(st.lists(texts, min_size=1, max_size=5))

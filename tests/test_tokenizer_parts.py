@@ -25,6 +25,7 @@ def test_parts_hold_every_text_once(lengths: list[int], first: int) -> None:
         assert end - start <= 1 or starts[end - 1] - starts[start] <= 1 << 18
 
 
+@pytest.mark.full
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=12), st.sampled_from([(), (3,)]))
 def test_joined_rows_equal_their_parts(lengths: list[int], row_shape: tuple[int, ...]) -> None:
     """Parts of any lengths: longer and shorter than the first ones let expect, and empty ones."""

@@ -320,6 +320,7 @@ def test_twenty_losses_of_transformers_and_of_one_file_with_the_recipe_of_2018(t
     assert np.abs(np.array(ours) - np.array(in_one_file)).max() < 1e-4
 
 
+@pytest.mark.full
 def test_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
     model, task, batch = fresh_model(0.0), PretrainingTask(), PairFeed().batch(0, 0.0)
     parameters = list(model.network.parameters())
@@ -373,6 +374,7 @@ def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
 # ---- resuming
 
 
+@pytest.mark.full
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("optimizer", ["adamw", pytest.param("adamw-2018", marks=pytest.mark.slow), "muon"])
 def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
@@ -452,7 +454,7 @@ def test_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20]
 
 
-@pytest.mark.full(sample=1)
+@pytest.mark.full
 @pytest.mark.parametrize("file", ["model/config.json", "model/model.safetensors", "optimizer.safetensors"])
 def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, file: str) -> None:
     run, model = tmp_path / "run", fresh_model()

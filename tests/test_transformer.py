@@ -195,6 +195,7 @@ def _windows() -> Iterator[tuple[Window | None, float]]:
     yield CAUSAL, 0.3
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(("window", "dropout_prob"), list(_windows()))
 def test_fast_attention_with_windows_before_and_after(window: Window, dropout_prob: float) -> None:
     generator = torch.Generator().manual_seed(1)

@@ -72,7 +72,7 @@ def test_records_come_back_as_they_were_added(store: VectorStore) -> None:
     assert len(listed) == 2050 and all(map(same, listed, rows))
 
 
-@pytest.mark.full(sample=3)
+@pytest.mark.full(sample=1)
 def test_search_equals_brute_force(store: VectorStore) -> None:
     rows = records(1537)
     store.add(rows)
@@ -295,6 +295,7 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

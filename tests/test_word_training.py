@@ -65,6 +65,7 @@ def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, 
                 np.add.at(inputs, one, change)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("is_cbow", [False, True])
 @pytest.mark.parametrize("with_ngrams", [False, True])
 @pytest.mark.parametrize(("dim", "window", "negatives"), [(7, 4, 5), (16, 1, 1), (37, 3, 10)])
