@@ -239,7 +239,7 @@ class Pretraining:
         try:
             yield
         except DataError as error:
-            (self.run / _REFUSED).write_text(f"{error}\n", encoding="utf-8")
+            (self.run / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
             raise
 
     def _model(self, model: Model | None) -> Model:
