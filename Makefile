@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-as test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -53,6 +53,11 @@ demo-inspect: demo-pretrain
 # Two files at a time, as most tests use one core, and in their order: otherwise files of few and long tests come last.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+
+# The same as if the processor were another, where it can be emulated (tests/emulated_processor.py, which lists them):
+# make test-as CPU=avx2 ARGS="tests/test_kernels.py -x"
+test-as: $(VENV)/.dev
+	$(BIN)/python tests/emulated_processor.py "$(CPU)" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
