@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dist demo demo-pretrain demo-bert demo-inspect demo-serve test test-all test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install dist demo demo-pretrain demo-bert demo-inspect demo-serve test test-all test-as test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -76,6 +76,11 @@ test: $(VENV)/.test
 
 test-all: $(VENV)/.dev
 	$(PYTEST) --durations=25 $(ARGS)
+
+# The same as if the processor were another, where it can be emulated (tests/emulated_processor.py, which lists them):
+# make test-as CPU=avx2 ARGS="tests/test_kernels.py -x"
+test-as: $(VENV)/.dev
+	$(BIN)/python tests/emulated_processor.py "$(CPU)" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -5,9 +5,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numpy as np
 import pytest
 import torch
@@ -18,29 +18,27 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared_few_rows_int8
 from bertkit.transformer.kernels import few_rows
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
+from bertkit.transformer.kernels.dispatch import kernels_for, linear_for, offered_linears
 from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows
 from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8, product_of
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_bfloat16
+from bertkit.transformer.kernels.instruction_sets import instruction_sets
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.rows import Quantized
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vectors import WIDTH
 from bertkit.transformer.prepared import in_row_counts
 from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
+from bertkit.transformer.prepared_few_rows_weights import offered_few_rows
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
-IS_SUPPORTED = (
-    has_wide_registers()
-    and linear_for("float32").linear is OneDNNLinear
-    and torch.backends.cpu.get_cpu_capability() == "AVX512"
-)
-IS_INTEL = Path("/proc/cpuinfo").is_file() and "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-supported = pytest.mark.skipif(not IS_SUPPORTED, reason="layers of a few rows need AVX-512 and oneDNN")
-
 WIDENED = "bfloat16 in float32"
 LINEAR = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
+OFFERED = {name: linear in offered_few_rows(name.partition(" ")[0]) for name, linear in LINEAR.items()}
+IS_INTEL = not llvmlite.binding.get_host_cpu_name().startswith("znver")
+supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need AVX-512 and oneDNN")
+
 ENCODE = dict.fromkeys(LINEAR, encode_few_rows) | {"int8": encode_few_rows_int8}
 PRODUCTS = [
     *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
@@ -50,21 +48,17 @@ PRODUCTS = [
 NUM_LAYERS = 3
 
 
-def must_exist(result: object, precision: str = "float32") -> None:
-    """Require a result; skip where oneDNN packs weights or adds products in an unknown order, but not on Intel, except
-    for bfloat16 with AMX."""
-    is_known = IS_INTEL and not (precision == "bfloat16" and torch.cpu._is_amx_tile_supported())
-    if not result and not is_known:
+def must_exist(result: object) -> None:
+    """Require a result; skip where oneDNN packs weights or adds products of some shapes in an unknown order, but not on
+    Intel."""
+    if not result and not IS_INTEL:
         pytest.skip("oneDNN packs weights or adds products in an unknown order on this processor")
     assert result
 
 
 def require(precision: str) -> None:
-    feature = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}.get(precision, "avx512f")
-    if not has_wide_registers(feature) or (precision == "bfloat16" and not has_bfloat16()):
-        pytest.skip(f"needs {feature}")
-    if precision == "bfloat16" and os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX512_CORE_VNNI":
-        pytest.skip("oneDNN must not use the processor's instructions for bfloat16")
+    if not OFFERED[precision]:
+        pytest.skip(f"no layers of a few rows in {precision} on this processor")
 
 
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
@@ -76,10 +70,24 @@ def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: ob
 def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
     """With and without layers for a few rows."""
     named = precision.partition(" ")[0]
+    if LINEAR[precision] not in [choice.linear for choice in offered_linears(named)]:
+        pytest.skip(f"{LINEAR[precision].__name__} does not run in {named} on this processor")
     kernels = kernels_for(named, torch.device("cpu"))._replace(linear=LINEAR[precision])
     fast, plain = (PreparedBertEncoder(model.encoder, named, kernels) for _ in range(2))
     plain.__dict__["_few_rows"] = None
     return fast, plain
+
+
+@pytest.mark.skipif(not IS_INTEL or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN's choices are known on Intel")
+def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> None:
+    has_oneDNN = linear_for("float32").linear is OneDNNLinear
+    is_usual = has_oneDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and has_wide_registers()
+    assert {
+        "float32": is_usual,
+        "bfloat16": is_usual and has_wide_registers("avx512bf16") and "amx-bf16" not in instruction_sets(),
+        WIDENED: is_usual,
+        "int8": is_usual and has_wide_registers("avx512vnni"),
+    } == OFFERED
 
 
 @pytest.mark.full(sample=4)
@@ -98,7 +106,7 @@ def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width
     with torch.inference_mode():
         linear = LINEAR[precision](weight, bias)
         block = _block(type(linear), 192, width, dtype)
-        must_exist(block, precision)
+        must_exist(block)
         assert torch.equal(_multiply(linear, block, x), linear(x))
         assert torch.equal(_multiply(linear, block, x, residual), linear(x, residual=residual))
     exact = x.double() @ weight.double().T + bias
@@ -173,7 +181,7 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
                 assert torch.equal(results.pooled, expected.pooled)
     finally:
         torch.set_num_threads(before)
-    must_exist(fast._few_rows, precision)
+    must_exist(fast._few_rows)
 
 
 @pytest.mark.full
@@ -187,7 +195,7 @@ def test_any_number_of_threads_packs_weights_in_one_layout(precision: str) -> No
     batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
     torch.set_num_threads(1)
     try:
-        must_exist(prepared_pair(model, precision)[0]._few_rows, precision)
+        must_exist(prepared_pair(model, precision)[0]._few_rows)
         torch.set_num_threads(16)
         fast, plain = prepared_pair(model, precision)
         assert torch.get_num_threads() == 16
@@ -218,7 +226,7 @@ def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precis
     require(precision)
     model = model_of(hidden_act=activation)
     fast, plain = prepared_pair(model, precision)
-    must_exist(fast._few_rows, precision)
+    must_exist(fast._few_rows)
     batch = collate(model.tokenizer.encode_batch(TEXTS[:2]))
     assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 
@@ -309,7 +317,7 @@ def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarra
     """A prepared encoder, a batch of a few rows, and its hidden states layer by layer."""
     model = model_of()
     fast, plain = prepared_pair(model, precision)
-    must_exist(fast._few_rows, precision)
+    must_exist(fast._few_rows)
     batch = in_row_counts(collate(model.tokenizer.encode_batch(TEXTS[:1])))
     expected = plain(batch).last_hidden_state
     return fast, batch, array(expected.bfloat16() if precision.startswith("bfloat16") else expected)

@@ -109,7 +109,7 @@ def test_logits_are_bit_identical_to_layers(
             given[num_threads] = [logits_of_steps(generator, precision, prompts_of(each)) for each in (0, 3)]
         finally:
             torch.set_num_threads(before)
-    must_exist(rows, precision)
+    must_exist(rows)
     assert {1, 2, 8, 14} <= set(rows)
     assert None in rows  # the products with the vocabulary
     request.getfixturevalue("layer_by_layer")
@@ -126,7 +126,7 @@ def test_logits_are_bit_identical_to_layers(
 def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precision: str) -> None:
     generator = load_generator(folders["marian, relu"])
     steps: Any = generator.decoding(PROMPTS[:3], precision)
-    must_exist(steps.decoder._few_rows, precision)
+    must_exist(steps.decoder._few_rows)
     few_rows, cache = steps.decoder._few_rows, steps.start_cache(3)
     hidden = torch.randn(4, 128, generator=torch.Generator().manual_seed(0)).to(steps.decoder.dtype)
     expected = None

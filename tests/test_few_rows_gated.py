@@ -40,7 +40,7 @@ def prepared_pair(model: Model, precision: str) -> tuple[Any, Any]:
 def test_hidden_states_are_bit_identical_to_layers(architecture: str, precision: str) -> None:
     require(precision)
     fast, plain = prepared_pair(model_of(architecture), precision)
-    must_exist(fast._few_rows, precision)
+    must_exist(fast._few_rows)
     tokenizer = model_of(architecture).tokenizer
     for texts in (TEXTS[:1], TEXTS[1:2], TEXTS[:3], TEXTS, ["the cat walked " * 5]):
         batch = collate(tokenizer.encode_batch(texts))
@@ -61,7 +61,7 @@ def test_both_activations_of_the_gate_and_heads_that_are_no_whole_vectors_wide(
     for activation, num_heads in (("gelu", 16), ("silu", 4)):
         model = model_of(architecture, num_attention_heads=num_heads, **{name: activation})
         fast, plain = prepared_pair(model, precision)
-        must_exist(fast._few_rows, precision)
+        must_exist(fast._few_rows)
         batch = collate(model.tokenizer.encode_batch(TEXTS[:2]))
         assert torch.equal(fast(batch).last_hidden_state, plain(batch).last_hidden_state)
 

@@ -16,16 +16,9 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, position_arrays
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
+from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
-from bertkit.transformer.kernels.linear import (
-    OneDNNInt8Linear,
-    OneDNNLinear,
-    PlainInt8Linear,
-    PlainLinear,
-    WidenedLinear,
-    has_onednn,
-    multiply_in_place,
-)
+from bertkit.transformer.kernels.linear import WidenedLinear, multiply_in_place
 from bertkit.transformer.kernels.rows import (
     Quantized,
     gelu_rows,
@@ -247,18 +240,10 @@ def test_norm_rows(width: int, dtype: torch.dtype) -> None:
     assert (np.abs(as_floats(quantized) - expected.numpy()).max(1) <= 0.51 * step.numpy() + 1e-4).all()
 
 
-WITH_ONEDNN = pytest.mark.skipif(not has_onednn("mkldnn::_linear_pointwise"), reason="no oneDNN linear in this torch")
-LINEARS = [PlainLinear, pytest.param(OneDNNLinear, marks=WITH_ONEDNN)]
-INT8_LINEARS = [
-    PlainInt8Linear,
-    pytest.param(
-        OneDNNInt8Linear,
-        marks=pytest.mark.skipif(not has_onednn("onednn::qlinear_pointwise"), reason="no oneDNN int8 in this torch"),
-    ),
-]
+LINEARS = {name: [choice.linear for choice in offered_linears(name)] for name in ("float32", "bfloat16", "int8")}
 
 
-@pytest.mark.parametrize("linear", INT8_LINEARS)
+@pytest.mark.parametrize("linear", LINEARS["int8"])
 @pytest.mark.parametrize(("num_rows", "inputs", "outputs"), [(1, 20, 37), (2, 384, 1536), (7, 33, 16), (65, 64, 1)])
 def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None:
     generator = torch.Generator().manual_seed(inputs)
@@ -281,7 +266,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     assert (error <= 0.51 * step + 3e-4 * exact.abs().amax(1).numpy() + 1e-4).all()
 
 
-@pytest.mark.parametrize("linear", LINEARS)
+@pytest.mark.parametrize("linear", LINEARS["float32"])
 @pytest.mark.parametrize("num_rows", [1, 2, 7])
 def test_linear_kernels(linear, num_rows: int) -> None:
     generator = torch.Generator().manual_seed(num_rows)
@@ -298,20 +283,22 @@ def test_linear_kernels(linear, num_rows: int) -> None:
 ONE_ROUNDING = {"rtol": 2.0**-8, "atol": 1e-5}  # to bfloat16, and at its ties the next number
 
 
-@WITH_ONEDNN
 @pytest.mark.every_processor
+@pytest.mark.parametrize("linear", LINEARS["bfloat16"])
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 70])
-def test_bfloat16_products_in_float32_are_rounded_once(num_rows: int) -> None:
+def test_bfloat16_products_are_rounded_once(linear, num_rows: int) -> None:
+    """Or, where the residual or activation is another kernel, once more after it."""
     generator = torch.Generator().manual_seed(num_rows)
     x, residual, weight, bias = (
         torch.randn(shape, generator=generator).bfloat16()
         for shape in ((num_rows, 40), (num_rows, 37), (37, 40), (37,))
     )
     product = x.double() @ weight.double().T + bias.double()
-    kernel = WidenedLinear(weight, bias)
+    kernel = linear(weight, bias)
+    then = ONE_ROUNDING if linear is WidenedLinear else {"rtol": 2.0**-7, "atol": 2.0**-7}
     torch.testing.assert_close(kernel(x), product.bfloat16(), **ONE_ROUNDING)
-    torch.testing.assert_close(kernel(x, residual=residual), (product + residual).bfloat16(), **ONE_ROUNDING)
-    torch.testing.assert_close(kernel(x, activation="gelu"), F.gelu(product).bfloat16(), **ONE_ROUNDING)
+    torch.testing.assert_close(kernel(x, residual=residual), (product + residual).bfloat16(), **then)
+    torch.testing.assert_close(kernel(x, activation="gelu"), F.gelu(product).bfloat16(), **then)
     for number in range(num_rows):
         assert torch.equal(kernel(x[number : number + 1].clone()), kernel(x)[number : number + 1])
 

@@ -1,8 +1,8 @@
 """Row invariance and exact outputs on every processor that this machine can simulate.
 
-A library chooses its machine code by the processor's instruction sets; environment variables forbid it some of them, as
-if the processor lacked them. Each simulated processor is a separate process that runs other tests again: those marked
-`every_processor`, and in `make test-slow` all tests of exactness.
+A library chooses its machine code by the processor's instruction sets. Where CPUID can be emulated, it answers without
+some of them; elsewhere environment variables forbid them to each library. Each simulated processor is another process,
+which runs other tests again: those marked `every_processor`, and in `make test-slow` all tests of exactness.
 """
 
 import os
@@ -14,8 +14,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
-from emulated_amx import EMULATED, emulation, processor_flags
+from emulated_processor import EMULATED, environment_or_reason, with_amx
 from other_processes import TESTS, environment_with, run_tests
+
+from bertkit.transformer.kernels.instruction_sets import instruction_sets
 
 pytestmark = pytest.mark.full
 
@@ -26,26 +28,28 @@ MODELS = {"test_exact.py", "test_modern_exact.py"}
 
 
 class Processor(NamedTuple):
-    """Environment of a process, and the instruction sets it then needs."""
+    """Environment of a process, and the instruction sets it then needs, by LLVM's names."""
 
     settings: Mapping[str, str] = MappingProxyType({})
     needs: str = ""
     arguments: Sequence[str] = ()
+    emulated: str = ""  # one of PROCESSORS, instead of the settings where it can be emulated
 
 
 def numba(processor: str) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}  # the features that the name stands for
 
 
-AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+LIBRARIES_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 MANY_THREADS = {"OMP_NUM_THREADS": str(max(16, (os.cpu_count() or 1) + 3)), "OMP_WAIT_POLICY": "passive"}
 WITHOUT_ONEDNN = ["-p", "without_onednn"]
 
-AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8")
+AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx-bf16 amx-int8")
+AVX2 = Processor({**LIBRARIES_AVX2, **numba("haswell")}, "avx2 fma", emulated="avx2")
 
 SHORT = {
     "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16 or int8_product_is")),
-    "libraries with AVX2": Processor(AVX2, "avx2 fma", ("-k", "regardless")),
+    "AVX2": AVX2._replace(arguments=("-k", "regardless")),
     "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
 }
 WHOLE = {
@@ -53,31 +57,32 @@ WHOLE = {
     "more threads than cores": Processor(MANY_THREADS),
     "no oneDNN": Processor(arguments=WITHOUT_ONEDNN),
     "no vectors beyond SSE4": Processor(
-        {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default", **numba("nehalem")}, "sse4_1"
+        {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default", **numba("nehalem")}, "sse4.1"
     ),
-    "Haswell": Processor({**AVX2, **numba("haswell")}, "avx2 fma"),
-    "AVX2 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}, "avx_vnni"),
-    "AVX2 VNNI 2": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, "avx_vnni_int8 avx_ne_convert"),
-    "Skylake": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", **numba("skylake-avx512")}, "avx512bw"),
-    "AVX-512 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, "avx512_vnni"),
-    "AVX-512 BF16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx512_bf16"),
-    "AVX-512 FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}, "avx512_fp16"),
+    "libraries with AVX2": Processor(LIBRARIES_AVX2, "avx2 fma"),
+    "AVX2": AVX2,
+    "AVX2 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}, "avxvnni"),
+    "AVX2 VNNI 2": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, "avxvnniint8 avxneconvert"),
+    "AVX-512": Processor(
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", **numba("skylake-avx512")}, "avx512bw", emulated="avx512"
+    ),
+    "AVX-512 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, "avx512vnni", emulated="avx512_vnni"),
+    "AVX-512 BF16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx512bf16", emulated="avx512_bf16"),
+    "AVX-512 FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}, "avx512fp16"),
     "AMX": AMX,
-    "Sapphire Rapids": Processor(numba("sapphirerapids"), "amx_bf16 amx_int8 avx_vnni avx512_bf16 avx512_fp16"),
-    "AMX FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX_FP16"}, "amx_fp16"),
+    "Sapphire Rapids": Processor(numba("sapphirerapids"), "amx-bf16 amx-int8 avxvnni avx512bf16 avx512fp16"),
+    "AMX FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX_FP16"}, "amx-fp16"),
 }
 
 
-def missing(needs: str) -> list[str]:
-    """The instruction sets, by their names in /proc/cpuinfo, that this machine does not have."""
-    return [name for name in needs.split() if name not in processor_flags()]
-
-
 def environment_of(processor: Processor) -> dict[str, str]:
-    lacking = missing(processor.needs)
-    if not set(lacking) <= EMULATED:
-        pytest.skip(f"this machine has no {', '.join(lacking)}")
-    return environment_with({**(emulation() if lacking else {}), **processor.settings})
+    lacking = set(processor.needs.split()) - instruction_sets()
+    if not lacking <= EMULATED:
+        pytest.skip(f"this machine has no {', '.join(sorted(lacking))}")
+    emulated = environment_or_reason(processor.emulated) if processor.emulated and not lacking else ""
+    if isinstance(emulated, dict):
+        return environment_with(emulated)
+    return environment_with({**(with_amx() if lacking else {}), **processor.settings})
 
 
 def run_again(processor: Processor, files: set[str], marker: str) -> None:
@@ -93,7 +98,7 @@ def test_libraries_use_the_simulated_processor() -> None:
         """
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
-        env=environment_of(WHOLE["Haswell"]), capture_output=True, text=True, check=True,
+        env=environment_of(AVX2._replace(emulated="")), capture_output=True, text=True, check=True,
     )  # fmt: skip
     first, second = result.stdout.splitlines()
     assert first == "AVX2 ('haswell', '')"
@@ -108,7 +113,7 @@ def test_promises(name: str) -> None:
 
 
 def test_kernels_without_avx512() -> None:
-    run_again(Processor(numba("haswell"), "avx2 fma"), MARKED & KERNELS, "every_processor")
+    run_again(AVX2, MARKED & KERNELS, "every_processor")
 
 
 @pytest.mark.slow

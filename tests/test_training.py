@@ -51,6 +51,7 @@ from bertkit.training import (
     outputs_of,
     stop_signals,
 )
+from bertkit.training.optimizers import Muon
 from bertkit.training.state import differences, load_state
 
 SETTINGS = TrainingSettings(
@@ -244,6 +245,33 @@ def test_optimizer_of_2018_equals_its_formula() -> None:
             v[i] = 0.999 * v[i] + 0.001 * gradient[i] ** 2
             w[i] -= 0.1 * (m[i] / (math.sqrt(v[i]) + 1e-6) + 0.01 * w[i])
     assert weight[0].tolist() == pytest.approx(w, rel=1e-12)
+
+
+def after_three_steps(optimizer: type[torch.optim.Optimizer], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Matrices wider and taller than high, of one group, and one without a gradient."""
+    generator = torch.Generator().manual_seed(2)
+    matrices = [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in ((5, 9), (9, 4), (2, 2))]
+    steps = optimizer(matrices, 0.02, 0.1)
+    for _ in range(3):
+        for matrix in matrices[:2]:
+            matrix.grad = torch.randn(matrix.shape, generator=generator).to(dtype)
+        steps.step()
+    return [matrix.detach() for matrix in matrices]
+
+
+def test_muon_equals_that_of_torch_where_bfloat16_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.training.optimizers.has_fast_bfloat16", lambda: True)
+    given, expected = (after_three_steps(each, torch.float32) for each in (Muon, torch.optim.Muon))
+    assert all(map(torch.equal, given, expected))
+
+
+def test_muon_orthogonalizes_in_float32_where_bfloat16_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.training.optimizers.has_fast_bfloat16", lambda: False)
+    given = after_three_steps(Muon, torch.float32)
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.double)  # what torch's Muon then computes in
+    expected = after_three_steps(torch.optim.Muon, torch.float64)
+    for ours, theirs in zip(given, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw-2018", "muon"])

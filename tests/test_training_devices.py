@@ -82,6 +82,21 @@ def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path
     assert results[0] == results[1] and len(set(results)) == 3
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_products_of_a_sharded_network_are_in_float32_where_bfloat16_is_slow(monkeypatch, is_fast: bool) -> None:
+    monkeypatch.setattr(batch_gradients, "has_fast_bfloat16", lambda: is_fast)
+    model, task, batch = fresh_model(0.0), PretrainingTask(), PairFeed().batch(0, 0.0)
+    losses = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        (of_batch,) = batch_gradients.backward_sharded(
+            model.network, batch, lambda part: task.loss(outputs_of(model.network, part), part, task.totals(part)),
+            dtype=dtype, seed=1,
+        )  # fmt: skip
+        losses[dtype] = float(of_batch.value)
+    assert (losses[torch.float32] == losses[torch.bfloat16]) == (not is_fast)
+    assert losses[torch.float32] == pytest.approx(losses[torch.bfloat16], rel=1e-2)
+
+
 # ---- ranks
 
 

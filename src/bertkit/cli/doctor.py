@@ -13,12 +13,11 @@ from typing import Any
 
 from bertkit.cli.output import emit, note
 
-_CPUINFO = Path("/proc/cpuinfo")
 _INSTRUCTION_SETS = (
-    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
-    "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
+    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni",
+    "amx-bf16", "amx-int8", "amx-fp16", "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
 )  # fmt: skip
-"""Instruction sets that decide which kernels run, by their names in Linux."""
+"""Instruction sets that decide which kernels run."""
 
 _VARIABLES = re.compile(
     r"(ONEDNN|DNNL|ATEN|MKL|OMP|GOMP|KMP|NUMBA|CUDA)_\w+|HF_HOME|HF_HUB_CACHE|HF_HUB_OFFLINE|XDG_CACHE_HOME"
@@ -78,25 +77,19 @@ Look = Callable[[], Iterator[tuple[str, str, str]]]
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:
-    cpuinfo = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield "system", "ok", platform.platform()
-    yield "instruction sets", "ok", " ".join(_instruction_sets(cpuinfo)) or f"not known ({platform.machine()})"
     yield "cores", "ok", f"{usable} usable of {os.cpu_count()}"
     import torch  # what follows needs it
 
     from bertkit.device import cpu_name
+    from bertkit.transformer.kernels.instruction_sets import instruction_sets
 
+    sets = [name for name in _INSTRUCTION_SETS if name in instruction_sets()]
+    yield "instruction sets", "ok", " ".join(sets) or f"not known ({platform.machine()})"
     yield "processor", "ok", cpu_name()
     yield "threads", "ok", f"torch: {torch.get_num_threads()}"
     yield _gpu()
-
-
-def _instruction_sets(cpuinfo: str) -> list[str]:
-    """Those of _INSTRUCTION_SETS that /proc/cpuinfo lists, under "flags" on x86 and "Features" on ARM."""
-    lists = re.findall(r"^(?:flags|Features)\s*: (.*)$", cpuinfo, re.MULTILINE)
-    listed = set(lists[0].split()) if lists else set()
-    return [name for name in _INSTRUCTION_SETS if name in listed]
 
 
 def _gpu() -> tuple[str, str, str]:
@@ -185,7 +178,7 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
 
     from bertkit.device import CPU_PRECISIONS
     from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
-    from bertkit.transformer.prepared_few_rows import kernel_of_short_texts
+    from bertkit.transformer.prepared_few_rows_weights import kernel_of_short_texts
 
     for precision in CPU_PRECISIONS:
         norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)

@@ -14,6 +14,7 @@ from bertkit.executor import map_on_cores
 from bertkit.tasks import Loss, Task
 from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
+from bertkit.transformer.kernels.linear import has_fast_bfloat16
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -122,8 +123,14 @@ def _training(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[N
         with training_kernels(dtype, seed):
             yield
     else:
-        with _seeded(device, seed), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        with _seeded(device, seed), _autocast(device, dtype):
             yield
+
+
+def _autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """torch's own products in this dtype; in float32 on a CPU that would emulate bfloat16."""
+    is_emulated = device.type == "cpu" and not has_fast_bfloat16()
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32 and not is_emulated)
 
 
 def gradients_of(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | None = None) -> Sequence[Tensor | None]:
@@ -196,7 +203,7 @@ def backward_sharded(
     """
     device = next(network.parameters()).device
     network.zero_grad()
-    with _seeded(device, seed), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with _seeded(device, seed), _autocast(device, dtype):
         of_batch = loss(batch)
     of_batch.value.backward()
     return [Loss(of_batch.value.detach(), of_batch.sums)]
@@ -242,7 +249,7 @@ def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> 
     if device.type == "cpu" and not is_sharded(network):
         with training_kernels(dtype, seed=0):
             return task.loss(outputs_of(network, part), part, totals).sums
-    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with _autocast(device, dtype):
         return task.loss(outputs_of(network, part), part, totals).sums
 
 

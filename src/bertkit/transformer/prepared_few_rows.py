@@ -14,7 +14,6 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.few_rows import (
     ADD,
     CODES,
@@ -107,25 +106,6 @@ def have_plain_attention(layers: Sequence[Any]) -> bool:
     """Whether attention has no window, and no bias or the same one by distance."""
     bias = layers[0].bias
     return isinstance(bias, Tensor | None) and all(layer.window is None and layer.bias is bias for layer in layers)
-
-
-def kernel_of_short_texts() -> str:
-    """Description of how the layers of a short text run on this machine, and why."""
-    if not has_wide_registers():
-        return "layer by layer: this processor lacks AVX-512"
-    if linear_for("float32").linear is not OneDNNLinear:
-        return "layer by layer: this build of torch lacks oneDNN"
-    names = []
-    for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        kind = linear_for(precision).linear
-        if block_of(_of_probe(kind, PANEL, PANEL, dtype)) is not None:
-            names.append(precision)
-    names += ["int8"] if has_wide_registers("avx512vnni") else []
-    if not names:
-        return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
-    precisions = " or ".join(names)
-    rows = f"up to {max(TILE_ROWS)} tokens in {precisions}"
-    return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
 
 
 def linears_of(layer: Any) -> list[Any]:

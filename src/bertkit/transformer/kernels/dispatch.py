@@ -15,6 +15,7 @@ from bertkit.transformer.kernels.linear import (
     PlainInt8Linear,
     PlainLinear,
     WidenedLinear,
+    has_bfloat16,
     has_fast_bfloat16,
     has_onednn,
 )
@@ -96,7 +97,7 @@ def _check_device(precision: str, device: torch.device) -> None:
 
 
 class LinearChoice(NamedTuple):
-    """The matrix products chosen for a precision on the CPU, and the reason."""
+    """Matrix products for a precision on the CPU, and why they are chosen where they are the first."""
 
     linear: type
     is_fast: bool  # with instructions of this processor for this precision
@@ -105,19 +106,33 @@ class LinearChoice(NamedTuple):
 
 def linear_for(precision: str) -> LinearChoice:
     """The fastest correct products of this build of torch on this CPU."""
-    fast, plain = (OneDNNInt8Linear, PlainInt8Linear) if precision == "int8" else (OneDNNLinear, PlainLinear)
+    return offered_linears(precision)[0]
+
+
+def offered_linears(precision: str) -> list[LinearChoice]:
+    """All products that run and are correct with this build of torch on this CPU, fastest first; the reference last."""
+    reference = PlainInt8Linear if precision == "int8" else PlainLinear
     if precision == "float64":
-        return LinearChoice(plain, True, "torch's own operations, the reference")
+        return [LinearChoice(reference, True, "torch's own operations, the reference")]
     operation = "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
     if not has_onednn(operation):
-        return LinearChoice(plain, False, f"this build of torch lacks {operation}, so its slower products run")
-    if precision == "bfloat16" and not has_fast_bfloat16():
-        reason = "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX)"
-        return LinearChoice(WidenedLinear, False, f"{reason}, so products run in float32 and take its time")
-    if precision == "int8" and not _has_exact_int8():
+        return [LinearChoice(reference, False, f"this build of torch lacks {operation}, so its slower products run")]
+    slower = LinearChoice(reference, False, "torch's slower products, the reference")
+    reason = f"torch has {operation}, and this processor its instructions"
+    if precision == "int8":
+        if _has_exact_int8():
+            return [LinearChoice(OneDNNInt8Linear, True, reason), slower]
         reason = "oneDNN does not multiply int8 exactly on this processor, so torch's slower products run"
-        return LinearChoice(plain, False, reason)
-    return LinearChoice(fast, True, f"torch has {operation}, and this processor its instructions")
+        return [slower._replace(reason=reason)]
+    fast = LinearChoice(OneDNNLinear, True, reason)
+    if precision == "float32":
+        return [fast, slower]
+    reason = "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX)"
+    reason = f"{reason}, so products run in float32 and take its time"
+    widened = LinearChoice(WidenedLinear, False, reason)
+    if has_fast_bfloat16():
+        return [fast, widened, slower]
+    return [widened, *([fast._replace(is_fast=False)] if has_bfloat16() else []), slower]
 
 
 @cache

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bertkit.executor import on_one_core
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized
 from bertkit.transformer.kernels.vectors import WIDTH
@@ -45,9 +46,8 @@ def has_bfloat16() -> bool:
     """
     if not has_onednn("mkldnn::_is_mkldnn_bf16_supported") or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    features = llvmlite.binding.get_host_cpu_features()
-    names = ("avx512bf16", "amx-bf16", "avxneconvert")
-    return platform.machine() not in ("x86_64", "AMD64") or any(features.get(name) for name in names)
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    return not is_x86 or not instruction_sets().isdisjoint(("avx512bf16", "amx-bf16", "avxneconvert"))
 
 
 @cache

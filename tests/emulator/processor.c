@@ -1,4 +1,7 @@
-/* Pretends, in every process that preloads it, that the processor has AMX, AVX-512 BF16 and FP16, and AVX-VNNI.
+/* Pretends, in every process that preloads it, that the processor has AMX, AVX-512 BF16 and FP16, and AVX-VNNI; or that
+ * it is another one with fewer instruction sets. The variable EMULATED_PROCESSOR describes it: vendor, signature (family,
+ * model and stepping, as CPUID returns them) and the sets to hide, by the beginnings of their names in /proc/cpuinfo, as
+ * in "AuthenticAMD 0xa20f10 avx512 amx".
  *
  * CPUID faults (arch_prctl), and the handler of SIGSEGV answers it; instructions that the processor lacks raise SIGILL,
  * and its handler emulates them. An instruction that the handler does not know ends the process. */
@@ -20,6 +23,31 @@ enum { ARCH_SET_CPUID = 0x1012, ARCH_GET_XCOMP_SUPP = 0x1021, ARCH_GET_XCOMP_PER
 enum { TILE_DATA = 18, AMX_STATE = 3 << 17, ANY_AVX512_STATE = 0xE7 };
 enum { FLUSH_DENORMALS = 0x9FC0 }; /* MXCSR: denormals are zeros, round to nearest, no exceptions */
 
+enum { EAX, EBX, ECX, EDX };
+
+static const struct {
+    const char *name;
+    unsigned leaf, subleaf, where, bit;
+} SETS[] = {
+    {"avx512f", 7, 0, EBX, 16},           {"avx512dq", 7, 0, EBX, 17},        {"avx512ifma", 7, 0, EBX, 21},
+    {"avx512pf", 7, 0, EBX, 26},          {"avx512er", 7, 0, EBX, 27},        {"avx512cd", 7, 0, EBX, 28},
+    {"avx512bw", 7, 0, EBX, 30},          {"avx512vl", 7, 0, EBX, 31},        {"avx512vbmi", 7, 0, ECX, 1},
+    {"avx512_vbmi2", 7, 0, ECX, 6},       {"avx512_vnni", 7, 0, ECX, 11},     {"avx512_bitalg", 7, 0, ECX, 12},
+    {"avx512_vpopcntdq", 7, 0, ECX, 14},  {"avx512_4vnniw", 7, 0, EDX, 2},    {"avx512_4fmaps", 7, 0, EDX, 3},
+    {"avx512_vp2intersect", 7, 0, EDX, 8},{"amx_bf16", 7, 0, EDX, 22},        {"avx512_fp16", 7, 0, EDX, 23},
+    {"amx_tile", 7, 0, EDX, 24},          {"amx_int8", 7, 0, EDX, 25},        {"avx_vnni", 7, 1, EAX, 4},
+    {"avx512_bf16", 7, 1, EAX, 5},        {"amx_fp16", 7, 1, EAX, 21},        {"avx_ifma", 7, 1, EAX, 23},
+    {"avx_vnni_int8", 7, 1, EDX, 4},      {"avx_ne_convert", 7, 1, EDX, 5},   {"amx_complex", 7, 1, EDX, 8},
+    {"avx_vnni_int16", 7, 1, EDX, 10},    {"avx10", 7, 1, EDX, 19},
+};
+
+enum { INTEL_CACHES = 4, AMD_LEAVES = 0x80000000, AMD_FEATURES, AMD_CACHES = 0x8000001D }; /* leaves */
+enum { TOPOLOGY_EXTENSIONS = 1 << 22 };
+
+static const char *hidden; /* NULL: sets are added, none is hidden */
+static char vendor[13];
+static unsigned signature, cache_leaf; /* which of the two, of one format, this processor has */
+
 static struct sigaction programs[NSIG]; /* what the program wants to be done with SIGSEGV and SIGILL */
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 
@@ -40,35 +68,70 @@ static void say(const char *text) {
 }
 
 _Noreturn void fail(const char *problem) {
-    say("emulated AMX: ");
+    say("emulated processor: ");
     say(problem);
     say("\n");
     abort();
 }
 
-static void answer_cpuid(greg_t *registers) {
-    unsigned leaf = (unsigned)registers[REG_RAX], subleaf = (unsigned)registers[REG_RCX], a, b, c, d;
+static void read_cpuid(unsigned leaf, unsigned subleaf, unsigned *values) {
     allow_cpuid(true);
-    __cpuid_count(leaf, subleaf, a, b, c, d);
+    __cpuid_count(leaf, subleaf, values[EAX], values[EBX], values[ECX], values[EDX]);
     allow_cpuid(false);
-    if (leaf == 0 && a < 0x1E) {
-        a = 0x1E;
-    } else if (leaf == 7 && subleaf == 0) {
-        a = a < 1 ? 1 : a;
-        d |= 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25; /* AMX-BF16, AVX512-FP16, AMX-TILE, AMX-INT8 */
-    } else if (leaf == 7 && subleaf == 1) {
-        a |= 1u << 4 | 1u << 5; /* AVX-VNNI, AVX512-BF16 */
-    } else if (leaf == 0x1D) {
-        a = b = c = d = 0;
-        if (subleaf == 0)
-            a = 1; /* palettes */
-        else if (subleaf == 1)
-            a = 1024u << 16 | 8192, b = 8u << 16 | 64, c = 16; /* 8 tiles of 16 rows of 64 bytes */
-    } else if (leaf == 0x1E) {
-        a = c = d = 0;
-        b = subleaf ? 0 : 64u << 8 | 16; /* columns in bytes, rows */
+}
+
+static bool is_hidden(const char *name) {
+    for (const char *word = hidden; *word; word += strspn(word, " ")) {
+        size_t length = strcspn(word, " ");
+        if (length && !strncmp(name, word, length))
+            return true;
+        word += length;
     }
-    registers[REG_RAX] = a, registers[REG_RBX] = b, registers[REG_RCX] = c, registers[REG_RDX] = d;
+    return false;
+}
+
+static void hide(unsigned leaf, unsigned subleaf, unsigned *values) {
+    if (leaf == 0 || leaf == AMD_LEAVES) {
+        values[EAX] = leaf == 0 || values[EAX] > AMD_CACHES ? values[EAX] : AMD_CACHES;
+        memcpy(&values[EBX], vendor, 4), memcpy(&values[EDX], vendor + 4, 4), memcpy(&values[ECX], vendor + 8, 4);
+    } else if (leaf == 1) {
+        values[EAX] = signature;
+    } else if (leaf == AMD_FEATURES) {
+        values[ECX] |= TOPOLOGY_EXTENSIONS; /* of AMD: that it has AMD_CACHES */
+    } else if (leaf == INTEL_CACHES || leaf == AMD_CACHES) {
+        read_cpuid(cache_leaf, subleaf, values);
+    }
+    for (size_t i = 0; i < sizeof SETS / sizeof *SETS; i++)
+        if (SETS[i].leaf == leaf && SETS[i].subleaf == subleaf && is_hidden(SETS[i].name))
+            values[SETS[i].where] &= ~(1u << SETS[i].bit);
+}
+
+static void add(unsigned leaf, unsigned subleaf, unsigned *values) {
+    if (leaf == 0 && values[EAX] < 0x1E) {
+        values[EAX] = 0x1E;
+    } else if (leaf == 7 && subleaf == 0) {
+        values[EAX] = values[EAX] < 1 ? 1 : values[EAX];
+        values[EDX] |= 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25; /* AMX-BF16, AVX512-FP16, AMX-TILE, AMX-INT8 */
+    } else if (leaf == 7 && subleaf == 1) {
+        values[EAX] |= 1u << 4 | 1u << 5; /* AVX-VNNI, AVX512-BF16 */
+    } else if (leaf == 0x1D) {
+        memset(values, 0, 4 * sizeof *values);
+        if (subleaf == 0)
+            values[EAX] = 1; /* palettes */
+        else if (subleaf == 1) /* 8 tiles of 16 rows of 64 bytes */
+            values[EAX] = 1024u << 16 | 8192, values[EBX] = 8u << 16 | 64, values[ECX] = 16;
+    } else if (leaf == 0x1E) {
+        memset(values, 0, 4 * sizeof *values);
+        values[EBX] = subleaf ? 0 : 64u << 8 | 16; /* columns in bytes, rows */
+    }
+}
+
+static void answer_cpuid(greg_t *registers) {
+    unsigned leaf = (unsigned)registers[REG_RAX], subleaf = (unsigned)registers[REG_RCX], values[4];
+    read_cpuid(leaf, subleaf, values);
+    (hidden ? hide : add)(leaf, subleaf, values);
+    registers[REG_RAX] = values[EAX], registers[REG_RBX] = values[EBX];
+    registers[REG_RCX] = values[ECX], registers[REG_RDX] = values[EDX];
     registers[REG_RIP] += 2;
 }
 
@@ -119,14 +182,14 @@ static void on_illegal_instruction(int signal, siginfo_t *information, void *con
         return;
     }
     char text[128];
-    int length = snprintf(text, sizeof text, "emulated AMX: unknown instruction at %p:", (const void *)start);
+    int length = snprintf(text, sizeof text, "emulated processor: unknown instruction at %p:", (const void *)start);
     for (int i = 0; i < 12; i++)
         length += snprintf(text + length, sizeof text - length, " %02x", start[i]);
     say(text), say("\n");
     pass_on(signal, information, context);
 }
 
-static bool is_ours(int signal) { return signal == SIGSEGV || signal == SIGILL; }
+static bool is_ours(int signal) { return signal == SIGSEGV || (signal == SIGILL && !hidden); }
 
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old) {
     if (!is_ours(signal) || !real_sigaction) {
@@ -172,9 +235,10 @@ long syscall(long number, ...) {
     for (int i = 0; i < 6; i++)
         arguments[i] = va_arg(list, long);
     va_end(list);
-    if (number == SYS_arch_prctl && arguments[0] == ARCH_REQ_XCOMP_PERM && arguments[1] == TILE_DATA)
+    if (!hidden && number == SYS_arch_prctl && arguments[0] == ARCH_REQ_XCOMP_PERM && arguments[1] == TILE_DATA)
         return 0;
-    if (number == SYS_arch_prctl && (arguments[0] == ARCH_GET_XCOMP_SUPP || arguments[0] == ARCH_GET_XCOMP_PERM)) {
+    if (!hidden && number == SYS_arch_prctl &&
+        (arguments[0] == ARCH_GET_XCOMP_SUPP || arguments[0] == ARCH_GET_XCOMP_PERM)) {
         *(uint64_t *)arguments[1] = ANY_AVX512_STATE | AMX_STATE;
         return 0;
     }
@@ -188,13 +252,24 @@ long syscall(long number, ...) {
 }
 
 __attribute__((constructor)) static void start(void) {
+    const char *description = getenv("EMULATED_PROCESSOR");
+    if (description) {
+        int length = 0;
+        if (sscanf(description, "%12s %x %n", vendor, &signature, &length) != 2)
+            fail("EMULATED_PROCESSOR is not a vendor, a signature and instruction sets");
+        hidden = description + length;
+        unsigned values[4];
+        __cpuid_count(INTEL_CACHES, 0, values[EAX], values[EBX], values[ECX], values[EDX]);
+        cache_leaf = values[EAX] ? INTEL_CACHES : AMD_CACHES;
+    }
     find_xsave_offsets();
     real_sigaction = dlsym(RTLD_NEXT, "sigaction");
     struct sigaction action = {.sa_flags = SA_SIGINFO};
     action.sa_sigaction = on_segmentation_fault;
     real_sigaction(SIGSEGV, &action, NULL);
     action.sa_sigaction = on_illegal_instruction;
-    real_sigaction(SIGILL, &action, NULL);
+    if (!hidden)
+        real_sigaction(SIGILL, &action, NULL);
     sigset_t ours;
     sigemptyset(&ours);
     sigaddset(&ours, SIGSEGV);

@@ -1,4 +1,4 @@
-"""The emulator of AMX, checked against numpy, and the products that oneDNN computes with it."""
+"""The emulator of AMX, checked against numpy, oneDNN's products with it, and instruction sets that are hidden."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_amx import COMPILER, EMULATOR, EMULATOR_FLAGS, SOURCES, emulation
+from emulated_processor import COMPILER, EMULATOR, EMULATOR_FLAGS, PROCESSORS, SOURCES, environment_or_reason, with_amx
 from other_processes import compiled
 
 FLAGS = [*EMULATOR_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"]
@@ -20,7 +20,7 @@ SMALLEST = np.float32(2.0**-126)
 
 @cache
 def driver() -> Path:
-    emulation()  # skips where it cannot be
+    with_amx()  # skips where it cannot be
     return compiled("instructions", *COMPILER, *FLAGS, SOURCES / "instructions.c", *EMULATOR)
 
 
@@ -175,7 +175,7 @@ def test_registers_are_kept(patched: bool) -> None:
 
 
 def run_python(code: str, **settings: str) -> str:
-    environment = {**os.environ, **emulation(), "OMP_NUM_THREADS": "2", **settings}
+    environment = {**os.environ, **with_amx(), "OMP_NUM_THREADS": "2", **settings}
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True
     )
@@ -225,3 +225,54 @@ def test_int8_products_are_exact_on_amx() -> None:
 def test_doctor_reports_amx() -> None:
     output = run_python("from bertkit.cli import doctor; print(doctor._onednn_instruction_sets())")
     assert "Intel AMX with bfloat16 and 8-bit integer support" in output
+
+
+SEEN = {  # by numpy, torch, oneDNN, which emulates bfloat16 with AVX-512, and numba; and the fastest linear layers
+    "avx2": ("False AVX2 False", "Intel AVX2", "znver3", "WidenedLinear PlainInt8Linear"),
+    "avx512": (
+        "True AVX512 True", "Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions", "skylake-avx512",
+        "WidenedLinear PlainInt8Linear",
+    ),
+    "avx512_vnni": (
+        "True AVX512 True", "Intel AVX-512 with Intel DL Boost", "icelake-server", "WidenedLinear OneDNNInt8Linear",
+    ),
+    "avx512_bf16": (
+        "True AVX512 True", "Intel AVX-512 with Intel DL Boost and bfloat16 support", "znver4",
+        "OneDNNLinear OneDNNInt8Linear",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_hidden_instruction_sets_are_hidden_from_all_libraries(name: str) -> None:
+    environment = environment_or_reason(name)
+    if isinstance(environment, str):
+        pytest.skip(environment)
+    code = """
+        import numba, numpy, torch
+        from numba.core.registry import cpu_target
+        from bertkit.cli.doctor import _onednn_instruction_sets
+        from bertkit.transformer.kernels.dispatch import linear_for
+        from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+        from bertkit.transformer.kernels.vectors import load, store
+        features = numpy._core._multiarray_umath.__cpu_features__
+        bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        print(features["AVX512F"], torch.backends.cpu.get_cpu_capability(), bfloat16)
+        print(_onednn_instruction_sets())
+        print(cpu_target.target_context.codegen().magic_tuple()[1])
+        print(*(linear_for(precision).linear.__name__ for precision in ("bfloat16", "int8")))
+        copy = numba.njit(lambda x: store(x, 1, load(x, 0)))
+        copy(numpy.ones(17, numpy.float32))
+        print(has_wide_registers(), *(has_wide_registers("avx512" + each) for each in ("vnni", "bf16")))
+        print("zmm" in "".join(copy.inspect_asm().values()))
+        """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    classes = list(PROCESSORS)
+    registers = [str(classes.index(name) >= number) for number in (1, 2, 3)]
+    *seen, of_numba, uses_wide = result.stdout.splitlines()
+    assert tuple(seen) == SEEN[name]
+    assert of_numba.split() == registers
+    assert uses_wide == str(name != "avx2")
