@@ -93,7 +93,7 @@ def plain_first_pieces(words, encodings):
 def test_first_pieces_of_words(given_texts, max_length, on_long, rule):
     encodings = TOKENIZER.encode_batch(given_texts, max_length=max_length, on_long=on_long)
     words = [words_of(text, rule) for text in given_texts]
-    results = first_pieces(given_texts, words, encodings)
+    results, _ = first_pieces(given_texts, words, encodings)
     assert results.tolist() == plain_first_pieces(words, encodings)
     assert len(set(results[results >= 0])) == (results >= 0).sum()
 

@@ -14,7 +14,7 @@ from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import normalized_sides, whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
-from bertkit.tasks.texts import spelled_alike
+from bertkit.tasks.twins import spelled_alike
 
 FEWEST_OF_A_LABEL = 5
 _IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label

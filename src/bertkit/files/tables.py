@@ -63,7 +63,7 @@ def quoted_fields(lines: Iterator[Line], delimiter: str = ",") -> Iterator[Field
         except csv.Error as error:  # the reader continues with the next line
             problem = f": {error}"
             if "new-line character" in problem:
-                problem = ": its lines end in CR alone: convert them (tr '\\r' '\\n')"
+                problem = " holds a CR inside a field: put the field in quotes"
             elif "unexpected end" in problem or "field larger" in problem:
                 problem = f"{problem}; is a quote not closed?"
                 lines = chain(taken[1:], lines)

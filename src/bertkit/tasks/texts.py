@@ -1,7 +1,7 @@
 """Base class of tasks whose examples are texts or pairs of texts."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -17,8 +17,6 @@ from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
-
-_MOST_ALIKE = 5  # groups of labels that are named
 
 
 @dataclass(frozen=True)
@@ -148,26 +146,6 @@ def ordered_names(names: Collection[str]) -> tuple[str, ...]:
     if any(map(math.isnan, numbers.values())):
         return tuple(sorted(names))
     return tuple(sorted(names, key=lambda name: (numbers[name], name)))
-
-
-def spelled_alike(names: Iterable[str]) -> str:
-    """A sentence on names that differ only in case or white space, or are the same number; "" without any.
-
-    >>> spelled_alike(["Praise", "praise", "blame", "1", "1.0"])
-    "labels are spelled in several ways ('Praise' and 'praise'; '1' and '1.0'), and each counts as a class: use one"
-    """
-    alike: dict[str | float, list[str]] = {}
-    for name in names:
-        try:
-            key: str | float = float(name)
-        except ValueError:
-            key = " ".join(name.casefold().split())
-        alike.setdefault(key, []).append(name)
-    several = [" and ".join(map(repr, some)) for some in alike.values() if len(some) > 1]
-    if not several:
-        return ""
-    shown = "; ".join(several[:_MOST_ALIKE]) + ("; ..." if several[_MOST_ALIKE:] else "")
-    return f"labels are spelled in several ways ({shown}), and each counts as a class: use one"
 
 
 def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
