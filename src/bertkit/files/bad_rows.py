@@ -35,8 +35,8 @@ class BadRows:
 
     Attributes:
         rows: skipped rows.
-        notes: what was guessed or changed while reading, such as the scheme of tags, each once with the number of cases;
-            0 for a fact about a file.
+        notes: what was guessed or changed while reading, such as the scheme of tags, by path and sentence, with the
+            number of cases, or 0 for a fact about the file.
     """
 
     def __init__(self, *, skip: bool = False, advice: str = "") -> None:

@@ -101,7 +101,7 @@ def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterato
         )
     if sentence := rare_labels(task, train):
         yield sentence
-    if isinstance(task, OfTexts) and (sentence := spelled_alike(task.known_labels or ())):
+    if sentence := spelled_alike(task.known_labels or ()):
         yield sentence
     if dev and (sentence := dev_in_training(train, dev)):
         yield sentence

@@ -201,13 +201,13 @@ def complete_names(names: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     if scheme == "plain":
         return tuple(sorted(names))
     notation = notation_of(names, scheme)
-    letters = {kind: letter for kind, letter in zip((_B, _I, _E, _S), "BIES", strict=True)}
+    letters: dict[int | None, str] = dict(zip((_B, _I, _E, _S), "BIES", strict=True))
     types = set()
     for name in names:
         kind, type_name = notation.parts(name)
         if kind not in (None, _O):
             types.add(type_name)
-            letters[kind] = name[-1] if notation.is_suffix else name[0]
+            letters[kind] = str(name[-1:] if notation.is_suffix else name[:1])
     kinds = [kind for kind in (_B, _I, _E, _S) if kind in _SCHEME_KINDS[scheme]]
     return (OUTSIDE, *(notation.tag(letters[kind], type_name) for type_name in sorted(types) for kind in kinds))
 

@@ -257,8 +257,9 @@ class TextTask(ABC):
         return None
 
     def choices_for(self, train: Sequence[Any]) -> Iterator[str]:
-        """A line of the log for each choice that was made from the training examples, such as a scheme of tags."""
-        yield from ()
+        """Lines of the log: choices that were made from the training examples, such as a scheme of tags, and advice."""
+        if sentence := self.advice_on(train):
+            yield f"note: {sentence}"
 
     def card_facts(self) -> dict[str, Any]:
         """Facts for the model card, by name, in addition to settings that differ from the defaults."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.reading.texts import LabelKind, check_label_columns, read_labeled_texts
+from bertkit.tasks.reading.labels import LabelKind
+from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -41,7 +42,13 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         """See `TextTask.read`."""
         kind = cls.label_kind if file.labeled else None
         return read_labeled_texts(
-            file.path, kind, columns=file.columns, label_names=file.label_names, bad_rows=file.bad_rows
+            file.path,
+            kind,
+            columns=file.columns,
+            label_names=file.label_names,
+            class_names=file.class_names,
+            label_separator=file.options.get("label_separator"),
+            bad_rows=file.bad_rows,
         )
 
     @classmethod
@@ -58,13 +65,17 @@ class OfTexts(JudgedTask, OnSentenceVectors):
             return TextExample(item, label=cls._label(label), location=location)
         if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             return TextExample(*item, label=cls._label(label), location=location)
-        raise UsageError(f"an example is {item!r:.80}: expected a str, or a pair of them")
+        where = f"{location}: " if location else ""
+        raise UsageError(f"{where}an example is {item!r:.80}: expected a str, or a pair of them")
 
     @classmethod
     def _label(cls, label: Any) -> Any:
-        """Convert a label for examples: a number to a name, as in files, and a list of names to a tuple."""
-        if isinstance(label, list):
-            return tuple(label)
+        """Convert a label for examples, as in files: a number to a name, a name without white space around it, and a
+        list of names to a tuple."""
+        if isinstance(label, list | tuple):
+            return tuple(part.strip() if isinstance(part, str) else part for part in label)
+        if isinstance(label, str):
+            return label.strip()
         return str(label) if isinstance(label, Real | np.bool_) else label
 
     def encode(

@@ -17,6 +17,7 @@ import torch
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.tagged import read_tagged
@@ -33,7 +34,7 @@ from bertkit.tasks.tags import (
     misspelled,
     spell,
 )
-from bertkit.tasks.task import ExampleFile, Option
+from bertkit.tasks.task import Option
 from bertkit.tasks.word_tokens import first_pieces, likeliest_path
 from bertkit.tasks.words import Words, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -81,7 +82,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
     of_words: ClassVar[bool] = True
     pipeline: ClassVar[str] = "token-classification"
     peft_type: ClassVar[str | None] = "TOKEN_CLS"
-    options: ClassVar[Mapping[str, Option]] = OneOfClasses.options | {
+    options: ClassVar[Mapping[str, Option]] = {
+        **OneOfClasses.options,
         "words": Option(Words, "Rule for splitting texts into words; by default the one that fits the training words."),
         "snap_spans": Option(bool, "Move spans that begin or end inside a word to its borders, and count them.", False),
         "scheme": Option(Scheme, "Scheme of the tags; by default that of the file. plain: labels of words."),
@@ -146,7 +148,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         scheme = options.get("scheme") or guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
             raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected at least two labels")
-        words = options.get("words") or max(get_args(Words), key=shares_of_words(examples).__getitem__)
+        words: Any = options.get("words") or max(get_args(Words), key=shares_of_words(examples).__getitem__)
         names = complete_names(counts, scheme)
         weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
         return cls(label_names=names, scheme=scheme, words=words, **weights)
@@ -155,8 +157,10 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """See `TextTask.choices_for`."""
         types, names = self._tags().types, self.label_names
         shown = ", ".join((types or names)[:8]) + (", ..." if len(types or names) > 8 else "")
-        yield f"plain labels, {len(names)}: {shown}" if self.scheme == "plain" else (
-            f"scheme {self.scheme}, {len(types)} types: {shown}"
+        yield (
+            f"plain labels, {len(names)}: {shown}"
+            if self.scheme == "plain"
+            else (f"scheme {self.scheme}, {len(types)} types: {shown}")
         )
         shares = shares_of_words(train)
         others = ", ".join(f"{rule} {share:.1%}" for rule, share in shares.items() if rule != self.words)

@@ -33,7 +33,9 @@ def _as_seen(name: str) -> str | float:
     except ValueError:
         pass
     normal = unicodedata.normalize("NFKC", name).translate(_QUOTES)
-    visible = "".join(letter for letter in normal if unicodedata.category(letter) not in ("Cf", "Cc") or letter.isspace())
+    visible = "".join(
+        letter for letter in normal if unicodedata.category(letter) not in ("Cf", "Cc") or letter.isspace()
+    )
     return " ".join(unicodedata.normalize("NFKC", visible).casefold().split())
 
 

@@ -32,6 +32,7 @@ _EAST_ASIAN_MARKS = ((0x3000, 0x303F), (0xFE10, 0xFE1F), (0xFE30, 0xFE6F), (0xFF
 _GENERAL_MARKS = ((0x2000, 0x206F),)  # such as daggers and primes, which belong to words
 _LAST_LATIN = 0x36F
 _EMOJI = "\u2600-\u2767\u2776-\u27bf\U0001f000-\U0001faff"
+_SPAN_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type", "entity_group"))
 _POSSESSIVE = re.compile(r"['’][sS]")
 
 
@@ -202,7 +203,9 @@ def entities_of_spans(spans: Any, text: str, words: Sequence[Span], *, snap: boo
 
 def _start_end_label(span: Any) -> tuple[int, int, str] | None:
     if isinstance(span, dict):
-        span = [span.get(name) for name in ("start", "end", "label")]
+        span = [next((span[name] for name in names if name in span), None) for names in _SPAN_KEYS]
+        if isinstance(span[2], list) and len(span[2]) == 1:
+            span = [*span[:2], span[2][0]]
     if not isinstance(span, list | tuple) or len(span) != 3:
         return None
     start, end, label = span
