@@ -85,8 +85,8 @@ class _Layout:
 
     def is_comment(self, text: str) -> bool:
         """Whether a line that starts with # is a comment; else # begins a word."""
-        fields = _fields(text)
-        is_alone = fields[0] == "#" and len(fields) > 1
+        fields, words = _fields(text), text.split()
+        is_alone = words[0] == "#" and len(words) > 1
         return self.is_conllu or (is_alone and (len(fields) != self.width or fields[-1].strip() not in self.tags))
 
 

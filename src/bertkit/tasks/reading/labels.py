@@ -17,8 +17,11 @@ LabelKind = Literal["class", "set", "number"]
 SEPARATORS = "|;,"
 """Known separators between the names of a set in one column."""
 
+MULTI_LABEL = "multi-label-classification"
+"""The task for several labels of a text."""
+
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
-_IGNORED = -100  # no label, in the data of training loops
+_IGNORED = "-100"  # no label, in the data of training loops
 _NOTHING = {"", "nan", "none", "null", "n/a", "<na>"}  # no label in a set, as tables of pandas have it
 _YES, _NO = {"1", "1.0", "true"}, {"0", "0.0", "false"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
@@ -50,6 +53,12 @@ class LabelsOfFile:
         self.notes: Counter[str] = Counter()
         self._is_published = bool(label_names) and all(map(_PUBLISHED.fullmatch, label_names or ()))
         self._nothing = _ways_of_nothing(values, class_names) if kind == "class" else set()
+        if kind == "class" and "-1" not in self._nothing and (number := values.get("-1", 0) + values.get(-1, 0)):
+            self.notes["rows have the label -1, which counts as a class: remove them if it means no label"] = number
+        texts = [str(value) for value in values if isinstance(value, str)]
+        lists = [text for text in texts if "|" in text or _items_in(text.strip())]
+        if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):
+            self.notes[f"labels such as {lists[0]!r:.40} count as one class each: for several use {MULTI_LABEL}"] = 0
         self._separator = label_separator
         if kind == "set" and label_separator is None:
             self._separator = self._found_separator([value for value in values if isinstance(value, str)])
@@ -86,7 +95,12 @@ class LabelsOfFile:
             value = value.strip()
         if value is None or value == "":
             return "", f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row"
-        if value == _IGNORED or value in self._nothing or str(value) in self._nothing:
+        if name == _AGREED and value == "-":
+            return (
+                "",
+                f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows",
+            )
+        if str(value) == _IGNORED or str(value) in self._nothing:
             return "", f" has {value!r} in {name!r}, which means no label: fill it in, or remove the row"
         if self.class_names is not None and _is_integer(value) and str(value) not in self.class_names:
             names, problem = named_classes([int(value)], name, self.class_names)
@@ -94,14 +108,9 @@ class LabelsOfFile:
         if isinstance(value, int):  # true and false too, in JSON
             value = str(value)
         if not isinstance(value, str):
-            several = "; for several labels use multi-label-classification" if isinstance(value, list) else ""
+            several = f"; for several labels use {MULTI_LABEL}" if isinstance(value, list) else ""
             problem = f" has the label {value!r:.40} in {name!r}: expected a name or an integer; convert the labels"
             return "", problem + several
-        if name == _AGREED and value == "-":
-            return (
-                "",
-                f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows",
-            )
         return value, ""
 
     def _set(self, value: Any, name: str) -> tuple[tuple[str, ...], str]:
