@@ -8,6 +8,8 @@ from bertkit.tasks.examples import TaggedText, error_in
 from bertkit.tasks.tags import spell
 from bertkit.tasks.words import Words, entities_of_spans, joined, words_of
 
+_FEW = 0.02  # share of words that a rule may miss
+
 
 def tagged_text(
     item: Any, label: Any = None, location: str = "", *, words: Words = "punctuation", snap_spans: bool = False
@@ -34,6 +36,15 @@ def tagged_text(
     if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
         raise error_in(location, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
     return TaggedText(text, spans, None if label is None else tuple(tag.strip() for tag in label), location)
+
+
+def rule_of_words(examples: Sequence[TaggedText]) -> Words:
+    """The rule that splits texts into words as examples have them: "punctuation", unless it misses more than one word
+    and 2 % of the words, and "spaces" misses fewer."""
+    shares, num_words = shares_of_words(examples), sum(len(example.words or ()) for example in examples)
+    missed = (1 - shares["punctuation"]) * num_words
+    is_usual = round(missed) <= max(1, _FEW * num_words) or shares["punctuation"] >= shares["spaces"]
+    return "punctuation" if is_usual else "spaces"
 
 
 def shares_of_words(examples: Sequence[TaggedText]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
-from bertkit.tasks.tagged_texts import shares_of_words, tagged_text
+from bertkit.tasks.tagged_texts import rule_of_words, shares_of_words, tagged_text
 from bertkit.tasks.tags import (
     OUTSIDE,
     Scheme,
@@ -148,7 +148,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         scheme = options.get("scheme") or guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
             raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected at least two labels")
-        words: Any = options.get("words") or max(get_args(Words), key=shares_of_words(examples).__getitem__)
+        words: Any = options.get("words") or rule_of_words(examples)
         names = complete_names(counts, scheme)
         weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
         return cls(label_names=names, scheme=scheme, words=words, **weights)

@@ -1,7 +1,6 @@
 """CoNLL files, with a word on each line and its tag in a column, and CoNLL-U."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from bertkit.errors import DataError
 from bertkit.files import extension
 from bertkit.files.labeled_tables import check_roles
 from bertkit.files.lines import Line, open_lines
-from bertkit.tasks.tags import Entity
+from bertkit.tasks.tags import OUTSIDE, Entity
 from bertkit.tasks.words import joined
 from bertkit.tokenizer.encoding import Span
 
@@ -94,17 +93,17 @@ def _layout(path: str | Path, columns: Mapping[str, str], labeled: bool) -> _Lay
     first: list[str] = []
     with_hash: list[str] = []
     names: Sequence[str] = CONLLU_COLUMNS
-    is_conllu, tags = extension(path) == ".conllu", Counter[str]()
+    is_conllu, tags = extension(path) == ".conllu", {OUTSIDE}
     with open_lines(path) as lines:
         for line in lines:
-            if line.text.startswith("#"):
+            if line.text.split()[:1] == ["#"] or (is_conllu and line.text.startswith("#")):
                 with_hash.append(line.text)
                 if "global.columns" in line.text:
                     names, is_conllu = tuple(line.text.partition("=")[2].lower().split()), True
             elif line.text.strip() and not line.text.startswith(_DOCUMENT_START):
                 fields = _fields(line.text)
                 first = first or fields
-                tags[fields[-1].strip()] += 1
+                tags.add(fields[-1].strip())
     is_conllu = is_conllu or (len(first) == len(CONLLU_COLUMNS) and re.fullmatch(r"1|1-\d+", first[0]) is not None)
     word, tag = _columns_of(columns, names if is_conllu else (), len(first)) if first else (0, 0)
     layout = _Layout(is_conllu, len(first), word, tag, frozenset(tags), 0)
