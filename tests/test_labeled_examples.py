@@ -60,7 +60,7 @@ def test_pairs_of_texts_and_labels_that_are_numbers():
     assert model.evaluate(zip(texts, labels, strict=True)) == expected
     with pytest.raises(DataError, match=r"'a cat': the label '3' is not one of the model's \(0, 1, 2\)"):
         model.evaluate([(texts[0], 3)])
-    assert FewShotClassification.labeled_example(("a cat", True)).label == "True"
+    assert FewShotClassification(("False", "True")).labeled_example(("a cat", True)).label == "True"
 
 
 def test_answer_before_its_context_raises():

@@ -43,7 +43,7 @@ def test_every_word_has_the_token_that_begins_it(tokenizer: Tokenizer, layout: L
         of_sequence = labels[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
         for index in np.flatnonzero(of_sequence != IGNORED):
             results[encoding.text_index, "abcdefghij"[of_sequence[index]]] = encoding.offsets[index].tolist()
-    assert [len(one.words or ()) for one in examples] == [9, 2, 0] and len(results) == 11
+    assert [len(one.words or ()) for one in examples] == [10, 2, 0] and len(results) == 12
     for (number, tag), (start, end) in results.items():
         text, word = examples[number].text, examples[number].words[ord(tag) - ord("a")]
         blank = len(text[start:end]) - len(text[start:end].lstrip())

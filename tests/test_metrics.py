@@ -316,8 +316,10 @@ def test_schemes_are_distinguished():
     assert guess_file_scheme([["O", "U-x"], ["B-y", "L-y"]]) == "BIOES"
     assert guess_file_scheme([["O"], []]) == guess_file_scheme([["B-x"], ["NOUN"]]) == "plain"
     assert guess_file_scheme([["O", "B-x", "I-x"], ["x"]]) == guess_file_scheme([["O", "B-x"], ["B-x", "b-x"]]) == "BIO"
-    assert guess_file_scheme([["O", "B-x", "PER"]]) == guess_file_scheme([["O", "B", "I", "I", "x"]]) == "plain"
-    assert guess_scheme(["NOUN", "INTJ", "ADP"]) == guess_scheme(["O", "PER"]) == guess_scheme(["O"]) == "plain"
+    assert guess_file_scheme([["O", "B-x", "PER"]]) == "BIO"  # PER is misspelled
+    assert guess_file_scheme([["O", "B", "I", "I", "x"]]) == "plain"
+    assert guess_scheme(["NOUN", "INTJ", "ADP"]) == guess_scheme(["O"]) == "plain"
+    assert guess_scheme(["O", "PER"]) == "names"
     with pytest.raises(UsageError, match="'E-x' is not a tag of scheme BIO"):
         Tags(("O", "E-x"), "BIO")
 

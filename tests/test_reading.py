@@ -359,7 +359,6 @@ def test_texts_of_a_table_with_tabs_are_its_rows(write, name):
         ("a.csv", b"PK\x03\x04\x14\0\x06", "the file is an Excel workbook or another zip archive: save its table"),
         ("a.txt", b"\xd0\xcf\x11\xe0\xa1\xb1", "the file is an old Excel or Word file: save it as CSV UTF-8"),
         ("a.txt", "a\nb\n".encode("utf-16"), "line 1 is not UTF-8 text: the file is in UTF-16"),
-        ("a.csv", "text,label\ra,b\r", "its lines end in CR alone"),
         ("a.csv", "text\na\n".encode("utf-16"), "the file is in UTF-16"),
         ("a.csv", "text\na\n".encode("utf-32"), "the file is in UTF-32"),
         ("a.csv", "text\na\n".encode("utf-16-le"), "the file has zero bytes, as in UTF-16"),
@@ -653,7 +652,7 @@ def test_tagged_files(write, name, content, options, expected):
             {},
             r"line 1 has 2 words and 1 tags: expected one tag for each word",
         ),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [1]}', {}, r"line 1: 'tags' is \[1\], expected a list of strings"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [1]}', {}, r"line 1: 'tags' holds integers \(\[1\]\): name them"),
         (
             "a.jsonl",
             '{"tokens": [], "tags": []}',

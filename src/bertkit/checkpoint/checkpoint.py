@@ -35,16 +35,31 @@ class TrainedTask:
     card: str = field(default="", compare=False)  # README.md of its directory
 
     def with_settings(self, **settings: Any) -> Self:
-        """A copy with other settings of the task, such as ``no_answer_threshold``.
+        """A copy with other settings of the task, such as ``no_answer_threshold``, or names for LABEL_0 and so on.
 
         Raises:
             UsageError: a setting that the task does not have, or an invalid value.
         """
+        if "label_names" in settings:
+            names = settings.pop("label_names")
+            return self._with_label_names(names).with_settings(**settings)
         known = task_settings(self.task)
         for name in settings:
             if name not in known:
                 raise UsageError(f"{self.task.name} has no setting {name!r}: expected any of {', '.join(known)}")
         return replace(self, task=replace(self.task, **settings))
+
+    def _with_label_names(self, names: Sequence[str]) -> Self:
+        known = self.task.label_names or ()
+        if tuple(names) == known:
+            return self
+        if len(set(names)) != len(known) or known != tuple(f"LABEL_{number}" for number in range(len(known))):
+            raise UsageError(
+                f"label names {', '.join(names):.80}: this model has {len(known)} labels, {', '.join(known):.80}; "
+                "expected these, or for LABEL_0 and so on as many different names"
+            )
+        task = type(self.task).of_published(tuple(names), self.task.problem_type)
+        return replace(self, task=task or replace(self.task, label_names=tuple(names)))
 
 
 @dataclass

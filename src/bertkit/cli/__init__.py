@@ -25,6 +25,7 @@ COMMANDS = {  # name -> (file, summary)
     "plan": ("plan", "Estimate hours, memory and files of a pre-training run."),
     "compare": ("compare", "Compare BERT with unidirectional and shallow bidirectional models."),
     "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
+    "data": ("data", "Show what a file of labeled examples holds and how it would be read."),
     "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "distill": ("distill", "Distill a larger model into a smaller one."),
@@ -113,12 +114,14 @@ def _as_command(warning: str) -> str:
 
 
 def _with_options(message: str) -> str:
-    """A message with the policy for long texts as an option.
+    """A message with the options of the command line.
 
     >>> _with_options("shorten it, or choose on_long='truncate' or on_long='window'")
     'shorten it, or choose --on-long truncate or --on-long window'
     """
-    return re.sub(r"on_long='(\w+)'", r"--on-long \1", message)
+    message = message.replace("(read_tagged, scheme='plain')", "(--scheme plain)")
+    message = re.sub(r"--[a-z-]+ \((?:class_names|label_separator)\)", lambda match: match[0].split()[0], message)
+    return re.sub(r"on_long='(\w+)'", r"--on-long \1", message).replace("; snap_spans moves", "; --snap-spans moves")
 
 
 def run(arguments: list[str]) -> int:

@@ -19,6 +19,7 @@ def command(
     train: Path,
     model: str = EMBEDDING_MODEL,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report: Path | None = None,
@@ -37,6 +38,8 @@ def command(
         The encoder: a folder, a hub name, or the import name of an installed model package.
     columns
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    label_names
+        Names of labels that are integers in the file, in order from 0.
     skip_bad
         Skip rows that cannot be used, and count them.
     levels
@@ -48,7 +51,7 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
     from bertkit.finetuning.cross_validation import check_training_data
     from bertkit.reports.report_file import checked_report
     from bertkit.reports.training_data import write_training_data_report
@@ -60,8 +63,9 @@ def command(
     if options.keys() - kind.options:
         having = [name for name, other in judged_tasks().items() if options.keys() <= other.options.keys()]
         raise UsageError(f"--levels is an option of {', '.join(having)}, not of {task}: omit it")
-    examples = list(kind.read(ExampleFile(train, True, roles, kind.labels_in(options), bad_rows)))
+    examples = list(kind.read(ExampleFile(train, True, roles, kind.labels_in(options), bad_rows, {}, label_names)))
     kind.check_columns(examples, roles)
+    note_reading(bad_rows)
     note_skipped(bad_rows.rows)
     checked = check_training_data(model, task, examples, options=options, precision=precision, device=device)
     for _, sentence in checked.findings():

@@ -30,6 +30,9 @@ def command(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     no_answer_threshold: float | None = None,
+    words: str | None = None,
+    snap_spans: bool = False,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report: Path | None = None,
     train: Path | None = None,
     seeds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
@@ -66,6 +69,12 @@ def command(
     no_answer_threshold
         With --data: predict no answer where its score exceeds that of the best answer by more than this; by default the
         model's stored threshold. The threshold with the best F1 is among the metrics.
+    words
+        With --data, for taggers: the rule of words, punctuation or spaces; by default the model's.
+    snap_spans
+        With --data, for taggers: move spans that begin or end inside a word to its borders, and count them.
+    label_names
+        With --data: names of labels that are integers in the data or LABEL_0 and so on in the model, in order from 0.
     report
         An HTML report with a JSON file next to it. With --collection or --pairs: the scores, with confidence intervals.
         With --data, for classifiers and taggers: confidence intervals, each label, confusions, calibration, likely
@@ -102,8 +111,8 @@ def command(
     from bertkit.reports.report_file import checked_report
 
     if collection is not None or pairs is not None:
-        others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold)
-        is_other = any(other is not None for other in others) or card or skip_bad
+        others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold, words, label_names)
+        is_other = any(other is not None for other in others) or card or skip_bad or snap_spans
         if is_other or (collection and pairs) or (pairs and (cross_encoder or run_file)):
             raise UsageError(
                 "--collection takes only --model, --columns, --cross-encoder, --against, --run-file, --report, "
@@ -140,14 +149,19 @@ def command(
             locate(other)
         if report is not None:
             checked_report(report, data)
-        opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
-        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
+        opened, title = open_trained(model, compute, no_answer_threshold, words), f"{folder.name} on {data.name}"
+        if label_names is not None:
+            opened.change_task(label_names=label_names)
+        how = {"snap_spans": snap_spans, "class_names": label_names}
+        done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
         if card:
             _add_to_card(folder / "README.md", data, done)
     elif suite is not None:
-        if columns or skip_bad or card or seeds or smaller or {no_answer_threshold, report, train} != {None}:
+        of_data = (no_answer_threshold, report, train, words, label_names)
+        if columns or skip_bad or card or seeds or smaller or snap_spans or any(one is not None for one in of_data):
             raise UsageError(
-                "--columns, --skip-bad, --no-answer-threshold, --report, --train, --seeds, --smaller and --card "
+                "--columns, --skip-bad, --no-answer-threshold, --words, --snap-spans, --label-names, --report, "
+                "--train, --seeds, --smaller and --card "
                 "require --data"
             )
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
@@ -181,6 +195,7 @@ class _Evaluation:
 
 def _evaluate_task(
     model: "Model",
+    how: dict[str, Any],
     data: Path,
     columns: list[str] | None,
     skip_bad: bool,
@@ -192,20 +207,22 @@ def _evaluate_task(
     smaller: dict[int, str],
 ) -> _Evaluation:
     """Print the metrics, and write the requested report."""
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import findings_of, write_evidence_report
     from bertkit.tasks import ExampleFile, JudgedTask
 
     task, counts = model.trained.task, PredictReport()
-    file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels)
+    file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels,
+                   options=task.reading_options | how, class_names=how["class_names"])  # fmt: skip
     skipped: dict[Path, list[Any]] = {}
 
     def rows_of(path: Path) -> Iterator[Any]:
         bad_rows, too_long = bad_rows_of(skip_bad), []
         examples = task.read(file(path, bad_rows=bad_rows))
         yield from fitting(model, examples, too_long) if skip_bad else examples
+        note_reading(bad_rows)
         skipped[path] = [*bad_rows.rows, *too_long]
 
     evidence = None

@@ -65,6 +65,7 @@ def command(
     model: str | None = None,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     defaults: Literal["measured", "paper"] = "measured",
     sweep: Literal["paper"] | None = None,
@@ -96,6 +97,8 @@ def command(
         Examples that select the best weights; without them the last weights are kept.
     columns
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    label_names
+        Names of labels that are integers in the files, in order from 0.
     skip_bad
         Skip rows that cannot be used, and count them.
     defaults
@@ -116,8 +119,10 @@ def command(
     if task in SEQUENCE_TASKS:  # generative tasks have a separate trainer
         from bertkit.cli.finetune_sequences import finetune_sequences
 
-        if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
-            raise UsageError(f"{task} does not support --skip-bad, --sweep, --defaults or options of other tasks")
+        if skip_bad or label_names or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
+            raise UsageError(
+                f"{task} does not support --skip-bad, --label-names, --sweep, --defaults or options of other tasks"
+            )
         given = settings.given
         finetune_sequences(task, model, train, dev, out, given, columns_of(columns), resume=resume, device=device)
         return
@@ -134,7 +139,7 @@ def command(
     run = Finetuning(out, model or EMBEDDING_MODEL, task, chosen, asked, device=device, log_line=note, files=files)
     may_refuse = (chosen.on_long or kind.on_long) != "truncate"
     new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
-    *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, new_model)
+    *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, label_names, new_model)
     ranks = Ranks.from_environment(device)
     run.num_set_aside, run.ranks = len(skipped), ranks
     if ranks.is_first:

@@ -44,11 +44,13 @@ def read_both(
     columns: Mapping[str, str],
     options: Mapping[str, Any],
     skip: bool,
+    class_names: Sequence[str] | None = None,
     new_model: "Callable[[list[Any]], Model] | None" = None,
 ) -> tuple[list[Any], list[Any], list[str]]:
-    """Training and dev examples, and with ``skip`` the skipped rows with their reasons.
+    """Training and dev examples, and with ``skip`` the skipped rows with their reasons; notes are printed to stderr.
 
     Args:
+        class_names: names of labels that are integers in the files.
         new_model: creates the model to train on examples, to skip those too long for it; None: no length is refused.
 
     Raises:
@@ -58,7 +60,9 @@ def read_both(
     examples = [
         kind.in_dataset(example, number)
         for number, path in enumerate(train)
-        for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
+        for example in kind.read(
+            ExampleFile(path, True, columns, kind.labels_in(options), bad_rows, options, class_names)
+        )
     ]
     kind.check_columns(examples, columns)
     if skip:
@@ -68,11 +72,13 @@ def read_both(
             examples = _usable(kind, fitting(model, examples, skipped), skipped)
     held_out = []
     if dev is not None:
-        names = kind.of_examples(examples, options).known_labels
-        held_out = list(kind.read(ExampleFile(dev, True, columns, names, bad_rows)))
+        task = kind.of_examples(examples, options)
+        how = dict(options) | task.reading_options
+        held_out = list(kind.read(ExampleFile(dev, True, columns, task.known_labels, bad_rows, how, class_names)))
         if skip:
             fits = held_out if model is None else fitting(model, held_out, skipped)
             held_out = _usable(kind, fits, skipped, held_out=True)
+    note_reading(bad_rows)
     return examples, held_out, [*map(str, bad_rows.rows), *skipped]
 
 
@@ -108,6 +114,12 @@ def _usable(kind: type[TextTask], examples: Iterable[Any], skipped: list[str], *
     usable, others = kind.usable(list(examples), held_out=held_out)
     skipped += [f"{example.location}: {why}" for example, why in others]
     return usable
+
+
+def note_reading(bad_rows: BadRows) -> None:
+    """Print to stderr what was guessed or changed while reading."""
+    for sentence in bad_rows.noted():
+        note(sentence)
 
 
 def note_skipped(rows: Sequence[object]) -> None:

@@ -1,5 +1,6 @@
 """Default models of commands, and how commands open a model or a tokenizer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
@@ -99,16 +100,26 @@ def embed_texts(source: str, column: str | None, model: str, compute: Compute) -
     return texts, vectors
 
 
-def open_trained(model: str, compute: Compute, no_answer_threshold: float | None) -> "Model":
-    """Load a fine-tuned model, with another no-answer threshold if one is given.
+def open_trained(
+    model: str,
+    compute: Compute,
+    no_answer_threshold: float | None = None,
+    words: str | None = None,
+    label_names: Sequence[str] | None = None,
+) -> "Model":
+    """Load a fine-tuned model, with another no-answer threshold, rule of words or label names if they are given.
 
     Raises:
         MissingHeadError: the model was not fine-tuned for a task.
-        UsageError: a threshold for a model that does not answer questions.
+        UsageError: a setting that the task of the model does not have, or names for a model that has other names.
     """
     opened = open_model(model, compute)
     if no_answer_threshold is not None:
         opened.change_task(no_answer_threshold=no_answer_threshold, no_answer=True)
+    if words is not None:
+        opened.change_task(words=words)
+    if label_names is not None:
+        opened.change_task(label_names=label_names)
     return opened
 
 

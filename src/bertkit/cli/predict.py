@@ -29,6 +29,8 @@ def command(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     no_answer_threshold: float | None = None,
+    words: str | None = None,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     compute: Compute = EXACT,
 ) -> None:
     """Run a fine-tuned model on every row of a file, in the order of the rows.
@@ -48,15 +50,19 @@ def command(
     no_answer_threshold
         Predict no answer where its score exceeds that of the best answer by more than this; by default the model's
         stored threshold.
+    words
+        For taggers, the rule for splitting texts into words, punctuation or spaces; by default the model's.
+    label_names
+        Names of the labels of a model that has LABEL_0 and so on.
     """
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
     from bertkit.inference import PredictReport
     from bertkit.tasks import ExampleFile, TextSet
 
     if output is not None:
         check_jsonl(output)
         check_not_input(output, input)
-    opened = open_trained(model, compute, no_answer_threshold)
+    opened = open_trained(model, compute, no_answer_threshold, words, label_names)
     report, bad_rows = PredictReport(), bad_rows_of(skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     if opened.trained.task.example_type is TextSet:
@@ -69,6 +75,7 @@ def command(
         with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
+    note_reading(bad_rows)
     note_skipped([*bad_rows.rows, *too_long])
     note_cut(report)
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ def command(
     unix_socket: Path | None = None,
     api_key_file: Path | None = None,
     accept_token_ids: bool = False,
+    words: str | None = None,
     compute: Compute = EXACT,
 ) -> None:
     """Serve one or several models over HTTP: OpenAI's embeddings, text-embeddings-inference, and more.
@@ -49,6 +51,8 @@ def command(
         /health, /ready and /metrics.
     accept_token_ids
         Accept token ids of the served model's tokenizer instead of texts on /v1/embeddings.
+    words
+        For taggers, the rule for splitting texts into words, punctuation or spaces; by default the model's.
     """
     try:
         from bertkit.serving.server import Address, Loaded, serve
@@ -68,6 +72,8 @@ def command(
 
         index = None if store is None else Index.open(store, device=compute.device)
         models = {name: _opened(each, index, compute) for name, each in names.items()}
+        if words is not None:
+            _split_words(list(models.values()), words)
         return Loaded(models, index, "float32" if compute.precision == "auto" else compute.precision)
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
@@ -100,6 +106,23 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Gene
     if writes_text(name):
         return load_generator(name, device=compute.device)
     return open_model(name, compute)
+
+
+def _split_words(models: "Sequence[Model | Generator]", words: str) -> None:
+    """Change the rule of words of all taggers.
+
+    Raises:
+        UsageError: no model is a tagger, or no such rule.
+    """
+    from bertkit.model import Model
+    from bertkit.tasks import TokenClassification
+
+    tasks = [(each, each.checkpoint.trained) for each in models if isinstance(each, Model)]
+    taggers = [model for model, trained in tasks if trained and isinstance(trained.task, TokenClassification)]
+    if not taggers:
+        raise UsageError("--words requires a tagger: none of the models is one")
+    for tagger in taggers:
+        tagger.change_task(words=words)
 
 
 def _name(model: str) -> str:

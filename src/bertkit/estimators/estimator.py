@@ -1,6 +1,7 @@
 """Base class of the estimators: parameters, fine-tuning in ``fit``, directories, pickles."""
 
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
+from bertkit.tasks.twins import spelled_alike
 
 _SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
 _RECORD = "estimator.json"
@@ -86,6 +88,8 @@ class TextEstimator(BaseEstimator):
             )  # fmt: skip
             self.outcome_ = start_run(run, train, dev)
             self.model_ = load(run.out, device=self.device)
+        if sentence := spelled_alike(self._trained_task.known_labels or ()):
+            warnings.warn(sentence, UserWarning, stacklevel=4)
 
     def _task_options(self) -> dict[str, Any]:
         """Options that were set."""

@@ -56,7 +56,9 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         kinds = sorted({type(label).__name__ for label in labels})
         if len(kinds) > 1 and not any(isinstance(label, str) for label in labels) and not has_several:
             raise DataError(f"the labels mix {' and '.join(kinds)}: convert them to one type")
-        classes = np.arange(len(labels[0])) if has_several else np.unique(np.asarray(labels))
+        classes = np.unique(np.asarray(labels))
+        if has_several:  # the columns of a table have names
+            classes = np.asarray(list(getattr(y, "columns", range(len(labels[0])))))
         train = self._labeled(X, labels, classes, has_several)
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
@@ -78,6 +80,10 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
             )
         indices = {str(name): index for index, name in enumerate(self.classes_.tolist())}
         return self.classes_[[indices[one.label] for one in predictions]]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean accuracy; white space around classes is ignored."""
+        return super().score(X, y if hasattr(y, "columns") else _labels_of(y), sample_weight)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, C) float64, the probability of each class."""
@@ -145,8 +151,9 @@ class SequenceRegressor(RegressorMixin, TextEstimator):
 
 
 def _labels_of(y: Any) -> list[Any]:
-    """Labels as Python values; a single column, such as a table with one, as the values in it."""
-    labels = list_of(y)
+    """Labels as Python values, names without white space around them; a single column, such as a table with one, as the
+    values in it."""
+    labels = [label.strip() if isinstance(label, str) else label for label in list_of(y)]
     is_column = all(isinstance(label, list | tuple) and len(label) == 1 for label in labels)
     return [label[0] for label in labels] if is_column else labels
 

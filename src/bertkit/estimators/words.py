@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.estimators.estimator import TextEstimator, items_of
+from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
 from bertkit.inference import PredictReport
 from bertkit.tasks import TextTask, TokenClassification
+from bertkit.tasks.tagged_texts import tagged_text
+from bertkit.tasks.words import Words
 from bertkit.tokenizer import Encodings
 
 
@@ -17,10 +19,16 @@ class TokenClassifier(TextEstimator):
 
     X are lists of words, and y lists of their tags; or X are texts, and y lists of their entities as
     (start, end, label), in characters. Parameters are those of `TextEstimator` with ``class_weights``, None,
-    "balanced", or a weight for each tag, and ``label_smoothing``.
+    "balanced", or a weight for each tag, ``label_smoothing``, ``words``, "punctuation" or "spaces", ``snap_spans`` and
+    ``scheme``.
     """
 
     _task: ClassVar[type[TextTask]] = TokenClassification
+
+    def _example(self, item: Any, label: Any, location: str, words: Words | None = None) -> Any:
+        parameters: Any = self
+        rule = words or parameters.words or "punctuation"
+        return tagged_text(item, label, location, words=rule, snap_spans=parameters.snap_spans)
 
     def predict(self, X: Any) -> list[list[Any]]:
         """Tags for lists of words; for texts (start, end, label) of each entity, or of each word with plain labels."""
@@ -44,7 +52,12 @@ class TokenClassifier(TextEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Entity F1, or accuracy for plain labels. A tag that was not in training counts as a wrong prediction."""
-        examples, task = self._examples(X, y), self._trained_task
+        items, labels, task = items_of(X), list_of(y), self._trained_task
+        check_lengths(items, labels)
+        examples = [
+            self._example(item, label, f"text {index}", task.words)
+            for index, (item, label) in enumerate(zip(items, labels, strict=True))
+        ]
         strange = {tag for example in examples for tag in example.tags or ()} - {*task.label_names}
         task = replace(task, label_names=(*task.label_names, *sorted(strange)), class_weights=())
         return self._metrics(examples, task)[task.best_by]

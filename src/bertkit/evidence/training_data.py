@@ -14,7 +14,7 @@ from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import normalized_sides, whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
-from bertkit.tasks.texts import spelled_alike
+from bertkit.tasks.twins import spelled_alike
 
 FEWEST_OF_A_LABEL = 5
 _IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label
@@ -39,6 +39,7 @@ class TrainingData:
     metric: str
     num_examples: int
     num_labels: int | None  # None: numbers
+    label_names: tuple[str, ...]
     counts: dict[str, int]  # rows of each label, the most frequent first; empty for numbers and words
     num_alone: int  # rows with a label that no other row has; training refuses them
     num_compared: int  # rows whose labels were compared with predictions: all usable ones, or a random part of many
@@ -66,7 +67,7 @@ class TrainingData:
             advice = "training refuses them; add rows, merge labels, or skip them (--skip-bad)"
             yield "warning", f"{self.num_alone:,} rows have a label that no other row has: {advice}."
         names = list(self.counts)
-        if sentence := spelled_alike(sorted(names)):
+        if sentence := spelled_alike(self.label_names):
             yield "warning", f"{sentence[0].upper()}{sentence[1:]}."
         if names and self.counts[names[0]] > _IMBALANCE * self.counts[names[-1]]:
             shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
@@ -104,6 +105,7 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any], num_alone: int
         metric=task.best_by,
         num_examples=len(examples),
         num_labels=None if outcomes.names is None else len(counts) or len(outcomes.names),
+        label_names=tuple(sorted(counts) or task.known_labels or ()),
         counts=dict(counts.most_common()),
         num_alone=num_alone,
         num_compared=len(outcomes.examples),

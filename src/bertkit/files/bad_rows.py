@@ -35,11 +35,14 @@ class BadRows:
 
     Attributes:
         rows: skipped rows.
+        notes: what was guessed or changed while reading, such as the scheme of tags, by path and sentence, with the
+            number of cases, or 0 for a fact about the file.
     """
 
     def __init__(self, *, skip: bool = False, advice: str = "") -> None:
         self.skip, self.advice = skip, advice
         self.rows: list[SkippedRow] = []
+        self.notes: dict[tuple[str, str], int] = {}
 
     def add(self, path: str | Path, line: int, why: str, row: object = "") -> None:
         """Add a row; ``why`` is the part of the error message after the location.
@@ -50,6 +53,14 @@ class BadRows:
         if not self.skip:
             raise DataError(location(path, line) + why + self.advice)
         self.rows.append(SkippedRow.of(path, line, why, str(row)))
+
+    def note(self, path: str | Path, sentence: str, count: int = 0) -> None:
+        """Add a note; with a count, the sentence continues after the number."""
+        self.notes[str(path), sentence] = self.notes.get((str(path), sentence), 0) + count
+
+    def noted(self) -> list[str]:
+        """The notes in sentences, each with its file."""
+        return [f"{path}: {f'{count:,} ' if count else ''}{what}" for (path, what), count in self.notes.items()]
 
     def none_left(self, path: str | Path) -> DataError:
         """The error for a file without a single usable row."""

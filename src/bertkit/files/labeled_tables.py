@@ -1,4 +1,5 @@
-"""Tables of labeled rows: csv, tsv, jsonl and parquet files with column roles such as "text" and "label".
+"""Tables of labeled rows, csv, tsv, jsonl and parquet files and lists of objects in json files, with column roles such
+as "text" and "label".
 
 A tsv file, and any other file with a tab on its first line, is tab-separated, and quotes in it are text, as in GLUE
 files; other tables are separated by commas, or by semicolons if the first line has some and no comma, with quoted
@@ -6,6 +7,7 @@ fields where needed. A table without a header has column numbers as names, "1" f
 """
 
 import difflib
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from bertkit.files.tables import (
     column_names,
     delimited_fields,
     header_of,
+    json_list_rows,
     json_rows,
     named_rows,
     named_twice,
@@ -119,7 +122,9 @@ def open_table(
             raise DataError(f"{path} is empty")
         lines = chain([first], lines)
         if suffix == ".jsonl":
-            yield _json_table(path, lines)
+            yield named_by_first(path, map(_valid, json_rows(lines)))
+        elif suffix == ".json" and first.text.lstrip()[:1] == "[":
+            yield named_by_first(path, json_list_rows("".join(line.text for line in lines)))
         elif suffix in (".json", ".ndjson"):
             raise DataError(f"{path}: a table in JSON is expected as an object on each line, in a file named .jsonl")
         elif _is_text(path, first, numbered, known, shapes or {}):
@@ -159,14 +164,41 @@ def id_of(values: Mapping[str, Any], name: str = "id") -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
+def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] | None) -> tuple[list[str], str]:
+    """Integers as names of classes, and "" or the problem.
+
+    Args:
+        class_names: the names of 0, 1, ...; None: not known.
+    """
+    if class_names is None:
+        return (
+            [],
+            f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with --label-names (class_names)",
+        )
+    results = []
+    for number in numbers:
+        if type(number) is not int or number >= len(class_names):
+            return (
+                [],
+                f" has {number!r:.40} in {name!r}: expected 0 to {len(class_names) - 1}, the label names in order",
+            )
+        if number < 0:
+            return [], f" has {number} in {name!r}, which means no label: fill it in, or remove the row"
+        results.append(class_names[number])
+    return results, ""
+
+
 def unknown_label(label: str, label_names: Sequence[str]) -> str:
     """Error message for an unknown label."""
     shown = ", ".join(label_names[:10]) + (", ..." if len(label_names) > 10 else "")
     near = difflib.get_close_matches(label, label_names, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    as_shown = repr
+    if near and unicodedata.normalize("NFKC", label) == unicodedata.normalize("NFKC", near[0]):
+        as_shown = ascii  # they look the same
+    meant = f"; did you mean {as_shown(near[0])}?" if near else ""
     return (
-        f" has the label {label!r:.60}, which is not among the {len(label_names)} known labels ({shown}){meant}: "
-        "correct it, or remove the row"
+        f" has the label {as_shown(label):.60}, which is not among the {len(label_names)} known labels ({shown})"
+        f"{meant}: correct it, or remove the row"
     )
 
 
@@ -175,8 +207,9 @@ def text_row(line: Line) -> Row:
     return Row(line.number, {"text": line.content}, line.invalid)
 
 
-def _json_table(path: str | Path, lines: Iterator[Line]) -> Table:
-    rows, first = map(_valid, json_rows(lines)), []
+def named_by_first(path: str | Path, rows: Iterator[Row]) -> Table:
+    """A table of objects, with the keys of the first one that can be read."""
+    first = []
     for row in rows:
         first.append(row)
         if row.values:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,12 +68,13 @@ def location(path: str | Path, line: int) -> str:
 
 
 def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
-    """The lines of a file in UTF-8, with or without a byte order mark.
+    """The lines of a file in UTF-8, with or without a byte order mark. They end in LF or CRLF, or in CR alone if the
+    first line does, as in old files of Macintosh and some exports of spreadsheets.
 
     Raises:
         DataError: the file is in UTF-16 or UTF-32, compressed or a workbook; its other lines may be valid UTF-8.
     """
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_with_cr_ends(file), start=1):
         codec = "utf-8-sig" if number == 1 else "utf-8"
         if number == 1 and (advice := other_encoding(line)):
             raise DataError(f"{location(path, 1)} is not UTF-8 text: {advice}")
@@ -80,6 +82,17 @@ def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
             yield Line(number, line.decode(codec))
         except UnicodeDecodeError as error:
             yield Line(number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {TO_UTF8}")
+
+
+def _with_cr_ends(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines that end in LF, divided at CRs if the first of them has one before its end."""
+    lines = iter(lines)
+    first = next(lines, b"")
+    if b"\r" not in first.rstrip(b"\r\n") or other_encoding(first):
+        yield from chain([first] if first else [], lines)
+        return
+    for line in chain([first], lines):
+        yield from line.splitlines(keepends=True)  # of bytes: only at CR, LF and CRLF
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Blank lines are allowed at the end of a file; elsewhere they are bad rows.
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -16,6 +17,8 @@ from bertkit.files.lines import Line, extension, location, what_it_is
 
 _LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
 _PARQUET_ROWS = 128  # read at a time
+_QUOTED = re.compile(r'(?:(?<=,)|^)"(?:[^"]|"")*"(?=,|\r?\n?$)')  # a field of a csv file
+_BETWEEN_ITEMS = re.compile(r"[\s,]*")
 _BLANK = " is empty: remove it"  # the problem of a blank line between rows
 
 
@@ -28,6 +31,7 @@ class Row(NamedTuple):
     invalid: str = ""  # same for bytes that are not UTF-8, which became replacement characters in the values
     text: str = ""  # if there is a problem, the raw content as far as known
     is_blank: bool = False
+    path: str = ""  # its file, for a table of several files
 
 
 class Fields(NamedTuple):
@@ -63,7 +67,7 @@ def quoted_fields(lines: Iterator[Line], delimiter: str = ",") -> Iterator[Field
         except csv.Error as error:  # the reader continues with the next line
             problem = f": {error}"
             if "new-line character" in problem:
-                problem = ": its lines end in CR alone: convert them (tr '\\r' '\\n')"
+                problem = " holds a CR inside a field: put the field in quotes"
             elif "unexpected end" in problem or "field larger" in problem:
                 problem = f"{problem}; is a quote not closed?"
                 lines = chain(taken[1:], lines)
@@ -78,13 +82,13 @@ def quoted_fields(lines: Iterator[Line], delimiter: str = ",") -> Iterator[Field
 def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[Fields], str]:
     """Rows of a delimited file, and the delimiter.
 
-    It is a tab in a tsv file or if the first line has one; a semicolon, as where commas are decimal, if the first line
-    has semicolons and no comma; else a comma.
+    It is a tab in a tsv file or if the first line has one outside quotes; a semicolon, as where commas are decimal, if
+    the first line has semicolons and no comma; else a comma.
     """
     first = next(lines, None)
     if first is not None:
         lines = chain([first], lines)
-    if extension(path) == ".tsv" or (first is not None and "\t" in first.text):
+    if extension(path) == ".tsv" or (first is not None and "\t" in _QUOTED.sub("", first.text)):
         return tab_fields(lines), "\t"
     delimiter = ";" if first is not None and ";" in first.text and "," not in first.text else ","
     return quoted_fields(lines, delimiter), delimiter
@@ -143,6 +147,27 @@ def _json_row(line: Line) -> Row:
     return Row(line.number, value, invalid=line.invalid)
 
 
+def json_list_rows(text: str) -> Iterator[Row]:
+    """The items of a JSON list, each with its line: objects, or pairs of a text and an object."""
+    decoder, position, line = json.JSONDecoder(), text.index("[") + 1, 1
+    counted = 0
+    while match := _BETWEEN_ITEMS.match(text, position):
+        if text[match.end() : match.end() + 1] in ("", "]"):
+            return
+        line, counted = line + text.count("\n", counted, match.end()), match.end()
+        try:
+            value, position = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            yield Row(line, problem=f" is not JSON: {text[match.end() : match.end() + 60]!r}")
+            return
+        if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+            value = {"text": value[0], **value[1]}
+        if isinstance(value, dict):
+            yield Row(line, value)
+        else:
+            yield Row(line, problem=f" is a JSON {type(value).__name__}: expected an object", text=str(value))
+
+
 def _without_blank_end(rows: Iterator[Row]) -> Iterator[Row]:
     """Drop blank rows at the end; elsewhere keep the first of consecutive blank rows."""
     blank = None
@@ -168,13 +193,42 @@ def parquet_names(path: Path) -> tuple[str, ...]:
 
 
 def parquet_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
-    """The rows of a parquet file, with the columns of these names; raises as `parquet_names`."""
+    """The rows of a parquet file, with the columns of these names, and class names instead of their numbers where the
+    metadata of Hugging Face's datasets has them; raises as `parquet_names`."""
     with open_parquet(path) as file:
-        number = 0
+        number, classes = 0, _class_names(file.schema_arrow.metadata or {})
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
             for values in batch.to_pylist():
                 number += 1
+                for name in classes.keys() & values.keys():
+                    values[name] = _with_names(values[name], classes[name])
                 yield Row(number, values)
+
+
+def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
+    """The class names of the columns of a parquet file that Hugging Face's datasets wrote."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    classes = {}
+    for name, feature in features.items():
+        while isinstance(feature, list | dict) and (
+            inner := feature[0] if isinstance(feature, list) else feature.get("feature")
+        ):
+            feature = inner
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names"):
+            classes[name] = list(map(str, feature["names"]))
+    return classes
+
+
+def _with_names(value: Any, names: Sequence[str]) -> Any:
+    """Class numbers, also in lists, as names; None for -1, which means no class."""
+    if isinstance(value, list):
+        return [_with_names(part, names) for part in value]
+    if type(value) is not int or value >= len(names):
+        return value
+    return names[value] if value >= 0 else None
 
 
 @contextmanager

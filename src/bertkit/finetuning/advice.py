@@ -14,7 +14,8 @@ from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
 from bertkit.tasks import JudgedTask, TextTask
-from bertkit.tasks.texts import OfTexts, spelled_alike
+from bertkit.tasks.texts import OfTexts
+from bertkit.tasks.twins import spelled_alike
 
 FEWEST_OF_A_LABEL = 5
 FEWEST_WITH_GAIN = 100
@@ -100,7 +101,7 @@ def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterato
         )
     if sentence := rare_labels(task, train):
         yield sentence
-    if isinstance(task, OfTexts) and (sentence := spelled_alike(task.known_labels or ())):
+    if sentence := spelled_alike(task.known_labels or ()):
         yield sentence
     if dev and (sentence := dev_in_training(train, dev)):
         yield sentence

@@ -137,8 +137,8 @@ class Finetuning:
             return read_outcome(self.out)
         model, is_new = self._model(train)
         data = self._encoded(model, train)
-        if is_new and (sentence := model.trained.task.advice_on(train)):
-            self.log_line(f"note: {sentence}")
+        for sentence in model.trained.task.choices_for(train) if is_new else ():
+            self.log_line(sentence)
         if dev:
             self._encoded(model, dev)  # errors in them are raised before hours of training
             check_dev(model.trained.task, dev, self._named(dev))

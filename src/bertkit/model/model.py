@@ -120,14 +120,14 @@ class Model:
     def change_task(self, **settings: Any) -> None:
         """Set task options that the checkpoint does not record; ``save`` stores them.
 
-        A published model of SQuAD 2.0, for example, looks like one of SQuAD 1.1: with ``no_answer=True`` it may predict
-        that a question has no answer, if the margin exceeds ``no_answer_threshold``.
+        With ``no_answer=True`` a published model of SQuAD 2.0 may predict no answer; ``label_names`` name LABEL_0, ...
 
         Raises:
             MissingHeadError: the model has no task.
             UsageError: a setting that the task does not have, or an invalid value.
         """
         self.checkpoint.trained = self.trained.with_settings(**settings)
+        self.checkpoint.label_names = self.trained.task.label_names
 
     def mark_trained(self) -> None:
         """See `Checkpoint.mark_trained`."""

@@ -7,6 +7,7 @@ May import: errors, files, compiled, randomness, tokenizer, batch, transformer, 
 
 from bertkit.tasks.alignment import Alignment, TaughtText
 from bertkit.tasks.cross_encoder import CrossEncoding, TextScores
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
@@ -30,7 +31,7 @@ from bertkit.tasks.sequence_classification import (
 )
 from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity, SimilarityPrediction
-from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
+from bertkit.tasks.task import Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [

@@ -15,9 +15,10 @@ from torch import Tensor
 from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import error_in, naming_long_ones
 from bertkit.tasks.reading.texts import read_labeled_texts
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, mean_of, sums_of
+from bertkit.tasks.task import Loss, Option, TextTask, mean_of, sums_of
 from bertkit.tasks.text_sets import TEACHER
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout

@@ -6,7 +6,7 @@ one label for each word.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from bertkit.tasks.scoring import Scores, Scoring
 from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings
 
+_SHOWN = 8  # labels in a line of the log
 _SMALLEST = 1e-6  # share of a label absent from training
 
 
@@ -26,6 +27,12 @@ class JudgedTask(TextTask):
     of_words: ClassVar[bool] = False  # a label for each of ``example.words``: the task has `TokenClassification`'s
     # ``likeliest`` and ``word_scores``
     thresholds: ClassVar[tuple[float, ...]] = ()  # of each label in multi-label tasks; (): 0.5
+
+    def choices_for(self, train: Sequence[Any]) -> Iterator[str]:
+        """See `TextTask.choices_for`."""
+        if names := self.known_labels:
+            yield f"{len(names)} labels: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+        yield from super().choices_for(train)
 
     @abstractmethod
     def targets(self, examples: Sequence[Any]) -> np.ndarray:

@@ -19,10 +19,11 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import ExampleFile, Loss, exact, mean_of, sums_of
+from bertkit.tasks.task import Loss, exact, mean_of, sums_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 

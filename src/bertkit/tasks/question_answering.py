@@ -18,10 +18,11 @@ from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.answers import AnswerScores
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, exact, mean_of, sums_of
+from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span

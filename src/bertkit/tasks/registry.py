@@ -8,6 +8,7 @@ from typing import Any
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.tasks.alignment import Alignment
 from bertkit.tasks.cross_encoder import CrossEncoding
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import MultipleChoice
@@ -16,7 +17,7 @@ from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
 from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity
-from bertkit.tasks.task import ExampleFile, TextTask
+from bertkit.tasks.task import TextTask
 from bertkit.tasks.token_classification import TokenClassification
 
 _KINDS: tuple[type[TextTask], ...] = (

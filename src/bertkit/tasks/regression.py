@@ -16,7 +16,7 @@ from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample
-from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import Numbers
 from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of

@@ -18,9 +18,9 @@ from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
-from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
-from bertkit.tasks.task import Loss, exact, mean_of, sums_of
+from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer import Encodings
@@ -187,6 +187,13 @@ class MultiLabelClassification(_Classification):
     is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"
+
+    options: ClassVar[Mapping[str, Option]] = {
+        **_Classification.options,
+        "label_separator": Option(
+            str, "Text between labels in one column, such as | or a comma; by default identified."
+        ),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
-from bertkit.files import BadRows
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -112,24 +112,6 @@ class Option:
 
 
 @dataclass(frozen=True)
-class ExampleFile:
-    """A file of examples, with reading options.
-
-    Attributes:
-        labeled: False: labels are not read.
-        columns: names by role, if they are not recognized.
-        label_names: allowed labels, for tasks with label names; None: any.
-        bad_rows: receives unusable rows; None: such a row is an error.
-    """
-
-    path: str | Path
-    labeled: bool = True
-    columns: Mapping[str, str] = field(default_factory=dict)
-    label_names: Sequence[str] | None = None
-    bad_rows: BadRows | None = None
-
-
-@dataclass(frozen=True)
 class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
@@ -198,6 +180,11 @@ class TextTask(ABC):
     def known_labels(self) -> tuple[str, ...] | None:
         """Label names that examples may have; None for tasks without names."""
         return self.label_names
+
+    @property
+    def reading_options(self) -> dict[str, Any]:
+        """``ExampleFile.options`` by which files are read as for training."""
+        return {}
 
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
@@ -269,6 +256,11 @@ class TextTask(ABC):
         """Advice on training examples from which a model of this task learns little; None: no advice."""
         return None
 
+    def choices_for(self, train: Sequence[Any]) -> Iterator[str]:
+        """Lines of the log: choices that were made from the training examples, such as a scheme of tags, and advice."""
+        if sentence := self.advice_on(train):
+            yield f"note: {sentence}"
+
     def card_facts(self) -> dict[str, Any]:
         """Facts for the model card, by name, in addition to settings that differ from the defaults."""
         return {}
@@ -297,22 +289,21 @@ class TextTask(ABC):
             DataError: a column whose labels no example has.
         """
 
-    @classmethod
-    def labeled_example(cls, item: Any) -> Any:
+    def labeled_example(self, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.
 
         Raises:
             DataError: a label that does not fit the input.
             UsageError: another type.
         """
-        if isinstance(item, cls.example_type):
+        if isinstance(item, self.example_type):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise UsageError(
                 f"a labeled example is {item!r:.80}: expected a pair (input, label), where input is what predict() "
-                f"takes, or a {cls.example_type.__name__}"
+                f"takes, or a {self.example_type.__name__}"
             )
-        return cls.example(*item)
+        return self.example(*item)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """See `Task.totals`: (1,) number of rows of labels."""

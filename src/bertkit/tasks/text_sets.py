@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import ExampleFile, Option, RowScorer, TextTask
+from bertkit.tasks.task import Option, RowScorer, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
 
 TEACHER = Option(

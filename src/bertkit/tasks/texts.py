@@ -1,7 +1,7 @@
 """Base class of tasks whose examples are texts or pairs of texts."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -10,15 +10,14 @@ import numpy as np
 
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.reading.texts import LabelKind, check_label_columns, read_labeled_texts
+from bertkit.tasks.reading.labels import LabelKind
+from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
-
-_MOST_ALIKE = 5  # groups of labels that are named
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,13 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         """See `TextTask.read`."""
         kind = cls.label_kind if file.labeled else None
         return read_labeled_texts(
-            file.path, kind, columns=file.columns, label_names=file.label_names, bad_rows=file.bad_rows
+            file.path,
+            kind,
+            columns=file.columns,
+            label_names=file.label_names,
+            class_names=file.class_names,
+            label_separator=file.options.get("label_separator"),
+            bad_rows=file.bad_rows,
         )
 
     @classmethod
@@ -60,13 +65,17 @@ class OfTexts(JudgedTask, OnSentenceVectors):
             return TextExample(item, label=cls._label(label), location=location)
         if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             return TextExample(*item, label=cls._label(label), location=location)
-        raise UsageError(f"an example is {item!r:.80}: expected a str, or a pair of them")
+        where = f"{location}: " if location else ""
+        raise UsageError(f"{where}an example is {item!r:.80}: expected a str, or a pair of them")
 
     @classmethod
     def _label(cls, label: Any) -> Any:
-        """Convert a label for examples: a number to a name, as in files, and a list of names to a tuple."""
-        if isinstance(label, list):
-            return tuple(label)
+        """Convert a label for examples, as in files: a number to a name, a name without white space around it, and a
+        list of names to a tuple."""
+        if isinstance(label, list | tuple):
+            return tuple(part.strip() if isinstance(part, str) else part for part in label)
+        if isinstance(label, str):
+            return label.strip()
         return str(label) if isinstance(label, Real | np.bool_) else label
 
     def encode(
@@ -148,26 +157,6 @@ def ordered_names(names: Collection[str]) -> tuple[str, ...]:
     if any(map(math.isnan, numbers.values())):
         return tuple(sorted(names))
     return tuple(sorted(names, key=lambda name: (numbers[name], name)))
-
-
-def spelled_alike(names: Iterable[str]) -> str:
-    """A sentence on names that differ only in case or white space, or are the same number; "" without any.
-
-    >>> spelled_alike(["Praise", "praise", "blame", "1", "1.0"])
-    "labels are spelled in several ways ('Praise' and 'praise'; '1' and '1.0'), and each counts as a class: use one"
-    """
-    alike: dict[str | float, list[str]] = {}
-    for name in names:
-        try:
-            key: str | float = float(name)
-        except ValueError:
-            key = " ".join(name.casefold().split())
-        alike.setdefault(key, []).append(name)
-    several = [" and ".join(map(repr, some)) for some in alike.values() if len(some) > 1]
-    if not several:
-        return ""
-    shown = "; ".join(several[:_MOST_ALIKE]) + ("; ..." if several[_MOST_ALIKE:] else "")
-    return f"labels are spelled in several ways ({shown}), and each counts as a class: use one"
 
 
 def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:

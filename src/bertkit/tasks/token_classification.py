@@ -1,14 +1,14 @@
 """Token classification: entities as characters of the text, or plain labels of words such as parts of speech.
 
 Devlin et al. 2018, section 5.3: only the first piece of a word is labeled. A text of any length is encoded in windows;
-each word is decided in the one window that owns its first piece. Shape letters: S sequences, T tokens,
-W words, C labels.
+each word is decided in the one window that owns its first piece. In scripts without spaces a token may hold several
+words: they are decided as one, and an entity that ends inside a token is learned up to the end of the token. Shape
+letters: S sequences, T tokens, W words, C labels.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -17,17 +17,29 @@ import torch
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
-from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
-from bertkit.tasks.task import ExampleFile
-from bertkit.tasks.words import Words, entities_of_spans, joined_at_tokens, spaced, words_of
+from bertkit.tasks.tagged_texts import rule_of_words, shares_of_words, tagged_text
+from bertkit.tasks.tags import (
+    OUTSIDE,
+    Scheme,
+    Tags,
+    complete_names,
+    entities_in,
+    guess_scheme,
+    meant_tag,
+    misspelled,
+    spell,
+)
+from bertkit.tasks.task import Option
+from bertkit.tasks.word_tokens import first_pieces, likeliest_path
+from bertkit.tasks.words import Words, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.tokenizer.ragged import ranges
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,8 @@ class EntityFound:
 class TagsPrediction:
     """The likeliest labels of the words of a text, restricted to well-formed entities.
 
-    A word that was cut, or in which no token starts, has probability 0 and the label O, or the model's first label if
-    there is no O.
+    A word inside the token of the word before continues its label. Any other word in which no token starts, or that was
+    cut, has probability 0 and the label O, or the model's first label if there is no O.
     """
 
     words: tuple[Span, ...]  # characters of the text
@@ -70,10 +82,16 @@ class TokenClassification(OneOfClasses, JudgedTask):
     of_words: ClassVar[bool] = True
     pipeline: ClassVar[str] = "token-classification"
     peft_type: ClassVar[str | None] = "TOKEN_CLS"
+    options: ClassVar[Mapping[str, Option]] = {
+        **OneOfClasses.options,
+        "words": Option(Words, "Rule for splitting texts into words; by default the one that fits the training words."),
+        "snap_spans": Option(bool, "Move spans that begin or end inside a word to its borders, and count them.", False),
+        "scheme": Option(Scheme, "Scheme of the tags; by default that of the file. plain: labels of words."),
+    }
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """See `TextTask.of_published`; words are separated by spaces, as in CoNLL files."""
+        """See `TextTask.of_published`; only punctuation around words is split off, as in CoNLL files."""
         return None if label_names is None else cls(label_names, scheme=guess_scheme(label_names), words="spaces")
 
     @classmethod
@@ -84,10 +102,18 @@ class TokenClassification(OneOfClasses, JudgedTask):
             file.path,
             labeled=file.labeled,
             columns=file.columns,
-            scheme=scheme,
+            scheme=file.options.get("scheme", scheme),
             label_names=file.label_names,
+            class_names=file.class_names,
+            words=file.options.get("words") or "punctuation",
+            snap_spans=bool(file.options.get("snap_spans")),
             bad_rows=file.bad_rows,
         )
+
+    @property
+    def reading_options(self) -> dict[str, Any]:
+        """See `TextTask.reading_options`."""
+        return {"words": self.words, "scheme": self.scheme}
 
     @classmethod
     def card_example(cls, example: TaggedText) -> str:
@@ -111,7 +137,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
         Args:
             options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
-                "label_smoothing", 0 to below 1.
+                "label_smoothing", 0 to below 1; "words"; "scheme".
         """
         cls.check_options(options)
         if not examples:
@@ -119,33 +145,39 @@ class TokenClassification(OneOfClasses, JudgedTask):
         counts = Counter(tag for example in examples for tag in _tags_of(example))
         if not counts:
             raise DataError("no training example has words: expected words with at least two labels")
-        scheme = guess_scheme(counts)
+        scheme = options.get("scheme") or guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
             raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected at least two labels")
-        as_found = all(example.words == words_of(example.text, "punctuation") for example in examples)
+        words: Any = options.get("words") or rule_of_words(examples)
         names = complete_names(counts, scheme)
         weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
-        return cls(label_names=names, scheme=scheme, words="punctuation" if as_found else "spaces", **weights)
+        return cls(label_names=names, scheme=scheme, words=words, **weights)
+
+    def choices_for(self, train: Sequence[TaggedText]) -> Iterator[str]:
+        """See `TextTask.choices_for`."""
+        types, names = self._tags().types, self.label_names
+        shown = ", ".join((types or names)[:8]) + (", ..." if len(types or names) > 8 else "")
+        yield (
+            f"plain labels, {len(names)}: {shown}"
+            if self.scheme == "plain"
+            else (f"scheme {self.scheme}, {len(types)} types: {shown}")
+        )
+        shares = shares_of_words(train)
+        others = ", ".join(f"{rule} {share:.1%}" for rule, share in shares.items() if rule != self.words)
+        yield f"words are split by {self.words}, which fits {shares[self.words]:.1%} of the training words ({others})"
 
     @classmethod
     def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, location: str = "") -> TaggedText:
         """See `TextTask.example`: a text, with character spans as label, or a list of words, with tags as label."""
-        if isinstance(item, TaggedText):
-            return item
-        if isinstance(item, str):
-            if label is None:
-                return TaggedText(item, location=location)
-            words = words_of(item, "punctuation")
-            entities, problem = entities_of_spans(label, item, words)
-            if problem:
-                raise error_in(location, item, problem.removeprefix(": "))
-            return TaggedText(item, words, tuple(spell(entities, len(words), "BIO")), location)
-        if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
-            raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
-        text = " ".join(item)
-        if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
-            raise error_in(location, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
-        return TaggedText(text, spaced(item), None if label is None else tuple(label), location)
+        return tagged_text(item, label, location)
+
+    def labeled_example(self, item: Any) -> TaggedText:
+        """See `TextTask.labeled_example`; texts with spans are split by the task's rule."""
+        if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str) and item[1] is not None:
+            example = tagged_text(*item, words=self.words)
+            tags = spell(entities_in(example.tags or (), "BIO"), len(example.words or ()), self.scheme)
+            return replace(example, tags=tuple(self._tags().named(tags)))
+        return super().labeled_example(item)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
@@ -163,31 +195,38 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def labeled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
-        tokens = self._first_pieces(examples, encodings)
-        numbers = self.targets(examples)
+        tokens, word_of = self._first_pieces(examples, encodings)
+        numbers = self._as_decided(self.targets(examples), word_of, self._starts(examples))
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabeledEncodings(encodings, labels, of_tokens=True)
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """See `TextTask.decode`."""
-        words = self._words(examples, encodings)
+        words = [self._words(example) for example in examples]
         scores, was_read = self.word_scores(examples, encodings, logits)
+        _, word_of = self._first_pieces(examples, encodings)
         cu_words = np.cumsum([0, *map(len, words)])
-        labels = self.likeliest(scores, cu_words)
-        probabilities = np.exp(scores[np.arange(len(labels)), labels])
-        probabilities[~was_read] = 0.0
-        return self._predictions(examples, words, labels, probabilities, cu_words)
+        decided = np.flatnonzero(word_of == np.arange(len(word_of)))
+        chosen = self.likeliest(scores[decided], np.searchsorted(decided, cu_words))
+        probabilities = np.exp(scores[decided, chosen])
+        probabilities[~was_read[decided]] = 0.0
+        labels = self._spread(chosen, decided, cu_words)
+        return self._predictions(examples, words, labels, probabilities, decided, cu_words)
 
     def word_scores(
         self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(W, C) float64 log probabilities of the labels of each word, and (W,) bool, True if the word was encoded;
-        other words have the label of `TagsPrediction` with probability 1."""
-        tokens = self._first_pieces(examples, encodings)
+        other words have the label of `TagsPrediction` with probability 1. A word inside the token of the word before
+        has the probabilities of labels that continue those of that word."""
+        tokens, word_of = self._first_pieces(examples, encodings)
         scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
-        return scores, tokens >= 0
+        inside = np.flatnonzero(word_of != np.arange(len(word_of)))
+        with np.errstate(divide="ignore"):
+            scores[inside] = np.log(np.exp(scores[word_of[inside]]) @ self._tags().continuations)
+        return scores, tokens[word_of] >= 0
 
     def probabilities(
         self, examples: Sequence[TaggedText], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
@@ -232,8 +271,14 @@ class TokenClassification(OneOfClasses, JudgedTask):
         words: Sequence[Sequence[Span]],
         labels: np.ndarray,
         probabilities: np.ndarray,
+        decided: np.ndarray,
         cu_words: np.ndarray,
     ) -> list[TagsPrediction]:
+        """Typed predictions.
+
+        Args:
+            probabilities: of the words with the indices ``decided``; the words after each, inside its token, share it.
+        """
         tags = self._tags()
         entities: list[list[EntityFound]] = [[] for _ in examples]
         results = tags.entities(labels, cu_words)
@@ -241,31 +286,54 @@ class TokenClassification(OneOfClasses, JudgedTask):
         for (first, end, kind), number in zip(results.tolist(), texts.tolist(), strict=True):
             spans, text, before = words[number], examples[number].text, int(cu_words[number])
             start, stop = spans[first - before][0], spans[end - before - 1][1]
-            probability = float(np.prod(probabilities[first:end]))
+            probability = float(np.prod(probabilities[slice(*np.searchsorted(decided, (first, end)))]))
             entities[number].append(EntityFound(start, stop, text[start:stop], tags.types[kind], probability))
         names = np.array(self.label_names, object)[labels].tolist()
-        chances = probabilities.tolist()
+        chances = np.repeat(probabilities, np.diff(np.append(decided, len(labels)))).tolist()
         return [
             TagsPrediction(tuple(spans), tuple(names[start:end]), tuple(chances[start:end]), tuple(in_text))
             for spans, start, end, in_text in zip(words, cu_words[:-1], cu_words[1:], entities, strict=True)
         ]
 
-    def _first_pieces(self, examples: Sequence[TaggedText], encodings: Encodings) -> np.ndarray:
-        return first_pieces([one.text for one in examples], self._words(examples, encodings), encodings)
+    def _spread(self, chosen: np.ndarray, decided: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
+        """(W,) labels of all words, from those of the words with the indices ``decided``."""
+        num_words = int(cu_words[-1])
+        if len(decided) == num_words:
+            return chosen
+        tags, bounds = self._tags(), np.append(decided, num_words)
+        labels = np.repeat(chosen, np.diff(bounds))
+        for first, end, kind in tags.entities(chosen, np.searchsorted(decided, cu_words)).tolist():
+            entity = (0, int(bounds[end] - bounds[first]), tags.types[kind])
+            names = tags.named(spell([entity], entity[1], self.scheme))
+            labels[bounds[first] : bounds[end]] = [tags.numbers[name] for name in names]
+        return labels
 
-    def _words(self, examples: Sequence[TaggedText], encodings: Encodings) -> list[tuple[Span, ...]]:
-        """The words of each text: those of the example, or by the task's rule."""
-        if self.words == "punctuation" or all(example.words is not None for example in examples):
-            return [words_of(one.text, self.words) if one.words is None else one.words for one in examples]
-        _, numbers, starts, ends = _pieces([one.text for one in examples], encodings)
-        bounds = np.searchsorted(numbers, np.arange(len(examples) + 1))
-        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        return [
-            joined_at_tokens(one.text, words_of(one.text, self.words), spans[first:end])
-            if one.words is None
-            else one.words
-            for one, (first, end) in zip(examples, pairwise(bounds.tolist()), strict=True)
-        ]
+    def _as_decided(self, labels: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """(W,) labels with which the words that are decided spell the same entities as all words, as far as tokens
+        allow: an entity begins with the token that holds its first word, and ends with the one that holds its last."""
+        decided = np.flatnonzero(word_of == np.arange(len(word_of)))
+        if len(decided) == len(labels) or self.scheme == "plain":
+            return labels
+        tags, results = self._tags(), labels.copy()
+        results[decided] = tags.numbers.get(OUTSIDE, 0)
+        index_of, previous = np.searchsorted(decided, word_of), 0
+        for first, end, kind in tags.entities(labels, starts).tolist():
+            begin, stop = max(int(index_of[first]), previous), int(index_of[end - 1]) + 1
+            if begin >= stop:
+                continue  # inside the last token of the entity before
+            names = tags.named(spell([(0, stop - begin, tags.types[kind])], stop - begin, self.scheme))
+            results[decided[begin:stop]] = [tags.numbers[name] for name in names]
+            previous = stop
+        return results
+
+    def _starts(self, examples: Sequence[TaggedText]) -> np.ndarray:
+        return np.cumsum([0, *(len(self._words(example)) for example in examples)])
+
+    def _first_pieces(self, examples: Sequence[TaggedText], encodings: Encodings) -> tuple[np.ndarray, np.ndarray]:
+        return first_pieces([one.text for one in examples], [self._words(one) for one in examples], encodings)
+
+    def _words(self, example: TaggedText) -> tuple[Span, ...]:
+        return words_of(example.text, self.words) if example.words is None else example.words
 
     def _tags(self) -> Tags:
         return Tags(self.label_names, self.scheme)
@@ -280,12 +348,15 @@ class TokenClassification(OneOfClasses, JudgedTask):
         tags, results = self._tags(), []
         for example in examples:
             names = _tags_of(example)
-            wrong = misspelled(names, self.scheme)
+            wrong = misspelled(names, self.scheme, tags.notation)
             for index, name in enumerate(names):
                 number = tags.numbers.get(name)
                 if number is None:
                     shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
-                    problem = f"is not one of the model's ({shown}): correct it, or train with it"
+                    meant = meant_tag(name, self.label_names)
+                    problem = f"is not one of the model's ({shown}): correct it, or train with it" + (
+                        f"; did you mean {meant!r}?" if meant else ""
+                    )
                 elif index == wrong:
                     problem = f"is not part of an entity in scheme {self.scheme}: correct it, or read its file again"
                 else:
@@ -297,55 +368,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     example.location, example.text, f"the tag {name!r} of word {index + 1}, {word!r}, {problem}"
                 )
         return np.array(results, np.int64)
-
-
-def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
-    """(W,) int64 index of the first token that starts in each word of N texts, ignoring white space, among the T tokens
-    of all sequences, in the window that owns it; -1 for a word without one."""
-    tokens, numbers, starts, _ = _pieces(texts, encodings)
-    spans = np.array([span for of_text in words for span in of_text], np.int64).reshape(-1, 2)
-    width = max(int(spans.max(initial=0)), int(starts.max(initial=0))) + 1
-    order = np.argsort(keys := numbers * width + starts, kind="stable")
-    keys = np.append(keys[order], np.iinfo(np.int64).max)
-    of_word = np.repeat(np.arange(len(words)), [len(of_text) for of_text in words]) * width
-    indices = np.searchsorted(keys, of_word + spans[:, 0])
-    results = keys[indices] < of_word + spans[:, 1]
-    return np.where(results, np.append(tokens[order], -1)[indices], -1)
-
-
-def _pieces(texts: Sequence[str], encodings: Encodings) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Index among the T tokens, number of the text, start and end of every token of N texts that has characters, once,
-    in the window that owns it."""
-    lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
-    first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
-    tokens = ranges(first, lengths)  # each token of a text once
-    numbers = np.repeat(encodings.text_index, lengths)
-    real = ~encodings.special_tokens_mask[tokens]
-    tokens, numbers = tokens[real], numbers[real]
-    starts, ends = encodings.tight_offsets(tokens, texts).T
-    real = starts < ends
-    return tokens[real], numbers[real], starts[real], ends[real]
-
-
-def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
-    """(n,) the labels with the highest sum of (n, C) scores in which each may follow the previous one.
-
-    Args:
-        may_follow: (C + 1, C + 1) bool; row C is the start, column C the end (Viterbi 1967).
-    """
-    edge = scores.shape[1]
-    allowed = np.where(may_follow, 0.0, -np.inf)
-    best = scores[0] + allowed[edge, :edge]
-    before = np.empty(scores.shape, np.int64)
-    for index in range(1, len(scores)):
-        total = best[:, None] + allowed[:edge, :edge]
-        before[index] = total.argmax(axis=0)
-        best = total.max(axis=0) + scores[index]
-    path = np.empty(len(scores), np.int64)
-    path[-1] = (best + allowed[:edge, edge]).argmax()
-    for index in range(len(scores) - 1, 0, -1):
-        path[index - 1] = before[index, path[index]]
-    return path
 
 
 def _tags_of(example: TaggedText) -> tuple[str, ...]:

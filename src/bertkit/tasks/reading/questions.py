@@ -1,13 +1,14 @@
 """Reader of questions with answers: SQuAD 1.1 and 2.0 json, jsonl, and tables with a column for the answer.
 
 Answers are given as character spans. An answer without a position is located at its first occurrence in the
-text.
+text between the borders of words, or else at its first occurrence.
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of
 from bertkit.files.lines import what_it_is
 from bertkit.tasks.examples import Question
+from bertkit.tasks.reading.formats.format import Sample
 from bertkit.tokenizer.encoding import Span
 
 QUESTION_ROLES = ("question", "context", "answer", "answer_start", "id")
@@ -28,6 +30,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "textID"),
 }
 _NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
+_MISSING = {"nan", "<na>"}
 _UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, which have no tokens
 _SQUAD = {"question": "question", "context": "context", "answer": "answers"}
 
@@ -56,7 +59,9 @@ def read_questions(
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
     has_any = False
-    rows = _of_squad(path, labeled) if extension(path) == ".json" else _of_table(path, labeled, columns)
+    occurrences = _Occurrences()
+    is_squad = extension(path) == ".json" and not Sample(Path(path)).text.lstrip().startswith("[")
+    rows = _of_squad(path, labeled, occurrences) if is_squad else _of_table(path, labeled, columns, occurrences)
     for line, question, problem in rows:
         problem = problem or _empty(question, labeled)
         if problem:
@@ -66,6 +71,35 @@ def read_questions(
         yield question
     if not has_any:
         raise bad_rows.none_left(path)
+    if occurrences.num_several:
+        bad_rows.note(
+            path, "answers without answer_start occur several times: the first was taken", occurrences.num_several
+        )
+    if occurrences.num_inside:
+        bad_rows.note(path, "answers without answer_start occur only inside other words", occurrences.num_inside)
+
+
+@dataclass
+class _Occurrences:
+    """Answers without a position: how many occur several times, or only inside a word."""
+
+    num_several: int = 0
+    num_inside: int = 0
+
+    def first(self, text: str, context: str) -> int:
+        """The start of the first occurrence between the borders of words, or else of the first; -1 without one."""
+        first = context.find(text)
+        if first < 0:
+            return first
+        before = r"(?<!\w)" if _IS_LETTER.match(text[0]) else ""
+        after = r"(?!\w)" if _IS_LETTER.match(text[-1]) else ""
+        whole = [match.start() for match in re.finditer(f"{before}(?={re.escape(text)}{after})", context)]
+        self.num_several += len(whole) > 1
+        self.num_inside += not whole
+        return whole[0] if whole else first
+
+
+_IS_LETTER = re.compile(r"\w")
 
 
 def _empty(question: Question, labeled: bool) -> str:
@@ -75,14 +109,17 @@ def _empty(question: Question, labeled: bool) -> str:
     return ""
 
 
-def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, str]]:
+def _of_squad(path: str | Path, labeled: bool, occurrences: _Occurrences) -> Iterator[tuple[int, Question, str]]:
     """The questions of a SQuAD file, each with its line."""
     if not Path(path).is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
         articles = json.loads(text)["data"]
-        paragraphs = [(part["context"], part["qas"]) for article in articles for part in article["paragraphs"]]
+        if articles and all("paragraphs" not in article and "question" in article for article in articles):
+            paragraphs = [(article["context"], [article]) for article in articles]  # without nesting, as on the hub
+        else:
+            paragraphs = [(part["context"], part["qas"]) for article in articles for part in article["paragraphs"]]
         questions = [(context, question) for context, results in paragraphs for question in results]
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}") from None
@@ -97,21 +134,23 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
         at = text.find(json.dumps(name, ensure_ascii=False), position) if name else -1
         if at >= 0:
             line, position = line + text.count("\n", position, at), at
-        question, problem = _question(values, _SQUAD, labeled)
+        question, problem = _question(values, _SQUAD, labeled, occurrences)
         has_answer, impossible = bool(question.answers), values.get("is_impossible")
         if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 has no is_impossible
             problem = " has is_impossible although it has an answer: correct one of them" if has_answer else _NO_ANSWER
         yield line, replace(question, id=name, location=f"{location(path, line)}, question {name}"), problem
 
 
-def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:
+def _of_table(
+    path: str | Path, labeled: bool, columns: Mapping[str, str], occurrences: _Occurrences
+) -> Iterator[tuple[int, Question, str]]:
     known = [name for names in _KNOWN.values() for name in names]
     with open_table(path, columns.values(), known) as table:
         chosen = _choose(table, labeled, columns)
         for row in table.rows:
             question, problem = Question("", ""), row.problem
             if not problem:
-                question, problem = _question(row.values, chosen, labeled)
+                question, problem = _question(row.values, chosen, labeled, occurrences)
             name = id_of(row.values, chosen["id"])
             yield (
                 row.line,
@@ -132,7 +171,9 @@ def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str
     return chosen
 
 
-def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labeled: bool) -> tuple[Question, str]:
+def _question(
+    values: Mapping[str, Any], chosen: Mapping[str, str], labeled: bool, occurrences: _Occurrences
+) -> tuple[Question, str]:
     """A question, and a problem or ""."""
     question, problem = text_of(values, chosen["question"])
     context, wrong = text_of(values, chosen["context"])
@@ -143,7 +184,7 @@ def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labeled: boo
     answers: list[Span] = []
     for text, start in given:
         if not problem:
-            start, problem = _start_of(text, start, context)
+            start, problem = _start_of(text, start, context, occurrences)
             answers.append((start, start + len(text)))
     return Question(question, context, tuple(answers)), problem
 
@@ -171,7 +212,7 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tupl
     return [(answer["text"], answer.get("answer_start")) for answer in value], ""
 
 
-def _start_of(text: str, start: Any, context: str) -> tuple[int, str]:
+def _start_of(text: str, start: Any, context: str, occurrences: _Occurrences) -> tuple[int, str]:
     """Start of an answer in its context, and a problem or ""."""
     if start is not None and (type(start) is not int or start < 0):
         return 0, f": answer_start is {start!r:.40}, expected a character index"
@@ -179,7 +220,12 @@ def _start_of(text: str, start: Any, context: str) -> tuple[int, str]:
         return 0, f": the answer {text!r:.60} has no visible characters: correct it, or remove the question"
     if start is not None and context.startswith(text, start):
         return start, ""
-    first = context.find(text)
+    if start is None and text.strip().lower() in _MISSING:
+        return (
+            0,
+            f": the answer is {text!r}, as tables have it for a missing value: leave it empty, or give answer_start",
+        )
+    first = occurrences.first(text, context) if start is None else context.find(text)
     if first < 0:
         return 0, f": the answer {text!r:.60} is not in its context: correct it, or remove the question"
     if start is None:

@@ -1,26 +1,51 @@
 """Reader of words with tags: CoNLL files, CoNLL-U, and jsonl files with words or with character spans.
 
-The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels; the scheme is
-identified from all of them. They are converted to BIO, BIOES, IO or plain labels.
+The tags of a file may be of any scheme and notation in `bertkit.tasks.tags`, or plain labels; both are identified from
+all tags. They are converted to BIO, BIOES, IO, names or plain labels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import UsageError
 from bertkit.files import BadRows, extension, location
-from bertkit.files.labeled_tables import check_roles, id_of, open_table, text_of, text_row, unknown_label
+from bertkit.files.labeled_tables import (
+    Table,
+    check_roles,
+    id_of,
+    named_classes,
+    open_table,
+    text_of,
+    text_row,
+    unknown_label,
+)
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
 from bertkit.tasks.examples import TaggedText
-from bertkit.tasks.tags import Entity, FileScheme, Scheme, entities_in, guess_file_scheme, misspelled, spell
-from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
+from bertkit.tasks.reading.conll import Item, conll_items
+from bertkit.tasks.reading.formats import format_of, open_rows
+from bertkit.tasks.tags import (
+    STANDARD,
+    FileScheme,
+    Notation,
+    Scheme,
+    Tags,
+    entities_in,
+    guess_file_scheme,
+    guess_notation,
+    meant_tag,
+    misspelled,
+    spell,
+)
+from bertkit.tasks.words import Words, entities_of_spans, joined, words_of
 from bertkit.tokenizer.encoding import Span
 
-CONLL_ROLES = ("word", "tag")
 JSONL_ROLES = ("text", "spans", "words", "tags")
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+WORD_SPANS = "word_spans"
+"""Column with the character spans of the words of a text; without it the text is split."""
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence"),
@@ -28,20 +53,18 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "words": ("words", "tokens"),
     "tags": ("tags", "ner_tags", "pos_tags", "labels"),
 }
-_DOCUMENT_START = "-DOCSTART-"
+_SHOWN = 8  # names in a note
 
 
 @dataclass(frozen=True)
-class _Item:
-    """A text of a file."""
+class _Reading:
+    """How the tags of a file are read."""
 
-    line: int
-    text: str = ""
-    words: tuple[Span, ...] | None = None
-    tags: Sequence[str] | None = None  # for a file with tags
-    entities: Sequence[Entity] | None = None  # for a file with spans
-    problem: str = ""
-    id: str = ""
+    file_scheme: FileScheme
+    notation: Notation
+    scheme: Scheme | None  # requested; None: that of the file, as BIO if it is IOB1, IOE or has spans
+    label_names: Sequence[str] | None
+    known: Sequence[str]  # the tags of the file, the most frequent first
 
 
 def read_tagged(
@@ -51,7 +74,9 @@ def read_tagged(
     columns: Mapping[str, str] = {},
     scheme: Scheme | None = None,
     label_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     words: Words = "punctuation",
+    snap_spans: bool = False,
     bad_rows: BadRows | None = None,
 ) -> Iterator[TaggedText]:
     """Read the texts of a file with words and tags, one at a time; words of CoNLL files are joined by spaces.
@@ -64,78 +89,134 @@ def read_tagged(
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
             of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
             a table the name of "text".
-        scheme: requested scheme of the tags; None: that of the file, as BIO if it is IOB1 or has spans.
-        label_names: allowed tags; None: any.
+        scheme: requested scheme of the tags; None: that of the file, as BIO if it is IOB1, IOE or has spans.
+        label_names: allowed tags, in any notation; None: any, in the notation B-PER.
+        class_names: names of tags that the file has as integers from 0.
         words: the rule that splits a text with spans into words.
-        bad_rows: receives unusable texts; None: such a text is an error.
+        snap_spans: move spans that begin or end inside a word to its borders, with a note on their number.
+        bad_rows: receives unusable texts, and notes; None: such a text is an error.
 
     Raises:
         DataError: no such file, no column for text or tags, a bad text, no text at all.
         UsageError: a csv file with labels, or an unknown role.
     """
     bad_rows = bad_rows or BadRows()
-    found_scheme: FileScheme = "plain"
+    reading, tags_of_file = _Reading("plain", STANDARD, scheme, label_names, ()), []
+    source = _Source(
+        path, labeled, columns, words, snap_spans, class_names, lambda sentence: bad_rows.note(path, sentence)
+    )
     if labeled and scheme != "plain":
-        found_scheme = guess_file_scheme(
-            item.tags for item in _items(path, labeled, columns, words) if item.tags is not None
-        )
+        tags_of_file = [item.tags for item in _items(source) if item.tags is not None]
+        reading = _reading(tags_of_file, scheme, label_names)
     has_any = False
-    for item in _items(path, labeled, columns, words):
+    for item in _items(source):
         tags, problem = None, item.problem
         if labeled and not problem:
-            tags, problem = _tags(item, found_scheme, scheme, label_names)
+            tags, problem = _tags(item, reading)
         if problem:
-            bad_rows.add(path, item.line, problem, item.text)
+            bad_rows.add(item.path or path, item.line, problem, item.text)
             continue
+        if item.num_snapped:
+            bad_rows.note(path, "spans were moved to the borders of words", item.num_snapped)
         has_any = True
-        yield TaggedText(item.text, item.words, tags, location(path, item.line), item.id)
+        yield TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
     if not has_any:
         raise bad_rows.none_left(path)
+    if (form := format_of(path)) is not None:
+        bad_rows.note(path, f"read as {form.name}")
+    if tags_of_file:
+        bad_rows.note(path, _described(reading))
 
 
-def _tags(
-    item: _Item, file_scheme: FileScheme, wanted: Scheme | None, label_names: Sequence[str] | None
-) -> tuple[tuple[str, ...] | None, str]:
+def _reading(texts: Sequence[Sequence[str]], scheme: Scheme | None, label_names: Sequence[str] | None) -> _Reading:
+    counts = Counter(tag for tags in texts for tag in tags)
+    notation = guess_notation(counts)
+    file_scheme = "plain" if notation is None else guess_file_scheme(texts, notation)
+    known = [tag for tag, _ in counts.most_common()]
+    return _Reading(file_scheme, notation or STANDARD, scheme, label_names, known)
+
+
+def _described(reading: _Reading) -> str:
+    """The scheme of a file in a few words.
+
+    >>> _described(_Reading("IOB1", STANDARD, None, None, ["O", "I-PER", "B-PER"]))
+    'scheme IOB1, 1 type: PER'
+    """
+    if reading.file_scheme == "plain":
+        names, kind = sorted(reading.known), "plain labels"
+    else:
+        names = sorted({reading.notation.parts(tag)[1] for tag in reading.known} - {""})
+        kind = f"scheme {reading.file_scheme}"
+        if reading.notation not in (STANDARD, Notation("")):
+            kind += f", written as {reading.notation.tag('B', 'TYPE')}"
+    unit = "" if reading.file_scheme == "plain" else " type" if len(names) == 1 else " types"
+    return f"{kind}, {len(names)}{unit}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+
+
+def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
     """Tags of a text in the requested scheme, and a problem or ""."""
     assert item.words is not None
-    tags = list(item.tags or ())
-    scheme: Scheme = wanted or ("BIO" if item.tags is None or file_scheme == "IOB1" else file_scheme)
+    tags, file_scheme, notation = list(item.tags or ()), reading.file_scheme, reading.notation
+    of_model = "BIO" if item.tags is None or file_scheme in ("IOB1", "IOE1", "IOE2") else file_scheme
+    scheme: Scheme = reading.scheme or of_model  # pyrefly: ignore
     if item.tags is not None:
-        wrong = misspelled(tags, file_scheme)
+        wrong = misspelled(tags, file_scheme, notation)
         if file_scheme == "plain" and scheme != "plain":
             wrong = next((number for number, tag in enumerate(tags) if tag != "O"), None)
         if wrong is not None:
-            word = item.text[slice(*item.words[wrong])]
+            word, tag = item.text[slice(*item.words[wrong])], tags[wrong]
+            parts = notation.parts if file_scheme != "plain" else STANDARD.parts
+            meant = "" if parts(tag)[0] is not None else meant_tag(tag, [one for one in reading.known if one != tag])
             return None, (
-                f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is not part of an entity in scheme "
+                f": the tag {tag!r} of word {wrong + 1}, {word!r}, is not part of an entity in scheme "
                 f"{scheme if file_scheme == 'plain' else file_scheme}: correct it, or read the "
-                "tags as plain labels (read_tagged, scheme='plain')"
+                "tags as plain labels (read_tagged, scheme='plain')" + (f"; did you mean {meant!r}?" if meant else "")
             )
     if scheme != "plain":
-        entities = entities_in(tags, file_scheme) if item.entities is None else list(item.entities)
+        entities = list(item.entities or ()) if item.tags is None else entities_in(tags, file_scheme, notation)
         tags = spell(entities, len(item.words), scheme)
         if entities_in(tags, scheme) != entities:
-            return None, ": two entities of one type are adjacent, which IO tags cannot express: use BIO"
-    if label_names is not None:
+            return None, f": two entities of one type are adjacent, which {scheme} tags cannot express: use BIO"
+    if reading.label_names is not None:
+        if scheme != "plain":
+            tags = Tags(tuple(reading.label_names), scheme).named(tags)
         for tag in tags:
-            if tag not in label_names:
-                return None, unknown_label(tag, label_names)
+            if tag not in reading.label_names:
+                return None, unknown_label(tag, reading.label_names)
     return tuple(tags), ""
 
 
-def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
-    if not labeled and (extension(path) == ".csv" or (extension(path) == ".tsv" and _has_text(path, columns))):
+@dataclass(frozen=True)
+class _Source:
+    """A file, with the arguments of `read_tagged`."""
+
+    path: str | Path
+    labeled: bool
+    columns: Mapping[str, str]
+    words: Words
+    snap_spans: bool
+    class_names: Sequence[str] | None
+    note: Callable[[str], None]  # called with what is guessed
+
+
+def _items(source: _Source) -> Iterator[Item]:
+    path, labeled, columns, suffix = source.path, source.labeled, source.columns, extension(source.path)
+    if not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
-    elif extension(path) == ".csv":
-        raise UsageError(f"{path}: expected a CoNLL, jsonl or parquet file for words with tags: convert it to jsonl")
-    elif extension(path) in (".jsonl", ".parquet", ".json", ".ndjson"):  # the last two are refused
-        yield from _of_jsonl(path, labeled, columns, words)
-    elif not labeled and (str(path) == "-" or (extension(path) == ".txt" and ".conll" not in Path(path).suffixes)):
+    elif not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
-                yield _Item(row.line, row.values["text"], problem=row.problem)
+                yield Item(row.line, row.values["text"], problem=row.problem)
+    elif suffix in (".jsonl", ".parquet", ".json", ".ndjson") or format_of(path) is not None:
+        with open_rows(path, columns.values(), ()) as table:
+            yield from _of_rows(source, table)
+    elif suffix == ".csv":
+        raise UsageError(
+            f"{path}: expected a CoNLL, jsonl or parquet file for words with tags, or columns for a word, its tag and "
+            "its sentence: convert it to jsonl"
+        )
     else:
-        yield from _of_conll(path, labeled, columns)
+        yield from conll_items(path, labeled, columns, source.note)
 
 
 def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
@@ -146,115 +227,118 @@ def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
     return "text" in columns or (not columns and any(name in names for name in _KNOWN["text"]))
 
 
-def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
+def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[Item]:
     """The texts of a table, without tags."""
     check_roles(columns, ("text",))
     with open_table(path, columns.values(), _KNOWN["text"]) as table:
         name = table.require("text", columns.get("text"), _KNOWN["text"])
         for row in table.rows:
             text, problem = ("", row.problem) if row.problem else text_of(row.values, name)
-            yield _Item(row.line, text, problem=problem, id=id_of(row.values))
+            yield Item(row.line, text, problem=problem, id=id_of(row.values))
 
 
-def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
-    check_roles(columns, CONLL_ROLES)
-    is_conllu = extension(path) == ".conllu"
-    width = 0  # width of the first line
-    with open_lines(path) as lines:
-        for block in _blocks(lines, is_conllu):
-            words: list[str] = []
-            tags: list[str] = []
-            line, problem = block[0].number, ""
-            for number, text, invalid in block:
-                fields = text.rstrip("\r\n").split("\t") if "\t" in text else text.split()
-                if is_conllu and not fields[0].isdecimal():
-                    continue  # 8-9 is a multiword token, whose parts follow; 8.1 an empty node
-                width = width or len(fields)
-                problem = invalid or _wrong_fields(fields, width, labeled)
-                if problem:
-                    line = number
-                    break
-                word, tag = _columns_of(columns, is_conllu, width)
-                words.append(fields[word])
-                tags.append(fields[tag].strip())  # as classes are read
-                if not fields[word].strip() or (labeled and not fields[tag].strip()):
-                    line, problem = number, f" has an empty field: {text.strip():.60}"
-                    break
-            yield _Item(
-                line, " ".join(words), spaced(words), tags if labeled and not problem else None, problem=problem
-            )
-
-
-def _blocks(lines: Iterator[Line], is_conllu: bool) -> Iterator[list[Line]]:
-    """The lines between empty ones, without comments and document markers."""
-    block: list[Line] = []
-    for line in lines:
-        if not line.text.strip():
-            if block:
-                yield block
-            block = []
-        elif not (line.text.startswith("#") if is_conllu else line.text.startswith(_DOCUMENT_START)):
-            block.append(line)
-    if block:
-        yield block
-
-
-def _wrong_fields(fields: Sequence[str], width: int, labeled: bool) -> str:
-    if len(fields) != width:
-        return f" has {len(fields)} fields, the first line has {width}: expected the same number on each line"
-    if labeled and width < 2:
-        return " has no tag: expected a word and its tag on each line, with a tab or a space between them"
-    return ""
-
-
-def _columns_of(columns: Mapping[str, str], is_conllu: bool, width: int) -> tuple[int, int]:
-    """Column indices of the word and its tag."""
-    indices = {"word": 1, "tag": CONLLU_COLUMNS.index("upos")} if is_conllu else {"word": 0, "tag": width - 1}
-    for role, column in columns.items():
-        if is_conllu and column in CONLLU_COLUMNS:
-            indices[role] = CONLLU_COLUMNS.index(column)
-        elif column.isdecimal() and 1 <= int(column) <= width:
-            indices[role] = int(column) - 1
-        else:
-            known = ", ".join(CONLLU_COLUMNS) if is_conllu else "a number"
-            raise DataError(f"no column {column!r} for the {role}: expected {known}, of {width} columns")
-    return indices["word"], indices["tag"]
-
-
-def _of_jsonl(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
+def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
+    """The texts of a table with words and tags, or with a text and spans."""
+    labeled, columns = source.labeled, source.columns
     check_roles(columns, JSONL_ROLES)
-    with open_table(path, columns.values(), ()) as table:
 
-        def key(role: str) -> str | None:
-            return table.column(role, columns.get(role), _KNOWN[role])
+    def key(role: str) -> str | None:
+        return table.column(role, columns.get(role), _KNOWN[role])
 
-        words_key = key("words")
-        if words_key is not None:
-            tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labeled else ""
-            for row in table.rows:
-                yield _Item(row.line, problem=row.problem) if row.problem else _of_words(row, words_key, tags_key)
-            return
-        text_key = table.require("text", columns.get("text"), _KNOWN["text"])
-        spans_key = table.require("spans", columns.get("spans"), _KNOWN["spans"]) if labeled else ""
+    words_key = None if {"text", "spans"} & columns.keys() else key("words")
+    if words_key is not None:
+        tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labeled else ""
         for row in table.rows:
-            text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
-            if problem or not labeled:
-                yield _Item(row.line, text, problem=problem, id=id_of(row.values))
-            else:
-                spans = words_of(text, words)
-                entities, problem = entities_of_spans(row.values.get(spans_key), text, spans)
-                yield _Item(row.line, text, spans, entities=entities, problem=problem, id=id_of(row.values))
+            yield _bad(row) if row.problem else _of_words(row, words_key, tags_key, source.class_names)
+        return
+    text_key = table.require("text", columns.get("text"), _KNOWN["text"])
+    spans_key = ""
+    if labeled and "spans" in table.names and "spans" not in columns:
+        spans_key = "spans"
+    elif labeled:
+        spans_key = (
+            "tags"
+            if "tags" in table.names and WORD_SPANS in table.names
+            else (table.require("spans", columns.get("spans"), _KNOWN["spans"]))
+        )
+    for row in table.rows:
+        text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
+        name = id_of(row.values)
+        if problem or not labeled:
+            yield Item(row.line, text, problem=problem, id=name, path=row.path)
+            continue
+        spans, given = words_of(text, source.words), row.values.get(WORD_SPANS)
+        if given is not None:
+            spans, problem = _given_words(given, text)
+        if problem:
+            yield Item(row.line, text, problem=problem, id=name, path=row.path)
+        elif spans_key == "tags":
+            tags = row.values["tags"]
+            if not isinstance(tags, list) or len(tags) != len(spans) or not all(isinstance(tag, str) for tag in tags):
+                problem = f": 'tags' is {tags!r:.60}, expected a list of {len(spans)} strings, one for each word"
+            yield Item(row.line, text, spans, None if problem else tags, problem=problem, id=name, path=row.path)
+        else:
+            value = _named_spans(row.values.get(spans_key), source.class_names)
+            entities, problem, snapped = entities_of_spans(value, text, spans, snap=source.snap_spans)
+            yield Item(row.line, text, spans, None, entities, problem, name, snapped, row.path)
 
 
-def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
+def _bad(row: Row) -> Item:
+    return Item(row.line, problem=row.problem, path=row.path)
+
+
+def _given_words(given: Any, text: str) -> tuple[tuple[Span, ...], str]:
+    """The words of a text from their character spans, and a problem or ""."""
+    parts = [tuple(part) for part in given] if isinstance(given, list) and all(map(_is_pair, given)) else []
+    borders = [0, *(border for part in parts for border in part), len(text)]
+    if len(parts) != len(given) or borders != sorted(borders) or any(start == end for start, end in parts):
+        return (), f": {WORD_SPANS!r} is {given!r:.60}, expected [start, end] of each word, in order"
+    return tuple((start, end) for start, end in parts if text[start:end].strip()), ""
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(type(number) is int for number in value)
+
+
+def _named_spans(spans: Any, class_names: Sequence[str] | None) -> Any:
+    """Spans with names for labels that are integers."""
+    if class_names is None or not isinstance(spans, list):
+        return spans
+    results = []
+    for span in spans:
+        label = span.get("label") if isinstance(span, dict) else span[-1] if isinstance(span, list) and span else None
+        if type(label) is int and 0 <= label < len(class_names):
+            span = span | {"label": class_names[label]} if isinstance(span, dict) else [*span[:-1], class_names[label]]
+        results.append(span)
+    return results
+
+
+def _of_words(row: Row, words_key: str, tags_key: str, class_names: Sequence[str] | None) -> Item:
     words, tags = row.values.get(words_key), row.values.get(tags_key) if tags_key else None
-    if isinstance(tags, list):
-        tags = [tag.strip() if isinstance(tag, str) else tag for tag in tags]
+    if isinstance(tags, list) and any(type(tag) is int for tag in tags):
+        tags, problem = named_classes(tags, tags_key, class_names)
+        if problem:
+            return _bad(row._replace(problem=problem))
     for key, value in ((words_key, words), (tags_key, tags)):
-        if key and not (isinstance(value, list) and value and all(isinstance(part, str) and part for part in value)):
-            return _Item(row.line, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty")
+        if not key:
+            continue
+        if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
+            return Item(
+                row.line, path=row.path, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty"
+            )
+        if not all(part.strip() for part in value):
+            number = next(number for number, part in enumerate(value, start=1) if not part.strip())
+            return Item(
+                row.line, path=row.path, problem=f": {key!r} has an empty string at {number}: expected none empty"
+            )
     assert isinstance(words, list)
     if tags is not None and len(words) != len(tags):
-        return _Item(row.line, problem=f" has {len(words)} words and {len(tags)} tags: expected one tag for each word")
-    text, problem = text_of({"text": " ".join(words)}, "text")
-    return _Item(row.line, text, spaced(words), tags, problem=problem, id=id_of(row.values))
+        return Item(
+            row.line,
+            path=row.path,
+            problem=f" has {len(words)} words and {len(tags)} tags: expected one tag for each word",
+        )
+    text, spans = joined(words)
+    _, problem = text_of({"text": text}, "text")
+    tags = None if tags is None else [tag.strip() for tag in tags]
+    return Item(row.line, text, spans, tags, problem=problem, id=id_of(row.values), path=row.path)

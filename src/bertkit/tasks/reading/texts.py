@@ -5,18 +5,17 @@ published files are known: STS benchmark (number in column 5 of 7, texts in 6 an
 and 3) and CoLA (2 of 4; 4).
 """
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of, unknown_label
-from bertkit.tasks.examples import TextExample
-
-LabelKind = Literal["class", "set", "number"]
-"""Kind of label: one name, any number of names, or a real number."""
+from bertkit.files import BadRows, extension, location
+from bertkit.files.labeled_tables import Table, check_roles, id_of, text_of
+from bertkit.tasks.examples import Label, TextExample
+from bertkit.tasks.reading.formats import format_of, open_rows
+from bertkit.tasks.reading.labels import LabelKind, LabelsOfFile
 
 TEXT_ROLES = ("text", "pair", "label")
 
@@ -40,8 +39,6 @@ HEADERLESS_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
 """Number of columns of published files without a header -> the column with a number."""
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
-_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
-_SEPARATOR = "|"  # between the names of a set in one column
 
 
 def read_labeled_texts(
@@ -50,6 +47,8 @@ def read_labeled_texts(
     *,
     columns: Mapping[str, str] = {},
     label_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    label_separator: str | None = None,
     bad_rows: BadRows | None = None,
 ) -> Iterator[TextExample]:
     """Read the rows of a file as examples, one at a time.
@@ -58,9 +57,11 @@ def read_labeled_texts(
         path: csv, tsv, jsonl or parquet; also txt and "-", standard input, for texts without labels, one on each line.
         kind: kind of the labels; None: labels are not read, and a text may be empty.
         columns: names by role, "text", "pair" and "label", if the names are not recognized. A set may be
-            in one column, "a|b", in jsonl also in a list; or in several columns of 0 and 1, label="a,b,c".
+            in one column, as "a|b" or a list; or in several columns of 0 and 1, label="a,b,c".
         label_names: allowed labels; None: any.
-        bad_rows: receives unusable rows; None: such a row is an error.
+        class_names: names of labels that the file has as integers from 0.
+        label_separator: between the labels of a set in one column; None: identified from all of them.
+        bad_rows: receives unusable rows, and notes; None: such a row is an error.
 
     Raises:
         DataError: no such file, no column for text or label, a bad row, no row at all.
@@ -70,24 +71,39 @@ def read_labeled_texts(
     check_roles(columns, TEXT_ROLES)
     if kind is None:
         columns = {role: name for role, name in columns.items() if role != "label"}
-    has_any = False
+    has_any, is_tsv = False, extension(path) == ".tsv"
     asked = ",".join(columns.values()).split(",") if columns else []
-    with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
+    with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
         chosen = choose_columns(table, kind, columns)
+        labels = None if kind is None else _values(path, asked, chosen["label"])
+        of_file = LabelsOfFile(kind, labels or {}, label_names, class_names, label_separator)
         for row in table.rows:
             example, problem = None, row.problem
             if not problem and not {"text", "pair"} & set(columns):
                 problem = _further_pair(row.values, chosen)
             if not problem:
-                example, problem = _example(row.values, chosen, kind, label_names)
+                example, problem = _example(row.values, chosen, of_file)
             if example is None:
-                bad_rows.add(path, row.line, problem, dict(row.values))
+                bad_rows.add(row.path or path, row.line, problem, dict(row.values))
                 continue
             text, pair, label = example
+            if is_tsv and len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]:
+                bad_rows.note(path, "texts are in quotes, which are text in a tsv file: save it as csv", 1)
             has_any = True
-            yield TextExample(text, pair, label, location(path, row.line), id_of(row.values))
+            yield TextExample(text, pair, label, location(row.path or path, row.line), id_of(row.values))
     if not has_any:
         raise bad_rows.none_left(path)
+    if (form := format_of(path)) is not None:
+        bad_rows.note(path, f"read as {form.name}")
+    for sentence, number in of_file.notes.items():
+        bad_rows.note(path, sentence, number)
+
+
+def _values(path: str | Path, asked: Sequence[str], name: str) -> Counter[Any]:
+    """The number of rows with each value of the label, lists as tuples; empty for several columns."""
+    with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
+        values = (row.values.get(name) for row in table.rows)
+        return Counter(value for value in values if isinstance(value, str | int | float))
 
 
 def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, str]) -> dict[str, str]:
@@ -147,75 +163,17 @@ def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:
 
 
 def _example(
-    values: Mapping[str, Any], chosen: Mapping[str, str], kind: LabelKind | None, label_names: Sequence[str] | None
-) -> tuple[tuple[str, str | None, str | tuple[str, ...] | float | None] | None, str]:
+    values: Mapping[str, Any], chosen: Mapping[str, str], labels: LabelsOfFile
+) -> tuple[tuple[str, str | None, Label | None] | None, str]:
     """Text, pair and label of a row; or None and a problem."""
     text, problem = text_of(values, chosen["text"])
     pair = None
     if "pair" in chosen and not problem:
         pair, problem = text_of(values, chosen["pair"])
-    if problem or kind is None:
+    if problem or labels.kind is None:
         return (None, problem) if problem else ((text, pair, None), "")
-    if not text.strip():
-        return None, f" has an empty text in {chosen['text']!r}: fill it in, or remove the row"
-    if pair is not None and not pair.strip():
-        return None, f" has an empty text in {chosen['pair']!r}: fill it in, or remove the row"
-    if kind == "set" and "," in chosen["label"]:
-        label, problem = _set_of_columns(values, chosen["label"].split(","))
-    else:
-        label, problem = _READ[kind](values.get(chosen["label"]), chosen["label"])
-    if problem:
-        return None, problem
-    if label_names is not None and not isinstance(label, float):
-        for name in (label,) if isinstance(label, str) else label or ():
-            if name not in label_names:
-                return None, unknown_label(name, label_names)
-    return (text, pair, label), ""
-
-
-def _class(value: Any, name: str) -> tuple[str, str]:
-    if isinstance(value, str):
-        value = value.strip()
-    elif isinstance(value, int):  # true and false too, in JSON
-        value = str(value)
-    if value is None or value == "":
-        return "", f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row"
-    if not isinstance(value, str):
-        return "", f" has the label {value!r:.40} in {name!r}: expected a name or an integer; convert the labels"
-    if name == _AGREED and value == "-":
-        return "", f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows"
-    return value, ""
-
-
-def _number(value: Any, name: str) -> tuple[float, str]:
-    try:
-        number = float("nan" if value is None or isinstance(value, bool) else value)
-    except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if not math.isfinite(number):
-        decimal = "write decimals with a point, " if isinstance(value, str) and "," in value else ""
-        return (
-            0.0,
-            f" has the target {value!r:.40} in {name!r}: expected a number; {decimal}fill it in, or remove the row",
-        )
-    return number, ""
-
-
-def _set(value: Any, name: str) -> tuple[tuple[str, ...], str]:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
-    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
-        return (), f" has the labels {value!r:.40} in {name!r}: expected names, as a|b or in a list"
-    if len(set(value)) < len(value):
-        return (), f" has a label twice in {name!r}: {value!r:.60}"
-    return tuple(value), ""
-
-
-def _set_of_columns(values: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    for name in names:
-        if str(values.get(name)) not in ("0", "1"):
-            return (), f" has {values.get(name)!r:.40} in {name!r}: expected 0 or 1"
-    return tuple(name for name in names if str(values[name]) == "1"), ""
-
-
-_READ = {"class": _class, "set": _set, "number": _number}
+    for name, part in ((chosen["text"], text), (chosen.get("pair", ""), pair)):
+        if part is not None and not part.strip():
+            return None, f" has an empty text in {name!r}: fill it in, or remove the row"
+    label, problem = labels.read(values, chosen["label"])
+    return (None, problem) if problem else ((text, pair, label), "")

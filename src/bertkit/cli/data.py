@@ -1,0 +1,135 @@
+"""bertkit data"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.errors import DataError, UsageError
+from bertkit.files.whole_files import check_not_input, whole_file
+
+if TYPE_CHECKING:
+    from bertkit.files import BadRows
+
+_GUESSED = (
+    "question-answering", "multiple-choice", "sequence-classification", "multi-label-classification", "regression",
+    "token-classification",
+)  # fmt: skip
+"""Tasks in the order in which they are tried."""
+_OTHER_TASK = (" column", "'choices'")
+"""Parts of errors for a file that is not for the task."""
+_SHOWN = 3  # skipped rows
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    task: str | None = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    words: str | None = None,
+    scheme: str | None = None,
+    label_separator: str | None = None,
+    snap_spans: bool = False,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> None:
+    """Show what a file of labeled examples holds and how it would be read: format, task, labels, an example, doubts.
+
+    Parameters
+    ----------
+    file
+        csv, tsv, jsonl, parquet, CoNLL, SQuAD json, or a file of an annotation tool; a folder of brat.
+    task
+        Read it for this task; by default the first task that can read it.
+    columns
+        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    label_names
+        Names of labels that are integers in the file, in order from 0.
+    words
+        For tags, the rule for splitting texts with spans into words: punctuation or spaces.
+    scheme
+        For tags, their scheme: BIO, BIOES, IO, names or plain; by default that of the file.
+    label_separator
+        For several labels in one column, the text between them; by default identified.
+    snap_spans
+        For tags, move spans that begin or end inside a word to its borders, and count them.
+    out
+        Write the examples to this file, in bertkit's jsonl format.
+    """
+    from bertkit.cli.labeled_files import columns_of
+    from bertkit.tasks import ExampleFile, task_kind
+    from bertkit.tasks.reading import BadRows
+    from bertkit.tasks.reading.formats import format_of
+    from bertkit.tasks.reading.labels import MULTI_LABEL
+    from bertkit.tasks.reading.own_rows import own_row
+    from bertkit.tasks.twins import spelled_alike
+
+    if out is not None:
+        check_jsonl(out)
+        check_not_input(out, file)
+    options = {"words": words, "scheme": scheme, "label_separator": label_separator, "snap_spans": snap_spans}
+    options = {name: value for name, value in options.items() if value is not None}
+    errors: list[str] = []
+    for name in [task] if task is not None else _GUESSED:
+        bad_rows, roles = BadRows(skip=True), columns_of(columns)
+        request = ExampleFile(file, True, roles, None, bad_rows, options, label_names)
+        try:
+            examples = list(task_kind(name).read(request))
+        except (DataError, UsageError) as error:
+            errors.append(f"{name}: {error}")
+            continue
+        if task is None and len(bad_rows.rows) > len(examples):
+            errors.append(f"{name}: {bad_rows.rows[0]}")
+            continue
+        if task is None and any(MULTI_LABEL in sentence for sentence in bad_rows.noted()):
+            continue
+        break
+    else:
+        if task is not None or not file.exists():
+            raise DataError(errors[0].partition(": ")[2])
+        likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
+        raise DataError(f"{file} cannot be read for any task; " + "; ".join(likely[-1:] or errors))
+    labels = Counter(label for example in examples for label in _labels(example))
+    form = format_of(file)
+    facts = {
+        "file": str(file), "format": form.name if form else file.suffix.lstrip(".") or "CoNLL", "task": name,
+        "num_examples": len(examples), "rows_skipped": len(bad_rows.rows), "num_labels": len(labels),
+    }  # fmt: skip
+    emit([facts | {"labels": dict(labels.most_common()), "example": own_row(examples[0])}])
+    for sentence in _doubts(bad_rows, spelled_alike(labels)):
+        note(sentence)
+    if out is not None:
+        import json
+
+        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as target:
+            target.writelines(json.dumps(own_row(example), ensure_ascii=False) + "\n" for example in examples)
+        note(f"{out}: {len(examples)} rows")
+
+
+def _labels(example: Any) -> Iterator[str]:
+    """The labels of an example; of tags those of entities, or of words; of answers their number."""
+    from bertkit.tasks.examples import TaggedText
+    from bertkit.tasks.reading.own_rows import own_row
+
+    if isinstance(example, TaggedText):
+        row = own_row(example)
+        yield from row.get("tags", [label for _, _, label in row.get("spans", [])])
+    elif hasattr(example, "answers"):
+        yield f"{len(example.answers)} answers"
+    elif isinstance(example.label, tuple):
+        yield from example.label
+    elif not isinstance(example.label, float):
+        yield str(example.label)
+
+
+def _doubts(bad_rows: "BadRows", alike: str) -> Iterator[str]:
+    yield from bad_rows.noted()
+    if alike:
+        yield alike
+    if bad_rows.rows:
+        yield f"{len(bad_rows.rows)} rows cannot be used:"
+        yield from (f"  {row}" for row in bad_rows.rows[:_SHOWN])

@@ -1,0 +1,282 @@
+"""Files of annotation tools and data hubs: each is recognized by its content, and its entities and labels are right."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertkit.cli import run
+from bertkit.errors import DataError, DependencyError
+from bertkit.tasks.reading import BadRows, read_labeled_texts, read_questions, read_tagged
+from bertkit.tasks.reading.formats import FORMATS, format_of
+from bertkit.tasks.reading.formats.format import Format
+from bertkit.tasks.tags import entities_in
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False), newline="")
+        return path
+
+    return write_file
+
+
+def entities(text):
+    """(text, label) of the entities of a text with BIO tags."""
+    spans = entities_in(text.tags, "BIO")
+    return [(text.text[text.words[first][0] : text.words[end - 1][1]], label) for first, end, label in spans]
+
+
+def token(start, end, number):
+    return {"text": "", "start": start, "end": end, "id": number}
+
+
+PRODIGY = {
+    "text": "Ada took 20mg", "tokens": [token(0, 3, 0), token(4, 8, 1), token(9, 11, 2), token(11, 13, 3)],
+    "spans": [{"start": 0, "end": 3, "label": "PER"}, {"start": 9, "end": 11, "label": "DOSE"}], "answer": "accept",
+}  # fmt: skip
+LABEL_STUDIO = {
+    "id": 4, "data": {"text": "Dr 😀 Ada", "source": "x.txt"}, "annotations": [{"result": [{
+        "from_name": "label", "to_name": "text", "type": "labels",
+        "value": {"start": 6, "end": 9, "text": "Ada", "labels": ["PER"]},
+    }]}],
+}  # fmt: skip
+SPAN = {"start": 0, "end": 3, "text": "Ada", "labels": ["PER"]}
+WEBANNO = r"""#FORMAT=WebAnno TSV 3.3
+#T_SP=de.tudarmstadt.ukp.dkpro.core.api.pos.type.POS|PosValue
+#T_SP=de.tudarmstadt.ukp.dkpro.core.api.ner.type.NamedEntity|identifier|value
+
+
+#Text=Ada Byron met Babbage.
+1-1	0-3	Ada	NNP	*[1]	PER[1]
+1-2	4-9	Byron	NNP	*[1]	PER[1]
+1-3	10-13	met	VB	_	_
+1-4	14-21	Babbage	NNP	*	PER
+1-5	21-22	.	.	_	_
+
+#Text=In Bath.
+2-1	23-25	In	IN	_	_
+2-2	26-30	Bath	NNP	*	LOC
+2-3	30-31	.	.	_	_
+"""
+KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,Ada,NNP,B-PER\n,Byron,NNP,I-PER\n,ran,VB,O\nSentence: 2,Bath,NNP,B-LOC\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "form", "expected"),
+    [
+        ("a.jsonl", PRODIGY, "Prodigy", [("Ada", "PER"), ("20", "DOSE")]),
+        ("a.jsonl", {"text": "Ada ran", "spans": [], "_task_hash": 1, "answer": "accept"}, "Prodigy", []),
+        ("a.jsonl", {"text": "Ada ran", "_input_hash": 1, "answer": "accept"}, "Prodigy", []),
+        (
+            "a.jsonl",
+            {"id": 1, "text": "Ada Byron", "entities": [{"id": 3, "label": "PER", "start_offset": 0, "end_offset": 9}]},
+            None,
+            [("Ada Byron", "PER")],
+        ),
+        ("a.jsonl", {"id": 1, "text": "Ada Byron", "labels": [[0, 3, "PER"]]}, None, [("Ada", "PER")]),
+        ("a.jsonl", {"id": 1, "text": "Ada Byron", "label": [[4, 9, "PER"]], "Comments": []}, None, [("Byron", "PER")]),
+        ("a.json", [LABEL_STUDIO], "Label Studio", [("Ada", "PER")]),
+        ("a.json", [LABEL_STUDIO | {"annotations": [{"result": []}]}], "Label Studio", []),
+        (
+            "a.json",
+            [{"text": "Ada B", "label": [SPAN], "annotator": 1, "lead_time": 2}],
+            "Label Studio, JSON-MIN",
+            [("Ada", "PER")],
+        ),
+        ("a.json", [["Ada ran", {"entities": [[0, 3, "PER"]]}]], None, [("Ada", "PER")]),
+        ("a.tsv", WEBANNO, "WebAnno TSV 3", [("Ada Byron", "PER"), ("Babbage", "PER"), ("Bath", "LOC")]),
+        ("a.csv", KAGGLE, "a word in each row", [("Ada Byron", "PER"), ("Bath", "LOC")]),
+        ("a.csv", "sentence_id;words;labels\n0;Ada;B-PER\n0;ran;O\n1;Bath;B-LOC\n", "a word in each row",
+         [("Ada", "PER"), ("Bath", "LOC")]),
+        ("a.jsonl", {"text": "abc", "word_spans": [[0, 1], [1, 3]], "tags": ["B-X", "O"]}, None, [("a", "X")]),
+        ("a.conllup", "# global.columns = ID FORM NER\n1\tAda\tB-PER\n2\tran\tO\n", None, [("Ada", "PER")]),
+    ],
+)  # fmt: skip
+def test_entities_of_annotation_tools(write, name, content, form, expected):
+    bad = BadRows()
+    texts = list(read_tagged(write(name, content), bad_rows=bad))
+    assert [entity for text in texts for entity in entities(text)] == expected
+    assert any(f"read as {form}" in sentence for sentence in bad.noted()) == (form is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", PRODIGY | {"answer": "ignore"}, r"line 1 has the answer 'ignore': only accepted tasks"),
+        ("a.jsonl", PRODIGY | {"answer": "reject"}, r"line 1 has the answer 'reject'"),
+        ("a.json", [LABEL_STUDIO | {"annotations": []}], r"line 1 has no annotation: annotate it, or remove the task"),
+        ("a.json", [LABEL_STUDIO | {"data": {"a": "x", "b": "y"}}], r"has no text, or several"),
+        ("a.tsv", WEBANNO.replace("PER[1]", "*[1]"), r"line 6 has a span without a label"),
+        ("a.tsv", WEBANNO.replace("\tBath\tNNP", "\tYork\tNNP"), r"line 13: the token 'York' is not in its text"),
+        ("a.tsv", WEBANNO.replace("NamedEntity", "Chunk"), r"has the layers .*: expected one, or NamedEntity"),
+        ("a.json", '[{"text": "a", "spans": []}, {"te', r"a.json, line 1 is not JSON"),
+        ("a.jsonl", {"text": "ab", "word_spans": [[1, 0]], "spans": []}, r"'word_spans' is .* expected \[start, end\]"),
+    ],
+)
+def test_annotations_that_cannot_be_used(write, name, content, message):
+    with pytest.raises(DataError, match=message):
+        list(read_tagged(write(name, content)))
+
+
+def test_brat_folders(write, tmp_path):
+    write("brat/a.txt", "Ada met\r\nBabbage 😀.")
+    write("brat/a.ann", "T1\tPER 0 3\tAda\nT2\tPER 9 16\tBabbage\nR1\tknows Arg1:T1 Arg2:T2\n#1\tNote T1\tx\n")
+    write("brat/b.txt", "In Bath")
+    write("brat/b.ann", "T1\tLOC 3 7\tBath\n")
+    texts = list(read_tagged(tmp_path / "brat"))
+    assert [entities(text) for text in texts] == [[("Ada", "PER"), ("Babbage", "PER")], [("Bath", "LOC")]]
+    assert [text.id for text in texts] == ["a", "b"] and texts[1].location.endswith("b.ann, line 1")
+    assert [entities(text) for text in read_tagged(tmp_path / "brat/b.ann")] == [[("Bath", "LOC")]]
+    write("brat/b.ann", "T1\tLOC 0 2;3 7\tIn Bath\n")
+    with pytest.raises(DataError, match=r"b.ann, line 1 has an entity in several parts, 'LOC 0 2;3 7'"):
+        list(read_tagged(tmp_path / "brat"))
+    write("brat/b.ann", "T1\tLOC 2 6\tBath\n")
+    with pytest.raises(DataError, match=r"b.ann, line 1 has the span 2-6, ' Bat', where the annotation is 'Bath'"):
+        list(read_tagged(tmp_path / "brat"))
+    write("brat/c.ann", "T1\tLOC 0 1\tx\n")
+    with pytest.raises(DataError, match=r"c.ann, line 1: there is no c.txt"):
+        list(read_tagged(tmp_path / "brat/c.ann"))
+
+
+def test_labels_of_annotation_tools(write):
+    def read(content, kind="class", name="a.jsonl"):
+        return [(row.text, row.label) for row in read_labeled_texts(write(name, content), kind)]
+
+    options = {"options": [{"id": "x"}, {"id": "y"}], "answer": "accept", "_task_hash": 1}
+    assert read({"text": "a", **options, "accept": ["x"]}) == [("a", "x")]
+    assert read({"text": "a", **options, "accept": ["x", "y"]}, "set") == [("a", ("x", "y"))]
+    assert read({"text": "a", "label": "x", "answer": "accept", "_task_hash": 1}) == [("a", "x")]
+    assert read({"id": 1, "text": "a", "label": ["x"]}) == [("a", "x")]
+    assert read({"id": 1, "text": "a", "label": ["x", "y"]}, "set") == [("a", ("x", "y"))]
+    with pytest.raises(DataError, match="for several labels use multi-label-classification"):
+        read({"id": 1, "text": "a", "label": ["x", "y"]})
+    chosen = [{"result": [{"type": "choices", "value": {"choices": ["x"]}}]}]
+    assert read([{"data": {"text": "a"}, "annotations": chosen}], name="a.json") == [("a", "x")]
+    assert read([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], name="a.json") == [("a", "x"), ("b", "y")]
+    fasttext = "__label__x good __label__y day\n__label__y bad\n\n"
+    assert read(fasttext, "set", "a.txt") == [("good day", ("x", "y")), ("bad", ("y",))]
+    with pytest.raises(DataError, match="line 2 has no label, which begins with __label__"):
+        read("__label__x a\nb\n__label__x c\n__label__x d\n", name="a.txt")
+
+
+def test_names_in_the_metadata_of_parquet_files(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    names, tags = datasets.ClassLabel(names=["neg", "pos"]), datasets.ClassLabel(names=["O", "B-PER", "I-PER"])
+    features = datasets.Features(
+        tokens=datasets.Sequence(datasets.Value("string")), ner_tags=datasets.Sequence(tags),
+        text=datasets.Value("string"), label=names,
+    )  # fmt: skip
+    rows = {"tokens": [["Ada", "B", "ran"]] * 2, "ner_tags": [[1, 2, 0]] * 2, "text": ["a", "b"], "label": [1, -1]}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    assert [entities(text) for text in read_tagged(tmp_path / "a.parquet")] == [[("Ada B", "PER")]] * 2
+    bad = BadRows(skip=True)
+    assert [one.label for one in read_labeled_texts(tmp_path / "a.parquet", "class", bad_rows=bad)] == ["pos"]
+    assert [row.line for row in bad.rows] == [2] and "has the label None" in bad.rows[0].why
+
+
+def test_integers_with_names_given(write):
+    words = write("a.jsonl", {"tokens": ["Ada", "ran"], "ner_tags": [1, 0]})
+    assert [text.tags for text in read_tagged(words, class_names=["O", "B-PER"])] == [("B-PER", "O")]
+    with pytest.raises(DataError, match=r"has 1 in 'ner_tags': expected 0 to 0, the label names in order"):
+        list(read_tagged(words, class_names=["O"]))
+    spans = write("b.jsonl", {"text": "Ada", "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]})
+    (text,) = read_tagged(spans, columns={"spans": "annotations"}, class_names=["LOC", "PER"])
+    assert entities(text) == [("Ada", "PER")]
+    table, names = write("c.csv", "text,label\na,1\nb,0\nc,-1\n"), ["neg", "pos"]
+    bad = BadRows(skip=True)
+    assert [one.label for one in read_labeled_texts(table, "class", class_names=names, bad_rows=bad)] == ["pos", "neg"]
+    assert [row.line for row in bad.rows] == [4] and "means no label" in bad.rows[0].why
+    hot = write("d.jsonl", {"text": "a", "labels": [0, 1, 1]})
+    assert [one.label for one in read_labeled_texts(hot, "set", class_names=["x", "y", "z"])] == [("y", "z")]
+    indices = write("e.jsonl", {"text": "a", "labels": [0, 2]})
+    assert [one.label for one in read_labeled_texts(indices, "set", class_names=["x", "y", "z"])] == [("x", "z")]
+    with pytest.raises(
+        DataError, match=r"'labels' holds integers \(\[0, 2\]\): name them, from 0 on, with --label-names"
+    ):
+        list(read_labeled_texts(indices, "set"))
+
+
+def test_spacy_is_asked_for_by_name(write):
+    try:
+        import spacy
+    except ImportError:
+        with pytest.raises(DependencyError, match=r"a.spacy is read by spaCy: pip install spacy"):
+            list(read_tagged(write("a.spacy", "x")))
+        return
+    from spacy.tokens import DocBin
+
+    nlp = spacy.blank("en")
+    doc = nlp("Ada Byron took 20mg.")
+    doc.ents = [doc.char_span(0, 9, "PER"), doc.char_span(15, 17, "DOSE")]
+    doc.cats = {"good": 1.0, "bad": 0.0}
+    path = write("b.spacy", "")
+    DocBin(docs=[doc]).to_disk(path)
+    assert [entities(text) for text in read_tagged(path)] == [[("Ada Byron", "PER"), ("20", "DOSE")]]
+    assert [one.label for one in read_labeled_texts(path, "class")] == ["good"]
+    with pytest.raises(DataError, match="is no DocBin of spaCy"):
+        list(read_tagged(write("a.spacy", "x")))
+
+
+def test_flat_squad_as_on_the_hub(write):
+    rows = [{"id": "q", "context": "the cat", "question": "who?", "answers": {"text": ["cat"], "answer_start": [4]}}]
+    for path in (write("a.json", {"version": "1", "data": rows}), write("b.json", rows)):
+        assert [one.answer_texts for one in read_questions(path)] == [["cat"]]
+
+
+def test_a_format_is_registered_with_one_line(write, monkeypatch):
+    def rows(path: Path):
+        from bertkit.files.tables import Row
+
+        yield Row(1, {"text": path.read_text().removeprefix("%%"), "label": "x"})
+
+    path = write("a.txt", "%%hello")
+    monkeypatch.setattr("bertkit.tasks.reading.formats.FORMATS", [*FORMATS, Format("percent", _is_percent, rows)])
+    assert format_of(path).name == "percent"
+    assert [(one.text, one.label) for one in read_labeled_texts(path, "class")] == [("hello", "x")]
+
+
+def _is_percent(sample):
+    return sample.text.startswith("%%")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task", "labels"),
+    [
+        ("a.jsonl", PRODIGY, "token-classification", {"PER": 1, "DOSE": 1}),
+        ("a.tsv", WEBANNO, "token-classification", {"PER": 2, "LOC": 1}),
+        ("a.csv", KAGGLE, "token-classification", {"PER": 1, "LOC": 1}),
+        ("a.csv", "text,label\na,x\nb,y\nc,x\n", "sequence-classification", {"x": 2, "y": 1}),
+        ("a.csv", "text,label\na,\"['x', 'y']\"\nb,[]\n", "multi-label-classification", {"x": 1, "y": 1}),
+        ("a.csv", "text,score\na,0.5\n", "regression", {}),
+        (
+            "a.jsonl",
+            {"question": "who?", "context": "the cat", "answers": "cat"},
+            "question-answering",
+            {"1 answers": 1},
+        ),
+        ("a.jsonl", {"context": "a", "choices": ["b", "c"], "label": 1}, "multiple-choice", {"1": 1}),
+        ("a.conll", "Ada\tPROPN\nran\tVERB\n", "token-classification", {"PROPN": 1, "VERB": 1}),
+    ],
+)
+def test_data_shows_and_converts_files(write, tmp_path, capsys, name, content, task, labels):
+    path, ours = write(name, content), tmp_path / "ours.jsonl"
+    assert run(["data", str(path), "--out", str(ours)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["task"], shown["labels"]) == (task, labels)
+    assert run(["data", str(ours), "--task", task]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {key: again[key] for key in ("labels", "example", "num_examples")} == {
+        key: shown[key] for key in ("labels", "example", "num_examples")
+    }
+
+
+def test_data_says_why_a_file_cannot_be_read(write, capsys):
+    path = write("a.jsonl", {"tokens": ["Ada"], "ner_tags": [1]})
+    assert run(["data", str(path)]) == 2
+    assert "token-classification" in (error := capsys.readouterr().err) and "with --label-names" in error
+    assert run(["data", str(path), "--label-names", "O", "B-PER"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"] == {"PER": 1}
