@@ -1,4 +1,5 @@
-"""Folders of others: pickled weights converted without running code, wrapped names, tensors and config keys left out."""
+"""Folders of others: pickled weights converted without running code; wrapped names, tensors and config keys left
+out."""
 
 import json
 import pickle
@@ -159,13 +160,13 @@ def test_refuses_what_needs_execution(pickled: Path) -> None:
     harmful, tensors = Harmful(pickled / "mark"), values(pickled)
     for content in (harmful, tensors | {"more": harmful}):
         torch.save(content, pickled / "pytorch_model.bin")
-        with pytest.raises(CheckpointError, match="is not read, as it names .*run any code"):
+        with pytest.raises(CheckpointError, match=r"is not read, as it names .*run any code"):
             convert_folder(pickled)
         (pickled / "pytorch_model.bin").write_bytes(pickle.dumps(content))
-        with pytest.raises(CheckpointError, match="is not read, as it is not a pickle of tensors.*run any code"):
+        with pytest.raises(CheckpointError, match=r"is not read, as it is not a pickle of tensors.*run any code"):
             convert_folder(pickled)
     torch.save({"state_dict": tensors, "args": Namespace(lr=1)}, pickled / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="names argparse.Namespace, which is not a tensor"):
+    with pytest.raises(CheckpointError, match=r"names argparse.Namespace, which is not a tensor"):
         convert_folder(pickled)
     assert not (pickled / "mark").exists()
     assert not (pickled / "model.safetensors").exists()
@@ -200,10 +201,10 @@ def test_refuses_unclear_or_missing_weights(pickled: Path, classifier: Path) -> 
     with pytest.raises(CheckpointError, match="holds no weights"):
         convert_folder(pickled)
     torch.save([1, 2], pickled / "a.pt")
-    with pytest.raises(CheckpointError, match="a.pt holds list: expected tensors by name"):
+    with pytest.raises(CheckpointError, match=r"a.pt holds list: expected tensors by name"):
         convert_folder(pickled)
     torch.save({"student": tensors, "teacher": tensors}, pickled / "a.pt")
-    with pytest.raises(CheckpointError, match="a.pt holds student, teacher: expected tensors by name, or one dict"):
+    with pytest.raises(CheckpointError, match=r"a.pt holds student, teacher: expected tensors by name, or one dict"):
         convert_folder(pickled)
     torch.save(tensors, pickled / "b.pt")
     with pytest.raises(CheckpointError, match=r"several pickles \(a.pt, b.pt\)"):

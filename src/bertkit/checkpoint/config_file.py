@@ -25,8 +25,9 @@ _IGNORED_KEYS = frozenset(  # keys that do not affect the encoder's outputs
     """
     _name_or_path name architectures auto_map transformers_version torch_dtype dtype use_cache gradient_checkpointing
     use_bfloat16 torchscript return_dict output_attentions output_hidden_states output_past xla_device tf_legacy_loss
-    pad_token_id bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
-    tokenizer_class do_lower_case language prefix finetuning_task task_specific_params attn_implementation
+    pad_token_id bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id mask_token_id unk_token_id
+    decoder_start_token_id tokenizer_class do_lower_case language prefix finetuning_task task_specific_params
+    attn_implementation
     _attn_implementation _attn_implementation_internal _attn_implementation_autoset tie_encoder_decoder
     cross_attention_hidden_size directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type max_length min_length do_sample early_stopping num_beams num_beam_groups

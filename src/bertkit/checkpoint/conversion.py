@@ -59,7 +59,7 @@ def convert_folder(
     folders = [folder for folder in folders if folder == main or pickled_files(folder) or _is_converted(folder)]
     if out is None:
         folders = [folder for folder in folders if not _is_converted(folder)]
-        if main not in folders and (prefix or ignore_tensors or ignore_config_keys) or not folders:
+        if main not in folders and (prefix or ignore_tensors or ignore_config_keys or not folders):
             raise UsageError(f"{directory} already has its weights as safetensors: choose a new folder with --out")
         return _convert(directory, directory, main, folders, prefix, ignore_tensors, ignore_config_keys)
     check_not_input(out, directory)
