@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -160,7 +161,7 @@ def _pickled_values(file: Path) -> dict[str, Tensor]:
     return {name: value.clone(memory_format=torch.contiguous_format) for name, value in values.items()}
 
 
-def _state_dict(content: object, file: Path) -> dict[str, Tensor]:
+def _state_dict(content: Any, file: Path) -> dict[str, Tensor]:
     """The tensors by name: the content, or the one member with them of a checkpoint of a training run."""
     members = content.values() if isinstance(content, dict) else ()
     found = [one for one in (content, *members) if _is_state_dict(one)]
@@ -170,7 +171,7 @@ def _state_dict(content: object, file: Path) -> dict[str, Tensor]:
     return found[0]
 
 
-def _is_state_dict(content: object) -> bool:
+def _is_state_dict(content: Any) -> bool:
     return (
         isinstance(content, dict)
         and bool(content)
