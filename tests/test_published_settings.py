@@ -1,6 +1,7 @@
 """Settings of published tokenizers outside their vocabulary: the same tokens as transformers', or an error."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,105 @@ def test_older_name_of_the_maximum_length(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).model_max_length == 20
     edit_json(tmp_path / "tokenizer_config.json", model_max_length=30)
     assert Tokenizer.load(tmp_path).model_max_length == 30
+
+
+MARKERS = ["<e1>", "</e1>", "[unused0]"]
+MARKED = ["<e1> the cat </e1> sat", "the<e1>cat</e1>s", "<e1><e1>  </e1>", "THE <E1> [unused0] cat", "[UNUSED0]<e2>"]
+
+
+def marked(folder: Path, layout: str) -> None:
+    """Markers of entities next to a vocabulary or in a tokenizer.json, added to it or among its entries."""
+    names = MARKERS[:2]
+    if layout.startswith("saved"):
+        saved(folder, additional_special_tokens=names)
+        if layout == "saved before 5":
+            settings = json.loads((folder / "tokenizer_config.json").read_text())
+            edit_json(folder / "tokenizer_config.json", additional_special_tokens=settings.pop("extra_special_tokens"))
+        return
+    write_vocabulary(folder, [*vocabulary_tokens(99), *MARKERS])
+    if layout == "decoder":
+        added = {str(99 + number): stated(name, normalized=False, special=True) for number, name in enumerate(MARKERS)}
+        edit_json(folder / "tokenizer_config.json", added_tokens_decoder=added)
+    elif layout == "added_tokens.json":
+        write_vocabulary(folder, vocabulary_tokens(99))
+        (folder / "added_tokens.json").write_text(json.dumps({name: 99 + index for index, name in enumerate(names)}))
+        (folder / "special_tokens_map.json").write_text(json.dumps({"extra_special_tokens": names}))
+    else:
+        edit_json(folder / "tokenizer_config.json", **{f"{layout}_special_tokens": MARKERS})
+
+
+@pytest.mark.parametrize("layout", ["saved", "saved before 5", "decoder", "added_tokens.json", "additional", "extra"])
+def test_markers_of_entities_are_one_token_as_in_transformers(layout: str, tmp_path: Path) -> None:
+    marked(tmp_path, layout)
+    assert_same_tokens(tmp_path, MARKED)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.encode("<e1>").input_ids.tolist() == [2, ours.vocabulary.id("<e1>"), 3]
+    assert ours.decode(ours.encode("<e1> the cat").input_ids) == "the cat"
+    assert "[MASK]" not in ours.tokens(ours.encode("<e1> [MASK] </e1>"))
+    (tmp_path / "again").mkdir()
+    ours.save(tmp_path / "again")
+    assert_same_tokens(tmp_path / "again", MARKED)
+
+
+def test_markers_that_the_tokenizer_json_has_as_plain_entries(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path, [*vocabulary_tokens(99), *MARKERS])
+    transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    assert Tokenizer.load(tmp_path).encode("<e1>").input_ids.tolist() != [2, 99, 3]
+    edit_json(tmp_path / "tokenizer_config.json", extra_special_tokens=MARKERS)
+    assert_same_tokens(tmp_path, MARKED)
+
+
+# --- letter case where no file states it -----------------------------------------------------------------------------
+
+CAPITALS = [*"ACDEFGHIKLMNPQRSTVWY", "Paris", "##S"]
+
+
+def alone(folder: Path, tokens: list[str], end: str = "") -> Path:
+    """A vocabulary without a tokenizer_config.json."""
+    file = folder / "vocab.txt"
+    file.write_text("".join(token + "\n" for token in tokens) + end, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("settings", [None, {}, {"tokenizer_class": "BertTokenizer"}])
+def test_cased_vocabulary_alone_is_recognized_and_said(settings: dict | None, tmp_path: Path) -> None:
+    file = alone(tmp_path, [*vocabulary_tokens(5), *CAPITALS])
+    if settings is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    message = (
+        f"22 of the 27 entries of {file} have uppercase letters, such as 'A'.*: they are not; write .do_lower_case"
+    )
+    with pytest.warns(UserWarning, match=message):
+        ours = Tokenizer.load(tmp_path)
+    assert ours.tokens(ours.encode("E V Paris")) == ["[CLS]", "E", "V", "Paris", "[SEP]"]
+    with pytest.warns(UserWarning, match="such as 'A'.*: they are not; pass lowercase=True or False"):
+        assert Tokenizer.load(file).engine.normalization == ours.engine.normalization
+    for lowercase in (True, False):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+        with warnings.catch_warnings(action="error"):
+            assert Tokenizer.load(tmp_path).engine.normalization.lowercase == lowercase
+            assert Tokenizer.from_vocab(file, lowercase=lowercase).engine.normalization.lowercase == lowercase
+
+
+def test_uncased_vocabulary_alone_is_lowercased(tmp_path: Path) -> None:
+    file = alone(tmp_path, [*vocabulary_tokens(99), "[NUM]", "[URL_2]"])
+    with warnings.catch_warnings(action="error"):
+        assert Tokenizer.load(tmp_path).engine.normalization.lowercase
+        assert Tokenizer.load(file).engine.normalization.lowercase
+    alone(tmp_path, [*vocabulary_tokens(99), "COVID"])
+    with pytest.warns(UserWarning, match="1 of the 100 entries of .* such as 'COVID', .*: they are; "):
+        assert Tokenizer.load(tmp_path).engine.normalization.lowercase
+
+
+def test_blank_lines_at_the_end_of_a_vocabulary_are_no_entries(tmp_path: Path) -> None:
+    file = alone(tmp_path, TOKENS)
+    expected = Tokenizer.load(tmp_path)
+    for end in ("\n", "\r\n", "\n\n\n"):
+        alone(tmp_path, TOKENS, end)
+        assert Tokenizer.load(tmp_path) == Tokenizer.load(file) == expected
+    alone(tmp_path, [*TOKENS[:9], "", *TOKENS[9:]])  # ids count lines
+    assert Tokenizer.load(tmp_path).vocabulary.id(TOKENS[9]) == 10
+    file.write_text("\n\n")
+    with pytest.raises(DataError, match="is empty"):
+        Tokenizer.load(tmp_path)

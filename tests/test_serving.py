@@ -118,6 +118,12 @@ def test_bad_bodies_have_one_clear_sentence(server, body, status, says):
     assert received == status and says in answer["error"]["message"], answer
 
 
+def test_unknown_tokens_and_inputs_without_a_known_one_are_counted(server):
+    for inputs, unknown, empty in ((["\U0001f642 \U0001f680", "a \U0001f642"], "3", "1"), ("a", None, None)):
+        _, _, headers = server.request("/v1/embeddings", {"input": inputs, "model": "model"})
+        assert (headers.get("x-tokens-unknown"), headers.get("x-inputs-empty")) == (unknown, empty)
+
+
 @pytest.mark.cpu_only
 def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(server, model):
     _, answer, headers = server.request("/v1/embeddings", {"input": [LONG, "a"], "model": "model"})

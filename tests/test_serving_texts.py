@@ -65,6 +65,7 @@ class Requests:
 def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
     draw = np.random.default_rng(1)
     lists = [[" ".join(draw.choice(WORDS, draw.integers(1, 40))) for _ in range(size)] for size in (1, 3, 1, 2, 7, 1)]
+    lists += [["\U0001f642 \U0001f680", "a \U0001f642"]]
     every_option = [{}, {"on_long": "window"}, {"dimensions": 7}]
 
     async def ask():
@@ -84,6 +85,7 @@ def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
         assert (ticket.num_tokens, ticket.num_inputs_cut, ticket.num_tokens_cut) == (
             report.num_tokens, report.num_texts_cut, report.num_tokens_cut,
         )  # fmt: skip
+        assert (ticket.num_tokens_unknown, ticket.num_inputs_empty) == (report.num_unknown, report.num_empty)
         assert ticket.queue_seconds > 0 and ticket.inference_seconds > 0
 
 

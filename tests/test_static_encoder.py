@@ -62,6 +62,52 @@ def test_binary_vectors_that_begin_with_a_newline_byte(tmp_path, begin):
     assert encoder.vectors[0].tobytes() == begin + struct.pack("<f", 0.1)
 
 
+def binary(path, words, vectors, newline):
+    """word2vec's binary format, with a newline after each vector (word2vec.c) or without (gensim)."""
+    rows = [word.encode() + b" " + row.tobytes() + newline for word, row in zip(words, vectors, strict=True)]
+    path.write_bytes(b"%d %d\n" % vectors.shape + b"".join(rows))
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+@pytest.mark.parametrize("dim", [3, 50])
+@pytest.mark.parametrize("rest", ["y", "yor", "york", "yorks", "york ny", "yor ks u", "caf\xe9", "of the new york tim"])
+def test_binary_words_with_spaces_have_their_own_vectors(tmp_path, newline, dim, rest):
+    words = ["the", f"new {rest}", "of", f"a {rest}", f"b {rest}", "\u65e5\u672c", f"last {rest}"]
+    for kind in ("normal", "round"):
+        vectors = np.random.default_rng(len(rest)).normal(size=(7, dim)).astype(np.float32)
+        vectors = vectors if kind == "normal" else np.round(2 * vectors) / 2
+        binary(tmp_path / "words.bin", words, vectors, newline)
+        encoder = StaticEncoder.open(tmp_path / "words.bin")
+        assert encoder.words == words
+        np.testing.assert_array_equal(encoder.vectors, vectors)
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+def test_binary_words_with_control_characters_are_read_or_refused(tmp_path, newline):
+    vectors = np.random.default_rng(1).normal(size=(4, 20)).astype(np.float32)
+    for words in (["a\x01b", "\x02", "c\x7f", "d\te"], ["a\rb", "of", "c", "a\nb"]):
+        binary(tmp_path / "words.bin", words, vectors, newline)
+        encoder = StaticEncoder.open(tmp_path / "words.bin")
+        assert encoder.words == words
+        np.testing.assert_array_equal(encoder.vectors, vectors)
+    for words in (["a", "\nb", "c", "d"], ["a", "new york", "\x01", "d"]):
+        binary(tmp_path / "words.bin", words, vectors, newline)
+        with pytest.raises(
+            DataError, match="cannot be distinguished from the numbers, as words hold spaces or control"
+        ):
+            StaticEncoder.open(tmp_path / "words.bin")
+
+
+def test_binary_vectors_of_any_size_and_words_that_are_not_utf8(tmp_path):
+    vectors = np.float32([[1e-30, 1e30], [0, -1e-20], [3, 4]])
+    binary(tmp_path / "words.bin", ["the", "of", "cat"], vectors, b"")
+    np.testing.assert_array_equal(StaticEncoder.open(tmp_path / "words.bin").vectors, vectors)
+    content = (tmp_path / "words.bin").read_bytes().replace(b"of ", b"\xe9f ")
+    (tmp_path / "words.bin").write_bytes(content.replace(np.float32([1e-30, 1e30]).tobytes(), bytes(8)))
+    with pytest.warns(UserWarning, match="1 words are not UTF-8"):
+        assert StaticEncoder.open(tmp_path / "words.bin").words == ["the", "\ufffdf", "cat"]
+
+
 def test_numbers_are_read_as_python_reads_them(tmp_path):
     numbers = (
         "1 -0.5 .25 +3. 1e-3 -2.5E+2 0.1234567890123456789012 123456789012345678901 1e-45 3.4e38 1e-400 -0".split()

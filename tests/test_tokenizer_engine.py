@@ -120,9 +120,8 @@ def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
     ours = Tokenizer(wordpiece)
     texts = random_texts(4_000, 7, ADDED_FRAGMENTS)
     assert rows(ours.encode_batch(texts, special_tokens_in_text=True)) == library_rows(library(ours), texts)
-    without_special = Tokenizer(
-        WordPiece(wordpiece.vocabulary, wordpiece.normalization, tuple(token for token in added if not token.special))
-    )
+    in_every_text = tuple(replace(token, special=False) for token in added if token.content not in SPECIAL)
+    without_special = Tokenizer(WordPiece(wordpiece.vocabulary, wordpiece.normalization, in_every_text))
     engine = library(without_special)
     engine.encode_special_tokens = True
     assert rows(ours.encode_batch(texts)) == library_rows(engine, texts)
@@ -134,11 +133,11 @@ def test_added_tokens_that_the_vocabulary_lacks_are_no_pieces(tmp_path: Path) ->
     engine.add_special_tokens([tokenizers.AddedToken("url", normalized=False)])
     engine.save(str(tmp_path / "tokenizer.json"))
     texts = ["covid covids", "the url", "URL urls the covid"]
-    expected, as_text = library_rows(engine, texts), ["[CLS]", "the", "ur", "##l", "[SEP]"]
+    expected = library_rows(engine, texts)
     for _ in range(2):  # as published, and as saved
         ours = Tokenizer.load(tmp_path)
         assert rows(ours.encode_batch(texts, special_tokens_in_text=True)) == expected
-        assert ours.tokens(ours.encode("the url")) == as_text
+        assert rows(ours.encode_batch(texts)) == expected
         assert library_rows(tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")), texts) == expected
         ours.save(tmp_path)
     assert [word.word for word in find_domain_words(ours, ["the url covids"] * 5)] == ["covids"]

@@ -62,7 +62,8 @@ class TruncationWarning(UserWarning):
 
 
 class UnknownWordsWarning(UserWarning):
-    """Words without a vector were left out of averages and the caller did not ask for the counts."""
+    """Words that the model does not know were read as [UNK], or in a static encoder left out of averages, and the
+    caller did not ask for the counts."""
 
 
 class TrainingError(BertkitError):

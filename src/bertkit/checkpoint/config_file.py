@@ -25,8 +25,9 @@ _IGNORED_KEYS = frozenset(  # keys that do not affect the encoder's outputs
     """
     _name_or_path name architectures auto_map transformers_version torch_dtype dtype use_cache gradient_checkpointing
     use_bfloat16 torchscript return_dict output_attentions output_hidden_states output_past xla_device tf_legacy_loss
-    pad_token_id bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
-    tokenizer_class do_lower_case language prefix finetuning_task task_specific_params attn_implementation
+    pad_token_id bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id mask_token_id unk_token_id
+    decoder_start_token_id tokenizer_class do_lower_case language prefix finetuning_task task_specific_params
+    attn_implementation
     _attn_implementation _attn_implementation_internal _attn_implementation_autoset tie_encoder_decoder
     cross_attention_hidden_size directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type max_length min_length do_sample early_stopping num_beams num_beam_groups
@@ -52,7 +53,7 @@ class PublishedConfig:
     transformer: EncoderConfig
     published_class: str | None = None  # a key of `Architecture.published_classes`
     label_names: tuple[str, ...] | None = None  # in id order
-    num_labels: int | None = None  # of a classifier without label names
+    num_labels: int | None = None  # as older files state it besides the label names, or without them
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
     score_activation: str | None = None  # for cross-encoders, the name of a torch class
@@ -81,14 +82,14 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
             f"{path} has model_type={model_type!r}; supported: {', '.join(map(repr, ARCHITECTURES))}{instead}"
         )
     record = ARCHITECTURES[model_type]
-    content = record.read_config(content, path)
+    content = record.read_config({key: value for key, value in content.items() if key not in ignore_keys}, path)
     required = {**REQUIRED_VALUES, **record.required_values}
     if record.causal_class in member(content, "architectures", list, path, []):
         required["is_decoder"] = (True, False)
-    check_required_values({key: value for key, value in content.items() if key not in ignore_keys}, required, path)
+    check_required_values(content, required, path)
     keys = _keys(record)
     known = {*keys.values(), *required, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS, _TIED}
-    refuse_unknown_keys(content, known | set(ignore_keys), path)
+    refuse_unknown_keys(content, known, path)
     transformer = transformer_config(record.config, content, keys, path)
     supported = list(record.published_classes())
     classes = [name for name in member(content, "architectures", list, path, []) if name in supported]
@@ -100,7 +101,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=_classifier_dropout(content, path),
         score_activation=_score_activation(content, path),
-        is_tied=_TIED in ignore_keys or member(content, _TIED, bool, path, True),
+        is_tied=member(content, _TIED, bool, path, True),
     )
 
 
@@ -113,7 +114,9 @@ def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: P
     if unknown := content.keys() - set(known) - _IGNORED_KEYS:
         raise CheckpointError(
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: check "
-            "them, and if they do not, pass ignore_config_keys=[...] to bertkit.load, or remove them in a copy"
+            f"them, and if they do not, pass ignore_config_keys={sorted(unknown)} to bertkit.load, or make a copy "
+            f"without them: bertkit convert {path.parent} --out NEW_FOLDER --ignore-config-keys "
+            f"{' '.join(sorted(unknown))}"
         )
 
 

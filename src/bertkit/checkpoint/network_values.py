@@ -1,5 +1,7 @@
 """Fill the parameters of a network with stored or initial values, and record where each comes from."""
 
+import re
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
@@ -52,7 +54,14 @@ def load_stored(
         if not name.startswith(of_new) or name in taken_over
     }
     if missing := wanted.keys() - stored.keys():
-        raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {some_of(missing)}")
+        wrapper = _wrapper(missing, [tensor.name for tensor in stored.values()], names.prefix)
+        wrapped = (
+            f"; its names have the prefix {wrapper!r}: take it off with bertkit convert {folder} --out NEW_FOLDER "
+            f"--prefix {wrapper}"
+        )
+        raise CheckpointError(
+            f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {some_of(missing)}{wrapped if wrapper else ''}"
+        )
     for name, (_, parameter) in wanted.items():
         expected = parameter.shape[::-1] if names.is_transposed(name) else parameter.shape
         if stored[name].shape != tuple(expected):
@@ -77,6 +86,25 @@ def load_stored(
         state[ours] = value.T.contiguous() if names.is_transposed(name) else value
     network.load_state_dict(state, strict=False, assign=True)
     return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
+
+
+def _wrapper(missing: Collection[str], stored: Collection[str], prefix: str) -> str:
+    """The prefix of stored names, such as "module.", without which most of the missing ones would be there; "" if there
+    is none.
+
+    Args:
+        prefix: of the encoder, which a stored encoder without heads lacks.
+    """
+    for expected in (set(missing), {name.removeprefix(prefix) for name in missing}):
+        starts = Counter(
+            name[:at]
+            for name in stored
+            for at in (match.end() for match in re.finditer(r"\.", name))
+            if name[at:] in expected
+        )
+        if starts and max(starts.values()) > len(missing) // 2:
+            return starts.most_common(1)[0][0]
+    return ""
 
 
 def load_projection(network: Network, directory: Path, dtype: torch.dtype) -> dict[str, Provenance]:

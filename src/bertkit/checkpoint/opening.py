@@ -25,7 +25,7 @@ from bertkit.checkpoint.sentence import (
 from bertkit.checkpoint.sparse import read_sparse_settings
 from bertkit.checkpoint.stored_parts import by_canonical_name, form_of_head, heads_stored, label_names_stored
 from bertkit.checkpoint.trained_task import read_task
-from bertkit.checkpoint.weights import stored_tensors
+from bertkit.checkpoint.weights import StoredTensor, ignored, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.files.json_files import read_json
 from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings_of
@@ -55,7 +55,7 @@ def open_checkpoint(
         new: heads, or "pooler", that get initial weights instead of stored ones. Where heads share their first layers
             (ModernBERT's ``head.``), a new head copies those of a stored head.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
-        ignore_tensors: stored tensors to skip.
+        ignore_tensors: stored tensors to skip: names, or patterns such as ``cls.extra.*``.
         ignore_config_keys: unknown config keys to ignore.
         dtype: dtype of all parameters; stored values are converted.
         seed: seed of initial weights.
@@ -71,7 +71,8 @@ def open_checkpoint(
     config = read_config(folder, ignore_config_keys)
     record = architecture_of(config.transformer)
     names = record.names
-    stored = by_canonical_name(stored_tensors(folder), names, folder)
+    tensors = {name: one for name, one in stored_tensors(folder).items() if not ignored(name, ignore_tensors)}
+    stored = by_canonical_name(tensors, names, folder)
     if late is not None:
         stored.pop(COLBERT_LAYER, None)
     stored_heads = heads_stored(stored, record, config, folder, heads)
@@ -120,7 +121,7 @@ def open_checkpoint(
     provenance |= load_stored(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     provenance |= load_projection(network, directory, dtype)
     are_chosen = bool(set(stored_heads) - set(heads) or set(stored_heads) & set(new))  # the heads to load
-    _check_all_used(stored.keys() - provenance.keys() - set(ignore_tensors), names, are_chosen, folder)
+    _check_all_used(stored, stored.keys() - provenance.keys(), names, are_chosen, folder)
     tokenizer = _tokenizer(folder, config.transformer.vocab_size)
     if settings is None and late is None:
         limits, _ = limits_of(folder) if sentence_modules(directory) else ({}, folder)
@@ -174,18 +175,35 @@ def _check_heads(
         raise UsageError(f"heads={heads}: a published model has one classifier; name the one you want in heads=[...]")
 
 
-def _check_all_used(unused: Collection[str], names: TensorNames, are_heads_chosen: bool, folder: Path) -> None:
+def _check_all_used(
+    stored: dict[str, StoredTensor], unused: Collection[str], names: TensorNames, are_heads_chosen: bool, folder: Path
+) -> None:
     """Raise a CheckpointError for stored tensors that have no place in the network, except those of heads that the
     caller did not choose."""
     expected = (*names.unused_parts, *(names.head_parts if are_heads_chosen else ()))
-    unexpected = [
-        name for name in unused if not (name in names.tied or names.is_constant(name) or name.startswith(expected))
-    ]
+    unexpected = {
+        stored[name].name
+        for name in unused
+        if not (name in names.tied or names.is_constant(name) or name.startswith(expected))
+    }
     if unexpected:
+        patterns = _patterns(unexpected, {tensor.name for tensor in stored.values()})
         raise CheckpointError(
-            f"{folder} holds tensors that this model lacks: {some_of(unexpected)}; pass ignore_tensors=[...] to skip "
-            "them"
+            f"{folder} holds tensors that this model lacks: {some_of(unexpected)}; pass ignore_tensors={patterns} to "
+            f"bertkit.load to skip them, or make a copy without them: bertkit convert {folder} --out NEW_FOLDER "
+            f"--ignore-tensors {' '.join(map(repr, patterns))}"
         )
+
+
+def _patterns(names: Collection[str], all_names: Collection[str]) -> list[str]:
+    """Few patterns for ``ignore_tensors`` that match all ``names`` and no other of ``all_names``."""
+    patterns = []
+    for name in sorted(names):
+        parts = name.split(".")
+        starts = (".".join(parts[:end]) + "." for end in range(1, len(parts)))
+        own = (start for start in starts if all(one in names for one in all_names if one.startswith(start)))
+        patterns.append(next((f"{start}*" for start in own), name))
+    return list(dict.fromkeys(patterns))
 
 
 def _tokenizer(folder: Path, vocab_size: int) -> Tokenizer:

@@ -58,24 +58,41 @@ def heads_stored(
 def label_names_stored(
     stored: dict[str, StoredTensor], heads: Sequence[str], names: TensorNames, config: PublishedConfig, folder: Path
 ) -> tuple[str, ...] | None:
-    """Label names of the stored classifier, one for each output: from the config, or LABEL_0, LABEL_1, ..."""
+    """Label names of the stored classifier, one for each output: from the config, or LABEL_0, LABEL_1, ...
+
+    Older files state ``num_labels``, and two default names for any number of labels.
+
+    Raises:
+        CheckpointError: another number of names or labels in the config, or a name of several labels.
+    """
     with_labels = [head for head in heads if head in HEADS_WITH_LABELS]
     if not with_labels:
         return None
     shape = stored[names.published(f"{module_of(with_labels[-1])}.classifier.weight")].shape
     num_labels = shape[0] if shape else 0
-    num_named = config.num_labels if config.label_names is None else len(config.label_names)
+    names_given = config.label_names
+    if config.num_labels is not None and names_given == _default_names(len(names_given or ())):
+        names_given = None
+    num_named = config.num_labels if names_given is None else len(names_given)
     if num_named not in (None, num_labels):
-        raise CheckpointError(f"{folder}: the config names {num_named} labels, the classifier has {num_labels}")
-    if config.label_names is None:
-        return tuple(f"LABEL_{index}" for index in range(num_labels))
-    if len(set(config.label_names)) < num_labels:
-        repeated = next(name for name in config.label_names if config.label_names.count(name) > 1)
+        raise CheckpointError(
+            f"{folder}: the config names {num_named} labels, the classifier has {num_labels}: correct id2label in "
+            'config.json, or pass ignore_config_keys=["id2label", "num_labels"] to bertkit.load for the names LABEL_0, '
+            f"LABEL_1, ... (bertkit convert {folder} --out NEW_FOLDER --ignore-config-keys id2label num_labels)"
+        )
+    if names_given is None:
+        return _default_names(num_labels)
+    if len(set(names_given)) < num_labels:
+        repeated = next(name for name in names_given if names_given.count(name) > 1)
         raise CheckpointError(
             f"{folder}: id2label in config.json gives the name {repeated!r} to several labels, and predictions name "
             "labels: give each its own name"
         )
-    return config.label_names
+    return names_given
+
+
+def _default_names(num_labels: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{index}" for index in range(num_labels))
 
 
 def form_of_head(

@@ -7,8 +7,9 @@ exactly.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bertkit.files.json_files import read_json
 
 _MAX_HEADER_BYTES = 10_000_000
 _MAX_TENSORS = 100_000
+_OTHER_STATE = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
@@ -44,17 +46,9 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
         return {tensor.name: tensor for tensor in _read_header(single)}
     if not index.is_file():
         raise _no_safetensors(directory)
-    weight_map = (read_json(index) or {}).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{index} has no weight_map: fetch or save the model again")
+    weight_map = _weight_map(index)
     tensors: dict[str, StoredTensor] = {}
-    shards = sorted(set(map(str, weight_map.values())))
-    for shard in shards:
-        if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors") or len(shard) > 200:
-            raise CheckpointError(f"{index} names the file {shard!r:.200}: only .safetensors files next to it are read")
-    for shard in shards:
-        if not (directory / shard).is_file():
-            raise CheckpointError(f"{directory} lacks {shard}, which its index names: fetch the model again")
+    for shard in shard_names(index, ".safetensors"):
         for tensor in _read_header(directory / shard):
             if weight_map.get(tensor.name) != shard:
                 raise CheckpointError(
@@ -64,6 +58,29 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     if missing := weight_map.keys() - tensors.keys():
         raise CheckpointError(f"{index} names tensors that no shard holds: {', '.join(sorted(missing)[:5])}")
     return tensors
+
+
+def shard_names(index: Path, suffix: str) -> list[str]:
+    """Names of the files, next to an index, that hold the tensors.
+
+    Raises:
+        CheckpointError: no index, or a file that is missing, elsewhere or of another suffix.
+    """
+    shards = sorted(set(map(str, _weight_map(index).values())))
+    for shard in shards:
+        if Path(shard).name != shard or "\\" in shard or not shard.endswith(suffix) or len(shard) > 200:
+            raise CheckpointError(f"{index} names the file {shard!r:.200}: only {suffix} files next to it are read")
+    for shard in shards:
+        if not (index.parent / shard).is_file():
+            raise CheckpointError(f"{index.parent} lacks {shard}, which its index names: fetch the model again")
+    return shards
+
+
+def _weight_map(index: Path) -> dict[str, Any]:
+    weight_map = (read_json(index) or {}).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no weight_map: fetch or save the model again")
+    return weight_map
 
 
 def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[str, torch.Tensor]:
@@ -141,11 +158,22 @@ def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:
 
 
 def _no_safetensors(directory: Path) -> CheckpointError:
-    pickled = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in directory.glob(pattern))
+    pickled = pickled_files(directory)
     if not pickled:
         return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index")
     return CheckpointError(
-        f"{directory} has its weights as a pickle ({pickled[0]}), which can run any code when loaded, so it is not "
-        "read. If you trust it, convert it once where it may run: transformers' AutoModel.from_pretrained(FOLDER)"
-        ".save_pretrained(NEW_FOLDER) writes model.safetensors"
+        f"{directory} has its weights as a pickle ({pickled[0].name}), which can run any code when loaded, so it is "
+        f"not read: convert it with bertkit convert {directory}, which reads only tensors and runs nothing"
     )
+
+
+def pickled_files(directory: Path) -> list[Path]:
+    """Files of a model folder that may be pickled weights, without those of a training run's other state."""
+    patterns = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+    files = sorted(file for pattern in patterns for file in directory.glob(pattern))
+    return [file for file in files if not file.name.startswith(_OTHER_STATE)]
+
+
+def ignored(name: str, patterns: Collection[str]) -> bool:
+    """True for the name of a stored tensor that is equal to or matches any of the patterns, such as ``cls.extra.*``."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -48,6 +48,7 @@ COMMANDS = {  # name -> (file, summary)
     "evaluate": ("evaluate", "Evaluate a model on labeled examples, minimal pairs, retrieval or scored pairs."),
     "inspect": ("inspect", "Inspect a model: attention, predictions of layers, heads, probes."),
     "export": ("export", "Export a model for onnxruntime or OpenVINO, without torch."),
+    "convert": ("convert", "Write pickled weights as safetensors, without running code."),
     "serve": ("serve", "Serve models over HTTP."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and the installation; its output helps in bug reports."),

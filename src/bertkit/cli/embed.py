@@ -88,7 +88,7 @@ def command(
         write_vectors(output, embedded)
         note(f"{output}: {report.num_texts} vectors")
     if report.num_empty:
-        note(f"{report.num_empty} texts were empty")
+        note(f"{report.num_empty} texts were empty, or have no known token")
     note_unknown(report)
     if report.num_texts_cut:
         note(

@@ -133,6 +133,9 @@ def note_skipped(rows: Sequence[object]) -> None:
 
 
 def note_cut(report: "PredictReport") -> None:
-    """Print to stderr how many rows were cut to the model's maximum length."""
+    """Print to stderr how many rows were cut to the model's maximum length, and how many tokens are unknown."""
     if report.num_cut:
         note(f"{report.num_cut} rows exceeded the model's maximum length and lost {report.num_tokens_cut} tokens")
+    if report.num_unknown:
+        empty = f"; {report.num_empty} texts have no known token" if report.num_empty else ""
+        note(f"{report.num_unknown} of {report.num_tokens} tokens are unknown to the model ([UNK]){empty}")

@@ -79,9 +79,12 @@ def open_encoder(model: str, compute: Compute) -> "TextEncoder":
 
 
 def note_unknown(report: "EmbedReport") -> None:
-    """Print to stderr the number of tokens that a static encoder skipped, if any."""
+    """Print to stderr the number of tokens that the model does not know, if any."""
     if report.num_unknown:
-        note(f"{report.num_unknown} of {report.num_tokens} words have no vector and were skipped in the averages")
+        note(
+            f"{report.num_unknown} of {report.num_tokens} tokens are unknown to the model ([UNK] or without a vector): "
+            "texts that differ only in them have equal vectors"
+        )
 
 
 def embed_texts(source: str, column: str | None, model: str, compute: Compute) -> "tuple[list[str], np.ndarray]":
@@ -131,7 +134,7 @@ def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:
     """
     path = Path(expanduser(model))
     if path.is_file():
-        return Tokenizer.from_vocab(path, lowercase=lowercase is not False)
+        return Tokenizer.from_vocab(path, lowercase=lowercase)
     if lowercase is not None:
         raise UsageError("--lowercase requires a vocab.txt: the files of a model record whether it is cased")
     return Tokenizer.load(transformer_folder(locate(model)))

@@ -46,7 +46,7 @@ def command(
     special_tokens
         Convert a literal "[MASK]" in a text to that special token.
     lowercase
-        With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
+        With a vocab.txt: whether it is uncased; by default it is, unless many entries have uppercase letters.
     """
     tokenizer = open_tokenizer(model, lowercase)
     limit = pad_to if max_length is None else max_length

@@ -140,7 +140,7 @@ def inspect(
     export
         Write the vocabulary as a vocab.txt.
     lowercase
-        With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
+        With a vocab.txt: whether it is uncased; by default it is, unless many entries have uppercase letters.
     """
     if look_up and text is not None:
         raise UsageError("--text measures the vocabulary and cannot be combined with words to look up")

@@ -120,7 +120,7 @@ class Comparison:
             learn_vocabulary(
                 self.corpus, VocabularySettings(self.vocab_size), vocabulary, data.layout, self.column, self.log_line
             )
-        tokenizer = Tokenizer.from_vocab(vocabulary)
+        tokenizer = Tokenizer.from_vocab(vocabulary, lowercase=True)
         if cloze is not None:
             word_id(tokenizer, cloze[1])  # before hours of training
         sentences = [text for paradigm in suite for pair in paradigm.pairs for text in pair]

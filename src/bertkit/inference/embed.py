@@ -19,7 +19,7 @@ from bertkit.errors import UsageError
 from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.inference.runner import Runner, chunks
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -76,11 +76,22 @@ class EmbedReport:
 
     num_texts: int = 0
     num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
-    num_empty: int = 0  # texts without a single token; their vector is that of "[CLS] [SEP]"
+    num_empty: int = 0  # texts without a single known token: empty, or only [UNK]
     num_texts_cut: int = 0  # texts longer than the limit, which were cut
     num_tokens_cut: int = 0
     num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
-    num_unknown: int = 0  # tokens without a vector in a static encoder, skipped in averages
+    num_unknown: int = 0  # [UNK] tokens; in a static encoder tokens without a vector, skipped in averages
+
+    def add(self, encodings: Encodings, num_texts: int, empty_length: int | None = None) -> None:
+        """Add the counts of some texts; ``empty_length`` as in `Encodings.are_empty`."""
+        self.num_texts += num_texts
+        self.num_tokens += len(encodings.input_ids)
+        self.num_empty += int(encodings.are_empty(empty_length).sum())
+        self.num_texts_cut += encodings.num_texts_cut
+        self.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+        self.num_unknown += int(encodings.num_unknown.sum())
+        if len(encodings) > num_texts:
+            self.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())
 
 
 def embed(
@@ -92,7 +103,7 @@ def embed(
 ) -> np.ndarray:
     """(num_texts, embedding_dim) float32, or (embedding_dim,) for one str; as `embed_stream`.
 
-    Without a report, texts that were cut raise a TruncationWarning.
+    Without a report, texts that were cut issue a TruncationWarning, and [UNK] tokens an UnknownWordsWarning.
     """
     counts = EmbedReport() if report is None else report
     if isinstance(texts, str):
@@ -107,6 +118,7 @@ def embed(
     if report is None:
         remedy = "choose on_long='window' to encode them in full, or pass report= to get the counts"
         warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
+        warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=3)
     return vectors
 
 
@@ -168,7 +180,7 @@ class _Plan:
     normalize: bool
     prompt: str
     prompt_length: int  # tokens at the start that are not pooled
-    empty_length: int  # tokens of an empty text
+    empty_length: int  # known tokens of an empty text
     max_length: int
     kept: tuple[int | None, int | None]  # `kept_components`
 
@@ -176,7 +188,10 @@ class _Plan:
     def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
         embedding_dim(runner, settings, options)  # checks the options
         prompt = prompt_of(options, settings)
-        empty_length = len(runner.tokenizer.encode(prompt)) if prompt else 2  # [CLS] [SEP]
+        length, num_unknown = 2, 0  # [CLS] [SEP]
+        if prompt:
+            encoding = runner.tokenizer.encode(prompt)
+            length, num_unknown = len(encoding), encoding.num_unknown
         return cls(
             options,
             LayerSelection.parse(options.layers),
@@ -185,8 +200,8 @@ class _Plan:
             settings.normalize if options.normalize is None else options.normalize,
             prompt,
             # An unpooled prompt is skipped together with the [CLS] before it, as its publishers do.
-            0 if settings.include_prompt or not prompt else empty_length - 1,
-            empty_length,
+            0 if settings.include_prompt or not prompt else length - 1,
+            length - num_unknown,
             max_sequence_length(runner, settings, options.max_length),
             kept_components(options, settings),
         )
@@ -200,7 +215,7 @@ class _Plan:
             first_index=report.num_texts,
             with_offsets=False,
         )
-        _count(report, encodings, len(texts), self.empty_length)
+        report.add(encodings, len(texts), self.empty_length)
         return encodings
 
     def pool(
@@ -362,15 +377,3 @@ def num_characters(text: str) -> int:
     if not isinstance(text, str):
         raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
     return len(text)
-
-
-def _count(report: EmbedReport, encodings: Encodings, num_texts: int, empty_length: int) -> None:
-    report.num_texts += num_texts
-    report.num_tokens += len(encodings.input_ids)
-    first, end = encodings.owned.T
-    is_whole = (first == 0) & (end == encodings.seqlens) & (encodings.num_tokens_cut == 0)  # not a part of a long text
-    report.num_empty += int((is_whole & (encodings.seqlens == empty_length)).sum())
-    report.num_texts_cut += encodings.num_texts_cut
-    report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-    if len(encodings) > num_texts:
-        report.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())

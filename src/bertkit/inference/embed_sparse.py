@@ -17,7 +17,7 @@ from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
 from bertkit.inference.embed import EmbedReport
 from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -90,10 +90,7 @@ def embed_sparse(
             encodings = runner.tokenizer.encode_batch(
                 chunk, max_length=longest, on_long=on_long, first_index=start, with_offsets=False
             )
-            cut.num_texts += len(chunk)
-            cut.num_tokens += len(encodings.input_ids)
-            cut.num_texts_cut += encodings.num_texts_cut
-            cut.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+            cut.add(encodings, len(chunk))
 
             def forward(batch: Batch, indices: np.ndarray) -> Tensor:
                 logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
@@ -110,7 +107,8 @@ def embed_sparse(
             progress.update(len(chunk))
     if report is None:
         remedy = "shorten them to encode them in full"
-        warn_of_truncation(len(texts), cut.num_texts_cut, cut.num_tokens_cut, remedy, stacklevel=4)
+        warn_of_truncation(len(texts), cut.num_texts_cut, cut.num_tokens_cut, remedy, stacklevel=3)
+        warn_of_unknown(cut.num_unknown, cut.num_tokens, stacklevel=3)
     return SparseVectors(
         np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
     )

@@ -20,7 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.inference.runner import Runner, inferred
 from bertkit.inference.score_pairs import paired
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
@@ -63,6 +63,7 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     encodings = _encoded(runner, late, texts, as_queries=as_queries)
     num_tokens_cut, remedy = int(encodings.num_tokens_cut.sum()), "shorten them to encode them in full"
     warn_of_truncation(len(texts), encodings.num_texts_cut, num_tokens_cut, remedy, stacklevel=5)
+    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=5)
     is_filled = np.zeros(len(encodings.input_ids), bool)
     if as_queries and late.expansion is not None:
         encodings, is_filled = _filled(runner, late, encodings)

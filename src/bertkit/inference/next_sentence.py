@@ -8,7 +8,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer.layout import OnLong
 
 
@@ -45,6 +45,7 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
     cut = encodings.num_tokens_cut
     num_cut, remedy = encodings.num_texts_cut, "shorten them to encode them in full"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)
+    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=4)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         logits = runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
 from bertkit.inference.runner import Runner, chunks, inferred
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
@@ -31,12 +31,14 @@ class PredictReport:
     num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
     num_cut: int = 0  # examples longer than the limit, which were cut
     num_tokens_cut: int = 0
+    num_unknown: int = 0  # [UNK] tokens
+    num_empty: int = 0  # texts or pairs without a single known token: empty, or only [UNK]
 
 
 def predict(
     runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
 ) -> list[Any]:
-    """Predictions of a task, in order; without a report, cut examples issue a TruncationWarning."""
+    """Predictions of a task, in order; without a report, cut examples and [UNK] tokens issue warnings."""
     counts = PredictReport() if report is None else report
     parts = predict_stream(runner, task, examples, layout, counts)
     predictions = [prediction for _, part in parts for prediction in part]
@@ -100,14 +102,17 @@ def predict_stream(
             report.num_tokens += len(encodings.input_ids)
             report.num_cut += encodings.num_texts_cut
             report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+            report.num_unknown += int(encodings.num_unknown.sum())
+            report.num_empty += int(encodings.are_empty().sum())
             yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
 
 
 def warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
-    """Issue a TruncationWarning for cut examples if the caller gave no report."""
+    """Issue warnings about cut examples and [UNK] tokens if the caller gave no report."""
     if report is None:
         remedy = "shorten them, or pass report= to get the counts"
         warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)
+        warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=4)
 
 
 def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:

@@ -11,8 +11,9 @@ from tqdm import tqdm
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
 from bertkit.heads import OUTPUT_ACTIVATIONS
+from bertkit.inference.embed import EmbedReport
 from bertkit.inference.runner import Runner, chunks
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_table
 
@@ -52,7 +53,7 @@ def score_pairs(
     head: Any = runner.network.heads[HEAD]
     num_labels, first_only = head.classifier.out_features, runner.network.reads_first_tokens(HEAD)
     activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
-    scores, num_scored, num_cut, num_tokens_cut = [np.empty((0, num_labels), np.float32)], 0, 0, 0
+    scores, counts = [np.empty((0, num_labels), np.float32)], EmbedReport()
     pairs = zip(queries, texts, strict=True)
     with tqdm(total=len(texts), desc="scoring", unit=" pairs", delay=2, leave=False, disable=None) as progress:
         for chunk in chunks(pairs, num_characters=_num_characters):
@@ -61,11 +62,10 @@ def score_pairs(
                 [text for _, text in chunk],
                 max_length=min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions),
                 on_long=on_long,
-                first_index=num_scored,
+                first_index=counts.num_texts,
                 with_offsets=False,
             )
-            num_cut += encodings.num_texts_cut
-            num_tokens_cut += int(encodings.num_tokens_cut.sum())
+            counts.add(encodings, len(chunk))
 
             def forward(batch: Batch, indices: np.ndarray) -> Tensor:
                 encoded = runner.encoder(batch, first_only=first_only)
@@ -73,9 +73,10 @@ def score_pairs(
                 return OUTPUT_ACTIVATIONS[activation](logits).cpu()
 
             scores.append(runner.run(encodings, forward).numpy())
-            num_scored += len(chunk)
             progress.update(len(chunk))
-    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to encode them in full", stacklevel=4)
+    remedy = "shorten them to encode them in full"
+    warn_of_truncation(len(texts), counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=4)
+    warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=4)
     results = np.concatenate(scores)
     return results[:, 0] if num_labels == 1 else results
 

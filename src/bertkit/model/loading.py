@@ -33,7 +33,7 @@ def load(
         heads: heads to load, names from ``bertkit.HEADS``; None: all stored heads. Other stored heads are ignored.
         new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
-        ignore_tensors: unexpected stored tensors to skip.
+        ignore_tensors: unexpected stored tensors to skip: names, or patterns such as ``cls.extra.*``.
         ignore_config_keys: unknown keys of config.json to ignore.
         seed: seed of initial weights.
 

@@ -1,6 +1,5 @@
 """Batches of a pre-training recipe for the training loop."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from bertkit.objectives import (
 )
 from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer, Vocabulary
-
-_MARKER = re.compile(r"\[[A-Z0-9_]+\]")  # [CLS], [NUM]: no word of a text
 
 _HELD_OUT_SEED, _HELD_OUT_RATE = 12_345, 0.15
 """Seed (MLPerf's) and rate (BERT's) of the evaluation masks, fixed so that runs of all recipes are comparable."""
@@ -117,8 +114,7 @@ def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
 
 def check_lowercase(vocabulary: Vocabulary, name: Path) -> None:
     """Raise a UsageError for a cased vocabulary: lowercased text has none of its entries with uppercase letters."""
-    cased = [token for token in vocabulary.tokens if token != token.lower() and not _MARKER.fullmatch(token)]
-    if cased:
+    if cased := vocabulary.uppercase_entries():
         raise UsageError(
             f"{name} has {len(cased):,} entries with uppercase letters, such as {cased[0]!r}, which lowercased text "
             "never has: set vocabulary.lowercase=false for a cased vocabulary, or remove them"

@@ -93,8 +93,7 @@ class Embedding:
             on_long=self.on_long,
             progress=False,
         )
-        ticket.num_inputs_cut += report.num_texts_cut
-        ticket.num_tokens_cut += report.num_tokens_cut
+        ticket.count(report.num_texts_cut, report)
         return vectors
 
 
@@ -170,8 +169,9 @@ def token_vectors(
     encodings = model.tokenizer.encode_batch(
         [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
     )
-    ticket.num_inputs_cut += encodings.num_texts_cut
-    ticket.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+    report = EmbedReport()
+    report.add(encodings, len(texts))
+    ticket.count(report.num_texts_cut, report)
     service.reserve(ticket, len(encodings.input_ids) * model.config.hidden_size * _BYTES_PER_NUMBER)
     rows = model.last_hidden_states(encodings)
     if not np.isfinite(rows).all():
@@ -203,8 +203,7 @@ def sparse_vectors(
     vectors = served.model.embed_sparse(
         [prompt + text for text in texts], as_queries=as_queries, on_long=on_long, report=report
     )
-    ticket.num_inputs_cut += report.num_texts_cut
-    ticket.num_tokens_cut += report.num_tokens_cut
+    ticket.count(report.num_texts_cut, report)
     service.reserve(ticket, len(vectors.weights) * _BYTES_PER_WEIGHT)
     if not np.isfinite(vectors.weights).all():
         raise ComputationFailed("Backend error: a weight is not finite")

@@ -50,8 +50,7 @@ def predict(
 
     parts = served.model.predict_stream(items, report=report, decode=decode_finite, on_long=on_long, progress=False)
     predictions = [prediction for _, part in parts for prediction in part]
-    ticket.num_inputs_cut += report.num_cut
-    ticket.num_tokens_cut += report.num_tokens_cut
+    ticket.count(report.num_cut, report)
     return predictions
 
 

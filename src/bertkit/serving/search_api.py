@@ -49,8 +49,7 @@ def search_routes(service: Service) -> APIRouter:
         def work(ticket: Ticket) -> Any:
             report = EmbedReport()
             results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
-            ticket.num_inputs_cut += report.num_texts_cut
-            ticket.num_tokens_cut += report.num_tokens_cut
+            ticket.count(report.num_texts_cut, report)
             answer = {"results": [_as_json(result) for result in results]}
             if answerer is None:
                 return answer

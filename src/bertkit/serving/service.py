@@ -195,7 +195,7 @@ class Service:
 
     def _headers(self, ticket: Ticket) -> dict[str, str]:
         """Response headers, named as in text-embeddings-inference: counts, milliseconds, and numbers of cut inputs and
-        tokens."""
+        tokens, of [UNK] tokens, and of inputs without a known token."""
         headers = {
             "x-compute-type": "cpu" if self.models.first.device.type == "cpu" else "gpu",
             "x-compute-time": _milliseconds(ticket.tokenization_seconds + ticket.inference_seconds),
@@ -208,6 +208,10 @@ class Service:
         }
         if ticket.num_inputs_cut:
             headers |= {"x-inputs-cut": str(ticket.num_inputs_cut), "x-tokens-cut": str(ticket.num_tokens_cut)}
+        if ticket.num_tokens_unknown:
+            headers["x-tokens-unknown"] = str(ticket.num_tokens_unknown)
+        if ticket.num_inputs_empty:
+            headers["x-inputs-empty"] = str(ticket.num_inputs_empty)
         return headers
 
     def _work(self, ticket: Ticket, work: Callable[[Ticket], Any]) -> bytes:

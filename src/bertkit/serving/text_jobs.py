@@ -99,6 +99,7 @@ class TextJob(Queued):
         """Compute all items of this job without those of others."""
         run, ticket = _Run(len(self.items)), self.ticket
         ticket.num_tokens = ticket.num_inputs_cut = ticket.num_tokens_cut = 0
+        ticket.num_tokens_unknown = ticket.num_inputs_empty = 0
         try:
             results = run.results(self.verb, self.items)
         except BaseException as error:
@@ -115,6 +116,8 @@ class TextJob(Queued):
             ticket.num_tokens += run.tokens[number]
             ticket.num_inputs_cut += run.tokens_cut[number] > 0
             ticket.num_tokens_cut += run.tokens_cut[number]
+            ticket.num_tokens_unknown += run.tokens_unknown[number]
+            ticket.num_inputs_empty += run.are_empty[number]
         ticket.tokenization_seconds += run.tokenized - run.started
 
     def _make_answer(self, run: "_Run") -> None:
@@ -170,7 +173,7 @@ class _Run:
     num_tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.tokens = self.tokens_cut = [0] * self.num_items
+        self.tokens = self.tokens_cut = self.tokens_unknown = self.are_empty = [0] * self.num_items
 
     def results(self, verb: Verb, items: Sequence[Any]) -> Results:
         """The results of the items."""
@@ -185,14 +188,10 @@ class _Run:
         """Note the tokens of the texts, which are about to be computed."""
         self.tokenized = time.perf_counter()
         self.num_tokens += len(encodings.input_ids)
-        if len(encodings) == self.num_items:
-            counts = encodings.seqlens, encodings.num_tokens_cut
-        else:  # windows
-            counts = [
-                np.bincount(encodings.text_index, numbers, self.num_items).astype(np.int64)
-                for numbers in (encodings.seqlens, encodings.num_tokens_cut)
-            ]
-        self.tokens, self.tokens_cut = (numbers.tolist() for numbers in counts)
+        counts = [encodings.seqlens, encodings.num_tokens_cut, encodings.num_unknown, encodings.are_empty()]
+        if len(encodings) != self.num_items:  # windows
+            counts = [np.bincount(encodings.text_index, numbers, self.num_items).astype(np.int64) for numbers in counts]
+        self.tokens, self.tokens_cut, self.tokens_unknown, self.are_empty = (numbers.tolist() for numbers in counts)
 
 
 _thread = threading.local()

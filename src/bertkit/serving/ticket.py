@@ -4,6 +4,10 @@ import time
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bertkit.inference import EmbedReport, PredictReport
 
 ON_DISCONNECT = "bertkit.on_disconnect"
 """Key of a function in the ASGI scope, called when the client closes the connection before its answer."""
@@ -24,6 +28,8 @@ class Ticket:
     num_tokens: int = 0
     num_inputs_cut: int = 0
     num_tokens_cut: int = 0
+    num_tokens_unknown: int = 0  # [UNK]
+    num_inputs_empty: int = 0  # without a known token
     num_body_bytes: int = 0
     num_answer_bytes: int = 0  # reserved with `Service.reserve`
     tokenization_seconds: float = 0.0
@@ -35,6 +41,13 @@ class Ticket:
     @property
     def seconds_left(self) -> float:
         return self.deadline - time.perf_counter()
+
+    def count(self, num_inputs_cut: int, report: "EmbedReport | PredictReport") -> None:
+        """Add what was cut of the inputs, and what the model does not know."""
+        self.num_inputs_cut += num_inputs_cut
+        self.num_tokens_cut += report.num_tokens_cut
+        self.num_tokens_unknown += report.num_unknown
+        self.num_inputs_empty += report.num_empty
 
     def cancel(self) -> None:
         """Cancel the request and its waiter."""

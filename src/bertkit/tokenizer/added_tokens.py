@@ -30,7 +30,7 @@ class AddedToken:
     lstrip: bool = False  # include the white space before it
     rstrip: bool = False  # include the white space after it
     normalized: bool = True  # match after normalization, in normalized form
-    special: bool = False  # match only if special tokens are read in texts
+    special: bool = False  # left out of decoded text; with a role, as [MASK], matched only if the caller asks for it
 
 
 class Finder:

@@ -65,6 +65,7 @@ class Encoding:
     cut_spans: tuple[Span | None, ...] = ()  # for A, and B if there is one: the characters that were cut; None: nothing
     text_index: int = 0  # index of this text (or pair), among those that were encoded in one call
     owned: Span = (0, 0)  # the tokens that count: all of them, (0, n), or in a window those that no other window owns
+    num_unknown: int = 0  # number of [UNK] among them, which stand for words that the vocabulary cannot spell
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -83,6 +84,7 @@ class Encodings(Sequence[Encoding]):
     cut_spans: np.ndarray  # (S, 1 or 2 texts, 2) int64, (-1, -1) where nothing was cut
     text_index: np.ndarray  # (S,) int64
     owned: np.ndarray  # (S, 2) int64
+    unknown_id: int = -1  # id of [UNK]; -1 if the vocabulary has none
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
@@ -91,6 +93,29 @@ class Encodings(Sequence[Encoding]):
     def seqlens(self) -> np.ndarray:
         """(S,) int64 tokens of each sequence."""
         return np.diff(self.cu_seqlens)
+
+    @cached_property
+    def num_unknown(self) -> np.ndarray:
+        """(S,) int64 number of [UNK] among the tokens that each sequence owns."""
+        tokens = np.flatnonzero(self.input_ids == self.unknown_id)
+        if not len(tokens):
+            return np.zeros(len(self), np.int64)
+        sequences = np.searchsorted(self.cu_seqlens, tokens, "right") - 1
+        positions = tokens - self.cu_seqlens[sequences]
+        first, end = self.owned[sequences].T
+        return np.bincount(sequences[(positions >= first) & (positions < end)], minlength=len(self))
+
+    def are_empty(self, empty_length: int | None = None) -> np.ndarray:
+        """(S,) bool: sequences of a whole text without a known token: empty, or only [UNK].
+
+        Args:
+            empty_length: known tokens of an empty text; None: the special tokens.
+        """
+        if empty_length is None:  # all sequences have as many
+            empty_length = int(np.count_nonzero(self.special_tokens_mask[: self.cu_seqlens[:2][-1]]))
+        first, end = self.owned.T
+        is_whole = (first == 0) & (end == self.seqlens) & (self.num_tokens_cut == 0)
+        return is_whole & (self.seqlens - self.num_unknown == empty_length)
 
     @property
     def num_texts_cut(self) -> int:
@@ -154,6 +179,7 @@ class Encodings(Sequence[Encoding]):
             cut_spans=tuple(None if start < 0 else (start, end) for start, end in self.cut_spans[index].tolist()),
             text_index=int(self.text_index[index]),
             owned=(first, last),
+            num_unknown=int(np.count_nonzero(self.input_ids[tokens][first:last] == self.unknown_id)),
         )
 
     def __iter__(self) -> Iterator[Encoding]:
@@ -175,6 +201,7 @@ class Encodings(Sequence[Encoding]):
             self.cut_spans[indices],
             self.text_index[indices],
             self.owned[indices],
+            self.unknown_id,
         )
 
     def between(self, start: int, end: int) -> "Encodings":
@@ -190,4 +217,5 @@ class Encodings(Sequence[Encoding]):
             self.cut_spans[start:end],
             self.text_index[start:end],
             self.owned[start:end],
+            self.unknown_id,
         )

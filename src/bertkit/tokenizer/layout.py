@@ -73,6 +73,7 @@ def assemble(
     layout: Layout,
     first_index: int,
     cut_side: Side = "right",
+    unknown_id: int = -1,
 ) -> Encodings:
     """Put special tokens around each text or pair, applying the over-length policy.
 
@@ -80,6 +81,7 @@ def assemble(
         pieces: of all texts, then, if ``num_parts`` is 2, of the second texts of all pairs. Windows require spans.
         first_index: index of the first text in errors.
         cut_side: where each text is cut under ``"truncate"``.
+        unknown_id: of [UNK], for counts of it; -1: there is none.
 
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
@@ -87,7 +89,7 @@ def assemble(
     """
     longest = np.diff(pieces.cu_seqlens).max(initial=0)
     if num_parts == 1 and (layout.max_length is None or longest <= layout.max_length):
-        return _as_they_are(pieces)
+        return _as_they_are(pieces, unknown_id)
     whole = np.stack(
         [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
     )  # (P * N, 2), without [CLS], [SEP]
@@ -113,10 +115,10 @@ def assemble(
                 sequences = _truncated(whole, lengths, too_long, room, cut_side)
             else:
                 sequences = _windows(pieces, whole, lengths, too_long, num_special, layout, first_index)
-    return _encodings(pieces, whole, sequences, cls_id, sep_id, template)
+    return _encodings(pieces, whole, sequences, cls_id, sep_id, template, unknown_id)
 
 
-def _as_they_are(pieces: Pieces) -> Encodings:
+def _as_they_are(pieces: Pieces, unknown_id: int) -> Encodings:
     """Single texts that fit: the engine already added [CLS] and [SEP]."""
     first, last = pieces.cu_seqlens[:-1], pieces.cu_seqlens[1:]
     special_tokens_mask = np.zeros(len(pieces.input_ids), np.bool_)
@@ -126,12 +128,18 @@ def _as_they_are(pieces: Pieces) -> Encodings:
     return Encodings(
         pieces.input_ids, np.zeros(len(pieces.input_ids), np.int32), special_tokens_mask, pieces.spans,
         pieces.cu_seqlens, none, np.full((len(pieces), 1, 2), -1, np.int64), np.arange(len(pieces)),
-        np.stack([none, last - first], axis=1),
+        np.stack([none, last - first], axis=1), unknown_id,
     )  # fmt: skip
 
 
 def _encodings(
-    pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int, template: PairTemplate
+    pieces: Pieces,
+    whole: np.ndarray,
+    sequences: _Sequences,
+    cls_id: int,
+    sep_id: int,
+    template: PairTemplate,
+    unknown_id: int,
 ) -> Encodings:
     """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with the separators and types of the template, end to end."""
     parts = sequences.parts
@@ -173,7 +181,7 @@ def _encodings(
         cut_spans[some, 1] = pieces.spans[np.where(at_end, whole[some, 1], parts[some, 0]) - 1, 1]
     return Encodings(
         input_ids, token_type_ids, special_tokens_mask, spans, cu_seqlens, cut.sum(axis=1), cut_spans,
-        sequences.text_index, owned,
+        sequences.text_index, owned, unknown_id,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Of other files of a checkpoint, only the names of its special tokens are used.
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
@@ -81,8 +81,10 @@ class LibraryTokenizer:
 
     @cached_property
     def _library(self) -> tokenizers.Tokenizer:
-        """The library's tokenizer that reads special tokens in a text as text."""
-        return _open(_without_special_tokens(self.definition))
+        """The library's tokenizer that reads the special tokens with a role, such as [MASK], in a text as text."""
+        end = (self.settings.get(f"{role}_token") for role in ("bos", "eos"))  # of models that generate text
+        named = (token.get("content") if isinstance(token, dict) else token for token in end)
+        return _open(_without_special_tokens(self.definition, {*self.vocabulary.special.spellings(), *named}))
 
     @cached_property
     def _with_special_tokens(self) -> tokenizers.Tokenizer:
@@ -189,16 +191,17 @@ def _open(definition: str) -> tokenizers.Tokenizer:
     return library
 
 
-def _without_special_tokens(definition: str) -> str:
-    """The same ids for all other tokens, but no text matches a special token: they get names that nobody can
-    write. (The library's own ``encode_special_tokens`` keeps the entry "<mask>" of a Unigram model.)"""
+def _without_special_tokens(definition: str, roles: Collection[str | None]) -> str:
+    """The same ids for all other tokens, but no text matches a special token that has a role: they get names that
+    nobody can write. (The library's own ``encode_special_tokens`` keeps the entry "<mask>" of a Unigram model.)"""
     content, secret = json.loads(definition), secrets.token_hex()
-    special = {token["content"] for token in content.get("added_tokens", []) if token["special"]}
+    added = content.get("added_tokens", [])
+    special = {token["content"] for token in added if token["special"] and token["content"] in roles}
 
     def hidden(token: str) -> str:
         return f"\uffff{secret}{token}" if token in special else token
 
-    for token in content.get("added_tokens", []):
+    for token in added:
         token["content"] = hidden(token["content"])
     model = content["model"]
     if isinstance(model["vocab"], dict):

@@ -2,7 +2,7 @@
 
 ``tokenizer.json`` is preferred, as the fast published tokenizer uses it: BERT's WordPiece runs in bertkit's engine,
 other kinds in the ``tokenizers`` library. Otherwise ``vocab.txt`` with ``tokenizer_config.json``; or ``vocab.txt``
-alone, assumed uncased; or the older files of other kinds.
+alone; or the older files of other kinds.
 """
 
 import json
@@ -23,6 +23,7 @@ from bertkit.tokenizer.published_settings import (
     as_configured,
     check_class,
     class_of,
+    marker_tokens,
     stored_added_tokens,
 )
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
@@ -56,8 +57,9 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     file = directory / "tokenizer.json"
     published = read_json(file)
     special = _special_tokens(roles, path, _named_by(published, file))
+    markers = marker_tokens(roles)
     if published is not None:
-        content = as_configured(directory, config, published)
+        content = as_configured(directory, config, published, markers)
         if _is_ours(content, file) and _is_known_template(content, config, file):
             engine = _from_tokenizer_json(content, special, file)
         else:
@@ -66,16 +68,22 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     elif (directory / "vocab.txt").is_file():
         file = directory / "vocab.txt"
         check_class(directory, config, file)
+        vocabulary = Vocabulary.load(file, special)
+        lowercase = member(config, "do_lower_case", bool, path)
+        if lowercase is None:
+            lowercase = vocabulary.guess_lowercase(file, f'write "do_lower_case": true or false into {path}')
         normalization = Normalization(
-            lowercase=member(config, "do_lower_case", bool, path, True),
+            lowercase=lowercase,
             strip_accents=member(config, "strip_accents", bool, path),
             split_cjk=member(config, "tokenize_chinese_chars", bool, path, True),
         )
         template = BERT_PAIRS
-        if _is_mpnet(directory, config) and ANGLED.cls in Vocabulary.load(file):
+        if _is_mpnet(directory, config) and ANGLED.cls in vocabulary:
             special, template = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]")), TWO_SEPARATORS
-        vocabulary = Vocabulary.load(file, special)
-        added = stored_added_tokens(directory, config, special.spellings())
+        vocabulary = Vocabulary(vocabulary.tokens, special)
+        added = stored_added_tokens(directory, config, {*special.spellings(), *markers})
+        named = [name for name in markers if name in vocabulary and name not in {token.content for token, _ in added}]
+        added += [(AddedToken(name, normalized=False, special=True), vocabulary.id(name)) for name in named]
         ids = _with_added(vocabulary, added, file)
         engine = WordPiece(
             from_ids(ids.items(), special),
@@ -89,7 +97,9 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
         check_class(directory, config, file)
         special = _special_tokens(roles, path, names)
         # With separate vocabularies the ids of added tokens are those of one of them; a Marian vocabulary has them all.
-        added = [] if config.get("separate_vocabs") else stored_added_tokens(directory, config, special.spellings())
+        added = []
+        if not config.get("separate_vocabs"):
+            added = stored_added_tokens(directory, config, {*special.spellings(), *markers})
         settings = {"eos_token": special.sep} | config
         engine = read_library_tokenizer(_dumped(with_added_tokens(content, added)), special, settings, file)
         _with_added(engine.vocabulary, added, file)

@@ -1,5 +1,6 @@
 """Settings of a published tokenizer outside its vocabulary: its class, and added tokens in separate files."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,30 @@ def check_class(directory: Path, config: dict[str, Any], file: Path) -> None:
         )
 
 
-def as_configured(directory: Path, config: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
+def marker_tokens(roles: dict[str, Any]) -> list[str]:
+    """Special tokens without a role, such as markers of entities, that the settings of a tokenizer name."""
+    tokens: list[Any] = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        named = roles.get(key) or []
+        tokens += named.values() if isinstance(named, dict) else named
+    contents = (token.get("content") if isinstance(token, dict) else token for token in tokens)
+    return list(dict.fromkeys(content for content in contents if isinstance(content, str)))
+
+
+def as_configured(
+    directory: Path, config: dict[str, Any], published: dict[str, Any], markers: list[str]
+) -> dict[str, Any]:
     """The content of a ``tokenizer.json`` with the settings of ``tokenizer_config.json`` that the published class
     prefers: letter case and accents of BERT's classes, the space before a text of RoBERTa's, which the post-processor
-    must know to leave it out of offsets."""
+    must know to leave it out of offsets; and with the markers that are entries of its vocabulary as special tokens."""
+    vocabulary = (published.get("model") or {}).get("vocab")
+    if markers and isinstance(vocabulary, dict):
+        added = published.get("added_tokens") or []
+        known = {token.get("content") for token in added if isinstance(token, dict)}
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        named = [name for name in markers if name in vocabulary and name not in known]
+        entries = [{"id": vocabulary[name], "content": name} | flags for name in named]
+        published = published | {"added_tokens": [*added, *entries]} if entries else published
     name = class_of(directory, config)
     match published.get("normalizer"):
         case {"type": "BertNormalizer"} as normalizer if name in _WORDPIECE:
@@ -69,7 +90,7 @@ def as_configured(directory: Path, config: dict[str, Any], published: dict[str, 
 
 
 def stored_added_tokens(
-    directory: Path, config: dict[str, Any], special: tuple[str, ...]
+    directory: Path, config: dict[str, Any], special: Collection[str]
 ) -> list[tuple[AddedToken, int]]:
     """Added tokens of a folder without ``tokenizer.json``, with their ids: ``added_tokens_decoder`` of
     ``tokenizer_config.json`` or, without that, ``added_tokens.json``.

@@ -57,24 +57,28 @@ class Tokenizer:
         cls,
         vocabulary: Vocabulary | Sequence[str] | str | Path,
         *,
-        lowercase: bool = True,
+        lowercase: bool | None = None,
         strip_accents: bool | None = None,
         split_cjk: bool = True,
     ) -> "Tokenizer":
         """A WordPiece tokenizer from a vocabulary: the object, its tokens in id order, or the path of a ``vocab.txt``.
 
         Args:
-            lowercase: must match the vocabulary: True for uncased, False for cased ones.
+            lowercase: must match the vocabulary: True for uncased, False for cased ones; None: cased if 10 % of its
+                entries have uppercase letters. If any has, a UserWarning says what was chosen.
             strip_accents: drop accents: é becomes e; None: as ``lowercase``.
             split_cjk: make each Chinese character a word.
 
         Raises:
             DataError: a vocabulary that cannot be read, has an entry twice, or is not valid Unicode.
         """
+        path = Path(vocabulary) if isinstance(vocabulary, str | Path) else Path("the vocabulary")
         if isinstance(vocabulary, str | Path):
             vocabulary = Vocabulary.load(vocabulary)
         elif not isinstance(vocabulary, Vocabulary):
             vocabulary = Vocabulary(tuple(vocabulary))
+        if lowercase is None:
+            lowercase = vocabulary.guess_lowercase(path, "pass lowercase=True or False (--lowercase or --no-lowercase)")
         return cls(WordPiece(vocabulary, Normalization(lowercase, strip_accents, split_cjk)))
 
     @classmethod
@@ -199,6 +203,7 @@ class Tokenizer:
             layout,
             first_index,
             self.truncation_side,
+            self._unknown_id,
         )
 
     def plain_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -244,6 +249,12 @@ class Tokenizer:
     @property
     def sep_id(self) -> int:
         return self.vocabulary.id(self.vocabulary.special.sep)
+
+    @property
+    def _unknown_id(self) -> int:
+        """The id of [UNK]; -1 if the vocabulary has none."""
+        unknown = self.vocabulary.special.unk
+        return self.vocabulary.id(unknown) if unknown in self.vocabulary else -1
 
     @property
     def pad_id(self) -> int:

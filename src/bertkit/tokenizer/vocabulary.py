@@ -1,6 +1,7 @@
 """A WordPiece vocabulary: token <-> id, the special tokens, and statistics of its entries."""
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from bertkit.files.whole_files import whole_file
 CONTINUATION = "##"
 """Prefix of a piece that continues a word (Devlin et al. 2018, section 3)."""
 
+_MARKER = re.compile(r"\[[A-Z0-9_]+\]")  # [CLS], [NUM]: no word of a text
 _RESERVED = re.compile(r"\[unused\d+\]")
 
 
@@ -82,14 +84,16 @@ class Vocabulary:
             # Python's text mode ends a line at \n, \r\n or \r alone, as published readers do; an entry may itself
             # be a Unicode space, so nothing else is stripped.
             with open(path, encoding="utf-8-sig") as file:
-                tokens = tuple(line.rstrip("\n") for line in file)
+                tokens = [line.rstrip("\n") for line in file]
         except FileNotFoundError:
             raise DataError(f"no vocabulary at {path}: expected a vocab.txt or a model directory with one") from None
         except UnicodeDecodeError as error:
             raise DataError(f"{path} is not UTF-8 (byte {error.start}): expected UTF-8") from None
+        while tokens and not tokens[-1]:  # blank lines at the end
+            tokens.pop()
         if not tokens:
             raise DataError(f"the vocabulary {path} is empty: expected one entry per line")
-        return cls(tokens, special or SpecialTokens())
+        return cls(tuple(tokens), special or SpecialTokens())
 
     def save(self, path: str | Path) -> None:
         """Write a ``vocab.txt`` atomically."""
@@ -126,6 +130,27 @@ class Vocabulary:
     def special_ids(self) -> frozenset[int]:
         """Ids of the special tokens that this vocabulary holds."""
         return frozenset(self._ids[token] for token in self.special.spellings() if token in self._ids)
+
+    def uppercase_entries(self) -> list[str]:
+        """Entries with uppercase letters, which lowercased text never has; special tokens and markers aside."""
+        words = (token for token in self.tokens if token != token.lower() and not _MARKER.fullmatch(token))
+        return [token for token in words if token not in self.special.spellings()]
+
+    def guess_lowercase(self, path: Path, remedy: str) -> bool:
+        """Whether texts are lowercased, where no file states it: not if 10 % of the entries have uppercase letters.
+
+        If any entry has them, a UserWarning says what was chosen, with the remedy.
+        """
+        uppercase = self.uppercase_entries()
+        if not uppercase:
+            return True
+        lowercase = len(uppercase) < len(self) / 10
+        warnings.warn(
+            f"{len(uppercase)} of the {len(self)} entries of {path} have uppercase letters, such as {uppercase[0]!r}, "
+            f"and no setting states whether texts are lowercased: they {'are' if lowercase else 'are not'}; {remedy}",
+            stacklevel=2,
+        )
+        return lowercase
 
     def statistics(self) -> VocabularyStatistics:
         kinds = [self._kind(token) for token in self.tokens]

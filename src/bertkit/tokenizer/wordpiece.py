@@ -251,7 +251,10 @@ class WordPiece:
     @cached_property
     def _finders(self) -> tuple[Finder, Finder]:
         """Finders of added tokens that match in every text: before and after normalization."""
-        return self._make_finders([token for token in self.added_tokens if not token.special])
+        roles = self.vocabulary.special.spellings()
+        return self._make_finders(
+            [token for token in self.added_tokens if not token.special or token.content not in roles]
+        )
 
     @cached_property
     def _special_finders(self) -> tuple[Finder, Finder]:

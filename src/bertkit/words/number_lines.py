@@ -4,11 +4,12 @@ import numpy as np
 
 from bertkit.compiled import lean, lean_inline
 
-WRONG_COLUMNS, NOT_A_NUMBER, NOT_FINITE = -1, -2, -3
+WRONG_COLUMNS, NOT_A_NUMBER, NOT_FINITE, MISALIGNED = -1, -2, -3, -4
 """Reasons why a line cannot be read."""
 
 _SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
 _NAN, _INF = (int.from_bytes(letters, "big") for letters in (b"nan", b"inf"))
+_LONGEST_WORD = 1000  # bytes of a word with spaces
 _MOST_DIGITS = 18  # of a number that fits into an int64
 _POWERS = 10.0 ** np.arange(23)  # exact as float64
 
@@ -147,11 +148,15 @@ def _read_numbers(data, at, end, row, powers):
 
 
 @lean
-def read_binary(data, num_words, numbers, bits, bounds):
-    """Read the words of word2vec's binary format: the word, a space, ``dim`` float32.
+def read_binary(data, at_end, num_words, numbers, bits, bounds):
+    """Read the words of word2vec's binary format: the word, a space, ``dim`` float32, and perhaps a newline.
+
+    A word may contain spaces: the first space after which numbers and the next word are plausible ends it. Read from
+    another byte on, letters become numbers, and numbers become the next word; see `_is_plausible` and `_is_clean`.
 
     Args:
         data: (num_bytes,) uint8, from the first word on; it may end within a word.
+        at_end: whether the file ends with ``data``.
         num_words: maximum number of words to read.
         numbers: output, (num_words, 4 * dim) uint8, the bytes of the vectors.
         bits: the same memory, (num_words, dim) uint32.
@@ -165,23 +170,87 @@ def read_binary(data, num_words, numbers, bits, bounds):
         start = at
         while start < len(data) and data[start] == _NEWLINE:
             start += 1
-        end = start
-        while end < len(data) and data[end] != _SPACE:
+        first_end, end, chosen, plausible_first, clean_first = -1, start, -1, False, False
+        while end < len(data) and end - start <= _LONGEST_WORD:
+            if data[end] != _SPACE:
+                end += 1
+                continue
+            following = end + 1 + size
+            if following > len(data) or not (at_end or _ends(data, following)):
+                break
+            plausible = _is_plausible(data, end + 1, numbers[word], bits[word])
+            clean = _is_clean(data, following)
+            if first_end < 0:
+                first_end, plausible_first, clean_first = end, plausible, clean
+            if plausible and clean and (end == first_end or _is_clean_text(data, start, end)):
+                chosen = end
+                break
             end += 1
-        first = end + 1
-        if first + size > len(data):
+        if first_end < 0:
             return word, at, 0
-        row, source = numbers[word], data[first : first + size]
-        for byte in range(size):
-            row[byte] = source[byte]
-        wrong = 0
+        if chosen < 0:
+            if not (plausible_first or clean_first):
+                return word, at, MISALIGNED
+            chosen = first_end
+            _is_plausible(data, chosen + 1, numbers[word], bits[word])
         for column in range(bits.shape[1]):
-            wrong += bits[word, column] & np.uint32(0x7F800000) == np.uint32(0x7F800000)
-        if wrong:
-            return word, at, NOT_FINITE
-        bounds[word, 0], bounds[word, 1] = start, end
-        at = first + size
+            if bits[word, column] & np.uint32(0x7F800000) == np.uint32(0x7F800000):
+                return word, at, NOT_FINITE
+        bounds[word, 0], bounds[word, 1] = start, chosen
+        at = chosen + 1 + size
     return num_words, at, 0
+
+
+@lean_inline
+def _is_plausible(data, first, row, bits):
+    """Copy the numbers of a vector; True if each is 0 or from 2**-50 to 2**50 in size."""
+    for byte in range(len(row)):
+        row[byte] = data[first + byte]
+    wrong = 0
+    for column in range(len(bits)):
+        exponent = (bits[column] >> np.uint32(23)) & np.uint32(0xFF)
+        wrong += (bits[column] & np.uint32(0x7FFFFFFF) != np.uint32(0)) and (exponent < 77 or exponent > 177)
+    return wrong == 0
+
+
+@lean_inline
+def _ends(data, at):
+    """True if the word at a byte, after newlines, ends within the data."""
+    while at < len(data) and data[at] == _NEWLINE:
+        at += 1
+    while at < len(data) and data[at] != _SPACE:
+        at += 1
+    return at < len(data)
+
+
+@lean_inline
+def _is_clean(data, at):
+    """True if the bytes up to the next space, or the end, are UTF-8 text without control characters."""
+    while at < len(data) and data[at] == _NEWLINE:
+        at += 1
+    end = at
+    while end < len(data) and data[end] != _SPACE:
+        end += 1
+    return _is_clean_text(data, at, end)
+
+
+@lean_inline
+def _is_clean_text(data, at, end):
+    """True for UTF-8 text without control characters."""
+    while at < end:
+        byte, more = data[at], 0
+        if byte < 32 or byte == 127:
+            return False
+        if byte >= 0x80:
+            if byte < 0xC2 or byte > 0xF4:
+                return False
+            more = 1 + (byte >= 0xE0) + (byte >= 0xF0)
+        for _ in range(more):
+            at += 1
+            if at >= end or data[at] < 0x80 or data[at] > 0xBF:
+                return False
+        at += 1
+    return True
 
 
 def powers_of_ten() -> np.ndarray:

@@ -19,7 +19,15 @@ import numpy as np
 from bertkit.errors import DataError
 from bertkit.executor import map_on_cores
 from bertkit.files.lines import other_encoding
-from bertkit.words.number_lines import NOT_A_NUMBER, NOT_FINITE, count_lines, powers_of_ten, read_binary, read_lines
+from bertkit.words.number_lines import (
+    MISALIGNED,
+    NOT_A_NUMBER,
+    NOT_FINITE,
+    count_lines,
+    powers_of_ten,
+    read_binary,
+    read_lines,
+)
 from bertkit.words.room import release, room_for
 
 _BYTES_AT_A_TIME = 1 << 24
@@ -179,16 +187,23 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
             f"{path} has {size} bytes, too few for the {num_words} words of {dim} numbers that line 1 names: copy it "
             "again"
         )
-    vectors, words = room_for(num_words, dim), []
+    vectors, words, newlines = room_for(num_words, dim), [], set[int]()
     numbers, bits = vectors.view(np.uint8), vectors.view(np.uint32)
     while len(words) < num_words:
-        content = os.pread(file.fileno(), max(_BYTES_AT_A_TIME, 8 * dim + 4096), start)
+        content = os.pread(file.fileno(), max(_BYTES_AT_A_TIME, 8 * dim + 8192), start)
         data, first = np.frombuffer(content, np.uint8), len(words)
         count = min(num_words - first, len(data) // (4 * dim + 2))
         bounds = np.empty((count, 2), np.int64)
         done, end, problem = read_binary(
-            data, count, numbers[first : first + count], bits[first : first + count], bounds
+            data, start + len(data) == size, count, numbers[first : first + count], bits[first : first + count], bounds
         )
+        before = bounds[:done, 0] - np.r_[0, bounds[:done, 1] + 4 * dim + 1][:done]  # newlines before each word
+        newlines.update(np.unique(before[first == 0 :]).tolist())
+        if problem == MISALIGNED or len(newlines) > 1:  # words of a file begin all or never after a newline
+            raise DataError(
+                f"{path}: word {first + done + 1} or one near it cannot be distinguished from the numbers, as words "
+                "hold spaces or control characters: save the vectors as text, or without such words"
+            )
         if problem:
             raise DataError(f"{path}: a number of word {first + done + 1} is NaN or infinite; remove the word")
         if not done:
