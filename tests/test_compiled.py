@@ -142,3 +142,14 @@ def test_users_without_a_home_folder_get_none(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert compiled._folders(tmp_path / "tiny.py") == [tmp_path / "__pycache__"]
+
+
+def test_part_is_refused_from_python(tmp_path: Path) -> None:
+    """Compiled with its callers only, it has no code of its own to call, before and after they are compiled."""
+    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half").replace("import compiled", "import compiled, part")
+    (tmp_path / "tiny.py").write_text(source)
+    refused = "try:\n    tiny.half(3.0)\nexcept TypeError as error:\n    print(error)\n"
+    output = run(tmp_path, f"{refused}print(tiny.quarter(3.0))\n{refused}")[0].splitlines()
+    assert output[1] == "0.75" and output[0] == output[2]
+    assert output[0].startswith("half is compiled as a part of the functions that call it")
+    assert [file.name.split(".")[0] for file in kept(tmp_path)] == ["tiny-quarter"]

@@ -53,14 +53,19 @@ def lean_sums(function: Function) -> Function:
     return _kept(function, **_LEAN, fastmath={"reassoc", "contract", "nsz"})
 
 
+def part(function: Function) -> Function:
+    """A helper of ``compiled`` functions: not called from Python, and cached with its callers."""
+    return _part(function)
+
+
 def lean_part(function: Function) -> Function:
     """A helper of ``lean`` functions: not called from Python, and cached with its callers."""
-    return _compile(function, **_LEAN, **_PART)
+    return _part(function, **_LEAN)
 
 
 def lean_inline(function: Function) -> Function:
     """A ``lean_part`` small enough to be inlined."""
-    return _compile(function, **_LEAN, **_PART, forceinline=True)
+    return _part(function, **_LEAN, forceinline=True)
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -90,6 +95,17 @@ class _PartCompiler(Compiler):
 _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations are less precise
 _PART = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
 _LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop branches that are decided by a None
+
+
+def _part(function: Function, **options: Any) -> Function:
+    dispatcher = _compile(function, **_PART, **options)
+    dispatcher._insert = lambda *_, **__: None  # so that every call from Python is refused: there is no code for it
+    dispatcher._compile_for_args = partial(_refuse, function.__qualname__)
+    return dispatcher
+
+
+def _refuse(name: str, *_: object, **__: object) -> None:
+    raise TypeError(f"{name} is compiled as a part of the functions that call it: it cannot be called from Python")
 
 
 def _kept(function: Function, **options: Any) -> Function:
