@@ -20,6 +20,7 @@ ROOMS = [  # each imports only rooms above it
     "locate",
     "device",
     "executor",
+    "machine_code",
     "compiled",
     "randomness",
     "tokenizer",
