@@ -24,6 +24,7 @@ from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.event import Event, Listener, register
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from bertkit.files.user_cache import user_cache
@@ -109,7 +110,7 @@ class _KeptCode(NullCache):
         return f"{self._name}.{self._state}.{key.hexdigest()[:24]}.nbc"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        target_context.refresh()
+        rtsys.initialize(target_context)  # all of a refresh that machine code needs; the rest takes most of a second
         name = self._file_name(sig, target_context.codegen())
         for folder in self._folders:
             with suppress(Exception):  # missing, not readable or damaged
