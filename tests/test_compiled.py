@@ -126,7 +126,9 @@ def test_each_processor_has_its_own_machine_code(folder: Path) -> None:
 
 
 def test_compilation_notice_is_printed_once(folder: Path) -> None:
-    code = "from bertkit import machine_code; machine_code._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
+    code = (
+        "from bertkit import machine_code; machine_code._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
+    )
     ours, theirs = pty.openpty()
     done = subprocess.run(**command(folder, code), stdout=subprocess.PIPE, stderr=theirs, timeout=120)
     os.close(theirs)
@@ -148,7 +150,9 @@ def test_users_without_a_home_folder_get_none(tmp_path, monkeypatch):
 
 def test_part_is_refused_from_python(tmp_path: Path) -> None:
     """Compiled with its callers only, it has no code of its own to call, before and after they are compiled."""
-    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half").replace("import compiled", "import compiled, part")
+    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half").replace(
+        "import compiled", "import compiled, part"
+    )
     (tmp_path / "tiny.py").write_text(source)
     refused = "try:\n    tiny.half(3.0)\nexcept TypeError as error:\n    print(error)\n"
     output = run(tmp_path, f"{refused}print(tiny.quarter(3.0))\n{refused}")[0].splitlines()

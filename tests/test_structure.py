@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "bertkit"
 
 ROOMS = [  # each imports only rooms above it
     "version",
+    "later",
     "errors",
     "files",
     "locate",

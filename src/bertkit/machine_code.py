@@ -30,6 +30,7 @@ from numba.core.serialize import dumps
 from bertkit.files.user_cache import user_cache
 from bertkit.files.whole_files import whole_file
 
+
 class _PartLibrary(JITCodeLibrary):
     """Unoptimized intermediate LLVM module of an inlined helper. numba would optimize and compile each helper alone,
     and again in every caller. Without that, the first text on a new machine takes a fifth less time."""
@@ -190,7 +191,9 @@ class _Notice(Listener):
     def _say(self) -> None:
         if _first_time("compiling") and sys.stderr is not None and sys.stderr.isatty():
             so_far = f"{self.num_functions} functions so far"
-            print(f"bertkit: compiling for this processor, once ({so_far}): up to a minute", file=sys.stderr, flush=True)
+            print(
+                f"bertkit: compiling for this processor, once ({so_far}): up to a minute", file=sys.stderr, flush=True
+            )
 
 
 def _is_ours(event: Event) -> bool:

@@ -5,14 +5,14 @@ without labels. Student and teacher then share a space: either can embed queries
 Shape letters: S texts, E width of the vectors.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from torch import Tensor
 
-from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import error_in, naming_long_ones
@@ -21,7 +21,12 @@ from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, mean_of, sum
 from bertkit.tasks.text_sets import TEACHER
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
-from bertkit.transformer import EncoderOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import Network, NetworkOutput
+    from bertkit.transformer import EncoderOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +163,7 @@ class Alignment(TextTask):
         mean = tuple(_vectors(train).mean(axis=0).tolist())
         return "mean vector", [VectorPrediction(mean)] * len(dev)
 
-    def scorer(self) -> "AlignmentScorer":
+    def scorer(self) -> AlignmentScorer:
         return AlignmentScorer()
 
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.training.ranks import is_sharded
-
-OPTIMIZERS = ("adamw", "adamw-2018", "muon")
+from bertkit.training.settings import OPTIMIZERS
 
 
 class AdamW2018(torch.optim.AdamW):
