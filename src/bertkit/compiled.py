@@ -5,17 +5,25 @@ Gives: these functions as machine code, cached on disk and run without the globa
 May import: machine_code.
 """
 
+import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 Function = TypeVar("Function", bound=Callable)
+
+_steps_left = 100_000
+"""Steps to interpret in this process before loading numba is worth it: a tenth of a second."""
 
 _LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop branches that are decided by a None
 
 
 class Compiled:
     """A function that is compiled at its first call; numba, which takes long to import, is not loaded before.
+
+    A part, which is compiled with its callers only, is interpreted if it is called from Python.
 
     Attributes are those of numba's dispatcher, among them the one by which compiled functions call each other.
     """
@@ -31,12 +39,36 @@ class Compiled:
         return (machine_code.part if self._is_part else machine_code.kept)(self.plain, **self._options)
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._dispatcher(*arguments)
+        return self.plain(*arguments) if self._is_part else self._dispatcher(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # for inspection, such as by doctest
             raise AttributeError(name)
         return getattr(self._dispatcher, name)
+
+
+def is_loaded() -> bool:
+    """Whether numba is loaded. If not, few numbers take numpy or Python less time than its import."""
+    return "numba" in sys.modules
+
+
+def soonest(function: Function, num_steps: int) -> Function:
+    """A compiled function; or the same interpreted, with the same results, if numba is not loaded and the steps of this
+    call and earlier ones are few.
+
+    Args:
+        num_steps: steps of its innermost loop.
+    """
+    global _steps_left
+    if is_loaded() or num_steps > _steps_left:
+        return function
+    _steps_left -= num_steps
+    return cast(Function, partial(_interpreted, cast(Any, function).plain))
+
+
+def _interpreted(function: Callable, *arguments: Any) -> Any:
+    with np.errstate(over="ignore"):  # machine words wrap around
+        return function(*arguments)
 
 
 def compiled(function: Function) -> Function:
@@ -61,12 +93,12 @@ def lean_sums(function: Function) -> Function:
 
 
 def part(function: Function) -> Function:
-    """A helper of ``compiled`` functions: not called from Python, and cached with its callers."""
+    """A helper of ``compiled`` functions: cached with its callers, and interpreted if called from Python."""
     return cast(Function, Compiled(function, {}, is_part=True))
 
 
 def lean_part(function: Function) -> Function:
-    """A helper of ``lean`` functions: not called from Python, and cached with its callers."""
+    """A helper of ``lean`` functions: cached with its callers, and interpreted if called from Python."""
     return cast(Function, Compiled(function, _LEAN, is_part=True))
 
 

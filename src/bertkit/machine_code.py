@@ -59,17 +59,9 @@ _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's 
 
 
 def part(function: Callable, **options: Any) -> Any:
-    """The dispatcher of a helper, which is compiled with the functions that call it; it refuses calls from Python."""
-    dispatcher = _compile(
-        function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler, **options
-    )
-    dispatcher._insert = lambda *_, **__: None  # so that every call from Python is refused: there is no code for it
-    dispatcher._compile_for_args = partial(_refuse, function.__qualname__)
-    return dispatcher
-
-
-def _refuse(name: str, *_: object, **__: object) -> None:
-    raise TypeError(f"{name} is compiled as a part of the functions that call it: it cannot be called from Python")
+    """The dispatcher of a helper, which is compiled with the functions that call it; it cannot be called
+    from Python."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler, **options)
 
 
 def kept(function: Callable, **options: Any) -> Any:

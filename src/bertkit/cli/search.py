@@ -38,12 +38,13 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.model import load
     from bertkit.search.index import Index
 
-    with Index.open(store, device=device) as index:
+    with Index.open(store, device="cpu" if mode == "lexical" else device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
+        if rerank is not None or answer is not None:
+            from bertkit.model import load
         reranker = None if rerank is None else load(rerank, device=device)
         results = index.search(query, k, mode=mode, reranker=reranker)
         if answer is not None:
