@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import numpy as np
 
+from bertkit import neighbors
 from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError, checked_count
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
@@ -40,9 +41,6 @@ from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, VectorStore, check_records
-
-if TYPE_CHECKING:
-    from bertkit.neighbors import DeviceScan
 
 RECORDS_AT_ONCE = 1024
 
@@ -156,15 +154,13 @@ class EmbeddedStore(VectorStore):
                 yield Snapshot(connection, view, self._passes)
                 return
 
-    def _device_scan(self, state: State, last: View | None) -> DeviceScan | None:
+    def _device_scan(self, state: State, last: View | None) -> neighbors.DeviceScan | None:
         """A scan on the GPU: that of the last view, if its vectors are the first ones of this state."""
         if self._device is None or self._device.type == "cpu":
             return None
-        from bertkit.neighbors import DeviceScan
-
         if last is not None and last.state.generation == state.generation:
             return last.device_scan
-        return DeviceScan(self._device)
+        return neighbors.DeviceScan(self._device)
 
     def _is_current(self, state: State) -> bool:
         with self._database.reading() as connection:
