@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import compiled
+from bertkit import machine_code
 
 pytestmark = pytest.mark.full
 
@@ -98,8 +98,8 @@ def test_full_disk_does_not_stop_compilation(folder: Path) -> None:
 
 def test_code_in_a_read_only_folder_is_used(folder: Path) -> None:
     run(folder, "tiny.half(3.0)")
-    refuse = "import bertkit.compiled, errno\ndef refuse(_): raise OSError(errno.EROFS, 'Read-only file system')\n"
-    refuse += "bertkit.compiled.whole_file = refuse\n"
+    refuse = "import bertkit.machine_code, errno\ndef refuse(_): raise OSError(errno.EROFS, 'Read-only file system')\n"
+    refuse += "bertkit.machine_code.whole_file = refuse\n"
     assert run(folder, f"{refuse}print(tiny.half(3.0)); {REPORT}") == ("1.5\n1 0", "")
     assert "Read-only file system" in run(folder, f"{refuse}tiny.half(3)")[1]
 
@@ -128,12 +128,16 @@ def test_each_processor_has_its_own_machine_code(folder: Path) -> None:
 
 
 def test_compilation_notice_is_printed_once(folder: Path) -> None:
-    code = "import bertkit.compiled; bertkit.compiled._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
+    code = (
+        "from bertkit import machine_code; machine_code._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
+    )
     ours, theirs = pty.openpty()
     done = subprocess.run(**command(folder, code), stdout=subprocess.PIPE, stderr=theirs, timeout=120)
     os.close(theirs)
     assert done.returncode == 0 and not done.stdout
-    assert os.read(ours, 9_999).decode().strip() == "bertkit: compiling for this processor, once: up to a minute"
+    assert os.read(ours, 9_999).decode().strip() == (
+        "bertkit: compiling for this processor, once (0 functions so far): up to a minute"
+    )
     os.close(ours)
     assert run(folder, f"{code}; tiny.half(True)") == ("", "")  # not a terminal
 
@@ -143,4 +147,27 @@ def test_users_without_a_home_folder_get_none(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    assert compiled._folders(tmp_path / "tiny.py") == [tmp_path / "__pycache__"]
+    assert machine_code._folders(tmp_path / "tiny.py") == [tmp_path / "__pycache__"]
+
+
+def test_part_is_refused_from_python(tmp_path: Path) -> None:
+    """Compiled with its callers only, it has no code of its own to call, before and after they are compiled."""
+    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half").replace(
+        "import compiled", "import compiled, part"
+    )
+    (tmp_path / "tiny.py").write_text(source)
+    refused = "try:\n    tiny.half(3.0)\nexcept TypeError as error:\n    print(error)\n"
+    output = run(tmp_path, f"{refused}print(tiny.quarter(3.0))\n{refused}")[0].splitlines()
+    assert output[1] == "0.75" and output[0] == output[2]
+    assert output[0].startswith("half is compiled as a part of the functions that call it")
+    assert [file.name.split(".")[0] for file in kept(tmp_path)] == ["tiny-quarter"]
+
+
+def test_numba_is_loaded_by_the_first_call(folder: Path) -> None:
+    code = "import sys; print('numba' in sys.modules); tiny.quarter(3.0); print('numba' in sys.modules)"
+    assert run(folder, code)[0].split() == ["False", "True"]
+
+
+def test_functions_that_a_process_compiles_are_counted(folder: Path) -> None:
+    code = "tiny.quarter(3.0); from bertkit.machine_code import num_compiled; print(num_compiled())"
+    assert [run(folder, code)[0] for _ in range(2)] == ["2", "0"]

@@ -27,7 +27,7 @@ from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapte
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
-from bertkit.finetuning.sweep import best_of
+from bertkit.finetuning.sweeps import best_of
 from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed

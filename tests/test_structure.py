@@ -15,11 +15,13 @@ SOURCE = ROOT / "src" / "bertkit"
 
 ROOMS = [  # each imports only rooms above it
     "version",
+    "later",
     "errors",
     "files",
     "locate",
     "device",
     "executor",
+    "machine_code",
     "compiled",
     "randomness",
     "tokenizer",

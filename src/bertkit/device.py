@@ -2,8 +2,10 @@
 
 Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "float16", "int8".
 Gives: torch's device and dtype; tensors on a device; products in full float32.
-May import: errors.
+May import: later, errors.
 """
+
+from __future__ import annotations
 
 import platform
 import sys
@@ -12,24 +14,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import UsageError
+from bertkit.later import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PRECISIONS = {  # inference precision -> dtype of the weights
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.float32,
-    "float16": torch.float32,
-    "int8": torch.float32,
+    "float32": "float32",
+    "float64": "float64",
+    "bfloat16": "float32",
+    "float16": "float32",
+    "int8": "float32",
 }
 CPU_PRECISIONS = tuple(name for name in PRECISIONS if name != "float16")
 """Those that run on the CPU."""
 
-_SHORTER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_SHORTER = ("bfloat16", "float16")
 """Precisions of the products that are less precise than the weights."""
 
 
@@ -59,12 +62,12 @@ def weights_dtype(precision: str) -> torch.dtype:
     """
     if precision not in PRECISIONS:
         raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
-    return PRECISIONS[precision]
+    return getattr(torch, PRECISIONS[precision])
 
 
 def product_dtype(precision: str, weights: torch.dtype) -> torch.dtype:
     """The dtype of hidden states, and of products that are not in 8 bits, for a dtype of the weights."""
-    return weights if weights == torch.float64 else _SHORTER.get(precision, weights)
+    return weights if weights == torch.float64 else getattr(torch, precision) if precision in _SHORTER else weights
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:

@@ -90,3 +90,15 @@ def checked_count(name: str, value: object, least: int = 1) -> int:
     if count is None or count < least:
         raise UsageError(f"{name}={value!r}: expected an int of at least {least}")
     return int(count)
+
+
+def check_above_zero(config: object, *names: str) -> None:
+    """Check fields that hold a positive number.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise UsageError(f"{name}={value!r}: expected a number above 0")

@@ -2,8 +2,10 @@
 
 Takes: functions to call, from any thread.
 Gives: their results, in the order given or as futures.
-May import: nothing.
+May import: later.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -16,8 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from threadpoolctl import ThreadpoolController
+
+from bertkit.later import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,7 +38,7 @@ class Executor:
             them calls it.
     """
 
-    def __init__(self, num_threads: int, cores: "Executor | None" = None) -> None:
+    def __init__(self, num_threads: int, cores: Executor | None = None) -> None:
         self.num_threads = num_threads
 
         def start() -> None:

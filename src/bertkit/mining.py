@@ -5,24 +5,24 @@ Gives: the rows with negatives, and counts of the candidates that were left out.
 May import: errors, tokenizer, tasks, inference, neighbors, model.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
-from bertkit.inference import EmbedReport
-from bertkit.inference.truncation import warn_of_truncation
-from bertkit.inference.vector_cache import kept_scores, kept_vectors
-from bertkit.model import Model
-from bertkit.neighbors import Corpus
 from bertkit.tasks import TextSet
 from bertkit.tokenizer.tokenizer import refuse_one_text
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
 
 _QUERIES_AT_ONCE = 1_024
 
@@ -122,6 +122,10 @@ def mine_negatives(
         DataError: no rows, a query without positives, or a pair with a score, which may be 0.
         UsageError: fewer than two texts to search, a str instead of a corpus, or a cross-encoder with several labels.
     """
+    from tqdm import tqdm
+
+    from bertkit.neighbors import Corpus
+
     refuse_one_text(corpus)
     if cross_encoder is not None:
         cross_encoder.rank("", [])  # which refuses several labels, before long work
@@ -173,6 +177,10 @@ def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None)
     """(N, E) float32 of length 1; with the cache folder ``kept`` only missing ones are computed."""
     if kept is None:
         return model.embed(texts, normalize=True, prompt=prompt)
+    from bertkit.inference import EmbedReport
+    from bertkit.inference.truncation import warn_of_truncation
+    from bertkit.inference.vector_cache import kept_vectors
+
     report = EmbedReport()
 
     def compute(missing: list[str]) -> Iterator[np.ndarray]:
@@ -191,6 +199,8 @@ def _pair_scores(cross_encoder: Model, pairs: Sequence[tuple[str, str]], kept: P
     """(N,) float32, with the same cache."""
     if kept is None:
         return cross_encoder.score_pairs(*map(list, zip(*pairs, strict=True)))
+    from bertkit.inference.vector_cache import kept_scores
+
     return kept_scores(kept, pairs, cross_encoder.score_pairs)
 
 

@@ -3,13 +3,20 @@
 Takes: an encoder's config.
 Gives: Architecture: config.json read and written, encoder, prepared encoder, heads, tensor names, initial values;
 Network.
-May import: errors, files, tokenizer, batch, transformer, heads.
+May import: later, errors, files, tokenizer, batch, transformer, heads.
 """
 
-from bertkit.architectures.architecture import Architecture
-from bertkit.architectures.initialization import initialize
-from bertkit.architectures.network import Network, NetworkOutput
-from bertkit.architectures.registry import ARCHITECTURES, architecture_of, prepare
+from typing import TYPE_CHECKING
+
+from bertkit.later import on_demand
+
+if TYPE_CHECKING:
+    from bertkit.architectures.architecture import Architecture
+    from bertkit.architectures.initialization import initialize
+    from bertkit.architectures.network import Network, NetworkOutput
+    from bertkit.architectures.registry import ARCHITECTURES, architecture_of, prepare
+
+__getattr__, __dir__ = on_demand(__name__)
 
 __all__ = [
     "ARCHITECTURES",

@@ -2,7 +2,7 @@
 
 Takes: Encodings, or padded (batch_size, seq_len) tensors.
 Gives: Batch: packed tensors with cu_seqlens; LabeledBatch; groups of examples under a token budget.
-May import: errors, device, compiled, randomness, tokenizer.
+May import: later, errors, device, compiled, randomness, tokenizer.
 """
 
 from bertkit.batch.batch import Batch, pad, unpad

@@ -10,15 +10,18 @@ tokens form a row of 9; ``cu_seqlens``, the cumulative lengths, are the start of
 Shape letters: B batch_size, L seq_len, T total_tokens.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from bertkit.device import send_together
 from bertkit.errors import UsageError
+from bertkit.later import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class Batch:
         token_type_ids: Tensor | None = None,
         *,
         restart_positions: bool = False,
-    ) -> "Batch":
+    ) -> Batch:
         """Pack padded tensors. Tokens with mask 0 are removed, so nothing is computed for them.
 
         Args:
@@ -98,7 +101,7 @@ class Batch:
         """(B,) index of the [CLS] of each sequence in the packed row."""
         return self.cu_seqlens[:-1].long()
 
-    def between(self, start: int, end: int) -> "Batch":
+    def between(self, start: int, end: int) -> Batch:
         """The sequences from ``start`` to ``end`` (exclusive), without copying; not for a batch from padded tensors."""
         first, last = int(self.cu_seqlens[start]), int(self.cu_seqlens[end])
         tokens, max_seqlen = slice(first, last), int(self.cu_seqlens[start : end + 1].diff().max())
@@ -111,7 +114,7 @@ class Batch:
             num_positions=max_seqlen,
         )
 
-    def filled(self, num_rows: int) -> "Batch":
+    def filled(self, num_rows: int) -> Batch:
         """The batch with rows of zeros after its last sequence, up to ``num_rows`` rows in all, which belong to no
         sequence: matrix products are computed at certain numbers of rows."""
         num_missing = num_rows - len(self.input_ids)
@@ -136,7 +139,7 @@ class Batch:
         ``fill``."""
         return pad(values, self.attention_mask(), fill)
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device, in one copy; `seqlens` remain numbers of the CPU."""
         if self.input_ids.device == torch.device(device):
             return self

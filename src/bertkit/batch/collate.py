@@ -1,13 +1,15 @@
 """Collate encodings into one packed Batch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from bertkit.batch.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.later import torch
 from bertkit.tokenizer import Encoding, Encodings
 
 

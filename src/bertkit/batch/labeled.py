@@ -4,20 +4,24 @@ A row of labels belongs to a sequence, to a token, or to a group of neighboring 
 question. Shape letters: S sequences, T tokens, N rows of labels.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch.batch import Batch
 from bertkit.batch.collate import collate
 from bertkit.batch.token_budget import even_parts
 from bertkit.device import send
+from bertkit.later import torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IGNORED = -100
 """The label of tokens without one, such as [CLS]."""
@@ -47,19 +51,19 @@ class LabeledBatch:
     def num_tokens(self) -> int:
         return len(self.batch.input_ids)
 
-    def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[LabeledBatch]":
+    def split(self, num_parts: int, most_tokens: float = math.inf) -> list[LabeledBatch]:
         """Split into batches of neighboring groups with about equal numbers of tokens; see `even_parts`."""
         return [self._between(*part) for part in even_parts(self._cu_groups().numpy(), num_parts, most_tokens)]
 
     def _cu_groups(self) -> Tensor:
         return self.batch.cu_seqlens[:: self.group_size]
 
-    def _between(self, start: int, end: int) -> "LabeledBatch":
+    def _between(self, start: int, end: int) -> LabeledBatch:
         rows = slice(*self._cu_groups()[[start, end]].tolist()) if self.of_tokens else slice(start, end)
         batch = self.batch.between(start * self.group_size, end * self.group_size)
         return replace(self, batch=batch, labels=self.labels[rows])
 
-    def to(self, device: torch.device | str) -> "LabeledBatch":
+    def to(self, device: torch.device | str) -> LabeledBatch:
         """The same batch on a device."""
         return replace(self, batch=self.batch.to(device), labels=send(self.labels, device))
 

@@ -1,11 +1,15 @@
 """Hash of the content of a model folder or a file of word vectors, to detect changes."""
 
+from __future__ import annotations
+
 import hashlib
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from bertkit.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _READ = {".json", ".txt", ".model", ".spm", ".metadata", ".safetensors"}  # extensions of all files that are read
 _SPACY = {"vectors", "key2row"}

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import warnings
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
@@ -55,6 +56,10 @@ COMMANDS = {  # name -> (file, summary)
 }
 
 
+SILENT_SECONDS = 1.5
+"""Seconds after which a command on a terminal says that it is loading."""
+
+
 def app() -> "App":
     """The command line application; commands are imported when they run."""
     from cyclopts import App, Parameter
@@ -97,7 +102,21 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {_as_command(str(message))}", file=sys.stderr)
-    sys.exit(run(sys.argv[1:]))
+    timer = threading.Timer(SILENT_SECONDS, _say_loading)
+    timer.daemon = True
+    timer.start()
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        timer.cancel()
+
+
+def _say_loading() -> None:
+    """Say on a terminal what a command does that has not printed anything yet."""
+    from bertkit.cli import output
+
+    if sys.stderr.isatty() and not output.has_printed():
+        print("bertkit: loading libraries and the model ...", file=sys.stderr, flush=True)
 
 
 def _as_command(warning: str) -> str:

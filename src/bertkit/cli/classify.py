@@ -9,7 +9,6 @@ from bertkit.cli.models import EXACT, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
-from bertkit.inference.zero_shot import TEMPLATE
 
 
 def command(
@@ -21,7 +20,7 @@ def command(
     input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
     column: str | None = None,
     multi_label: bool = False,
-    template: str = TEMPLATE,
+    template: str | None = None,
     on_long: Literal["error", "truncate"] = "truncate",
     compute: Compute = EXACT,
 ) -> None:
@@ -44,10 +43,12 @@ def command(
     multi_label
         Score each label by itself, entailment against contradiction, instead of choosing one.
     template
-        Hypothesis that the text is compared with; {} is replaced by the label.
+        Hypothesis that the text is compared with; {} is replaced by the label; by default "This example is {}."
     on_long
         What to do with a text longer than the model's limit: cut it, or refuse it.
     """
+    from bertkit.inference.zero_shot import TEMPLATE
+
     if (text is None) == (input is None):
         raise UsageError("give a text, or a file of texts with --input: one of the two")
     if column is not None and input is None:
@@ -55,7 +56,7 @@ def command(
     names = [name.strip() for name in labels.split(",")]
     texts = [str(text)] if input is None else list(read_texts(input, column))
     opened = open_model(model, compute)
-    predictions = opened.classify(texts, names, multi_label=multi_label, template=template, on_long=on_long)
+    predictions = opened.classify(texts, names, multi_label=multi_label, template=template or TEMPLATE, on_long=on_long)
     if text is None:
         emit({"text": each} | asdict(prediction) for each, prediction in zip(texts, predictions, strict=True))
     else:

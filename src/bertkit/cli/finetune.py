@@ -11,7 +11,7 @@ from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
-from bertkit.sequence_training import SEQUENCE_TASKS
+from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
 from bertkit.tasks.task import Option
 

@@ -10,6 +10,13 @@ from bertkit.errors import UsageError
 from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import check_not_input, check_writable
 
+_has_printed = False
+
+
+def has_printed() -> bool:
+    """Whether this process has printed results or a note."""
+    return _has_printed
+
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:
     """Print rows as they come: an aligned table on a terminal, else JSON lines, with NaN as null."""
@@ -18,6 +25,7 @@ def emit(rows: Iterable[dict[str, Any]]) -> None:
             print(json.dumps(json_value(row), ensure_ascii=False))
         return
     rows = list(rows)
+    _set_printed()
     if not rows:
         return
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -55,7 +63,13 @@ def check_page(path: Path, *inputs: str | Path | None) -> None:
 
 def note(message: str) -> None:
     """Print a line to stderr, separate from the results."""
+    _set_printed()
     print(message, file=sys.stderr)
+
+
+def _set_printed() -> None:
+    global _has_printed
+    _has_printed = True
 
 
 def _cell(value: Any) -> str:

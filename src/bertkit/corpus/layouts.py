@@ -9,7 +9,7 @@ All of 88 English novels are classified as a person would. Name the layout to co
 
 import numpy as np
 
-from bertkit.compiled import lean
+from bertkit.compiled import lean, soonest
 from bertkit.corpus.sentence_signs import KINDS
 from bertkit.corpus.sentences import TextLayout, begins_small, cut_sentences, ends_sentence
 
@@ -23,7 +23,7 @@ def guess_layout(sample: np.ndarray) -> TextLayout:
     num_lines = np.count_nonzero(sample == 0x0A)
     lengths, first_words = np.empty((2, num_lines + 1), np.int64)
     ended, small = np.empty((2, num_lines + 1), np.bool_)
-    _measure_lines(sample, KINDS, lengths, first_words, ended, small)
+    soonest(_measure_lines, len(sample))(sample, KINDS, lengths, first_words, ended, small)
     filled = lengths > 0
     num_filled = np.count_nonzero(filled)
     if not num_filled:

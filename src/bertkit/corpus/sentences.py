@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from bertkit.compiled import lean, lean_inline, lean_part
+from bertkit.compiled import lean, lean_inline, lean_part, soonest
 from bertkit.corpus.sentence_signs import (
     BEFORE_NUMBER,
     BEGINS,
@@ -87,7 +87,7 @@ def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tu
     capacity = int(texts[-1] - texts[0]) // 2 + len(texts)  # a sentence has at least a byte and a line end
     bounds = np.empty(capacity + 1, np.int64)
     flags = np.empty(capacity, np.uint8)
-    count = _cut(
+    count = soonest(_cut, len(data))(
         data, np.ascontiguousarray(texts, np.int64), TEXT_LAYOUTS.index(layout), KINDS, WORDS, KINDS_OF_WORDS,
         bounds, flags,
     )  # fmt: skip

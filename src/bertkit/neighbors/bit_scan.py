@@ -12,9 +12,9 @@ import numpy as np
 from numba import extending, types
 
 from bertkit.compiled import lean
+from bertkit.neighbors.block_sizes import BLOCK_BYTES, LANES
 from bertkit.neighbors.candidates import Candidates, ScanBlocks, collect, collected
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_tiles import LANES
 
 SCORED_AGAIN, SCORED_AGAIN_AT_LEAST = 20, 400
 """Number of rows compared in float32: for each row of the result, and at least."""
@@ -23,15 +23,10 @@ _PLANES = 4
 intrinsic: Any = extending.intrinsic
 
 
-def block_bytes(dimensions: int) -> int:
-    """Bytes of a block of sixteen rows."""
-    return (-(-dimensions // 32) + 1) * LANES * 4
-
-
 def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     """Signs and factors of (n, dimensions) float32 rows: (ceil(n / 16), block_bytes) uint8; zeros beyond n."""
     num_blocks = -(-len(rows) // LANES)
-    words = np.zeros((num_blocks * LANES, block_bytes(rows.shape[1]) // (4 * LANES)), np.uint32)
+    words = np.zeros((num_blocks * LANES, BLOCK_BYTES["1-bit"](rows.shape[1]) // (4 * LANES)), np.uint32)
     words[: len(rows), :-1] = _packed(rows > 0)
     words[: len(rows), -1] = _factors(rows.astype(np.float64), similarity).view(np.uint32)
     lanes_last = words.reshape(num_blocks, LANES, -1).transpose(0, 2, 1)

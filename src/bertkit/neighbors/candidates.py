@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.compiled import lean_part
-from bertkit.neighbors.int8_tiles import LANES, TILE_BLOCKS
+from bertkit.neighbors.block_sizes import LANES
+from bertkit.neighbors.int8_tiles import TILE_BLOCKS
 
 _ROOM = 1024  # candidates of a query before they are first pruned
 

@@ -9,18 +9,13 @@ after it.
 import numpy as np
 
 from bertkit.compiled import lean_sums
+from bertkit.neighbors.block_sizes import LANES
 from bertkit.neighbors.candidates import Candidates, ScanBlocks, collect, collected
 from bertkit.neighbors.int8_codes import LARGEST, SMALLEST, Similarity
-from bertkit.neighbors.int8_tiles import LANES
 
 _UNIT = 2.0**-24
 _TILE = 4  # queries compared with a row that was read once
 _SLACK = 2.0**-20
-
-
-def block_bytes(dimensions: int) -> int:
-    """Bytes of a block of sixteen rows, for any number of dimensions."""
-    return 2 * LANES * 4
 
 
 def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:

@@ -15,10 +15,10 @@ import numpy as np
 
 from bertkit.compiled import lean
 from bertkit.errors import UsageError
-from bertkit.neighbors.int8_tiles import LANES, TILE_QUERIES, WORDS
+from bertkit.neighbors.block_sizes import BLOCK_BYTES, BOUND_BYTES, LANES, padded
+from bertkit.neighbors.int8_tiles import TILE_QUERIES, WORDS
 
 Similarity = Literal["cosine", "dot"]
-BOUND_BYTES = 3 * LANES * 4
 """Per row of a block: factor, length of the error, length of the row; float32."""
 
 MAX_DIMENSIONS = 32_768
@@ -36,16 +36,6 @@ class Queries(NamedTuple):
     offsets: np.ndarray  # (n,) int32
 
 
-def block_bytes(dimensions: int) -> int:
-    """Bytes of a block of sixteen rows."""
-    return LANES * padded(dimensions) + BOUND_BYTES
-
-
-def padded(dimensions: int) -> int:
-    """Stored dimensions, rounded up to whole vectors."""
-    return -(-dimensions // 16) * 16
-
-
 def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     """Rows as int8 blocks.
 
@@ -61,7 +51,7 @@ def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     """
     if rows.shape[1] > MAX_DIMENSIONS:
         raise UsageError(f"vectors have {rows.shape[1]} dimensions: expected at most {MAX_DIMENSIONS} for int8 codes")
-    blocks = np.zeros((-(-len(rows) // LANES), block_bytes(rows.shape[1])), np.uint8)
+    blocks = np.zeros((-(-len(rows) // LANES), BLOCK_BYTES["int8"](rows.shape[1])), np.uint8)
     _encode(np.ascontiguousarray(rows, np.float32), similarity == "cosine", blocks, blocks.view(np.float32))
     return blocks
 

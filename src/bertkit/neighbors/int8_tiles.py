@@ -13,8 +13,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.registry import cpu_target
 
-LANES = 16
-"""Number of rows in a block."""
+from bertkit.neighbors.block_sizes import LANES
 
 intrinsic: Any = extending.intrinsic
 INT, LONG, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()

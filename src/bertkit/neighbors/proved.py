@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.executor import map_on_cores, num_cores
+from bertkit.neighbors.block_sizes import LANES
 from bertkit.neighbors.candidates import Candidates, ScanBlocks
 from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_tiles import LANES
 
 QUERIES_AT_ONCE = 1024
 _BLOCKS_AT_LEAST = 1024  # minimum blocks per thread

@@ -5,25 +5,22 @@ sixteen rows, interleaved by four bytes.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bertkit.neighbors import bit_scan, float32_scan, int8_codes, int8_scan
+from bertkit.neighbors.block_sizes import LANES, ScanName
 from bertkit.neighbors.candidates import ScanBlocks
 from bertkit.neighbors.device_scan import DeviceScan
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_tiles import LANES
 from bertkit.neighbors.proved import Nearest, RowMask, by_bounds
-
-ScanName = Literal["int8", "float32", "1-bit"]
 
 
 class Scan(NamedTuple):
     """How rows are compared with queries."""
 
     is_exact: bool
-    block_bytes: Callable[[int], int]  # of sixteen rows, by the number of dimensions
     encode_rows: Callable[[np.ndarray, Similarity], np.ndarray]
     scan_for: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int], ScanBlocks]
     """From queries, rows, blocks, the bits of a mask and the number of rows to find."""
@@ -32,9 +29,9 @@ class Scan(NamedTuple):
 
 
 SCANS: dict[ScanName, Scan] = {
-    "int8": Scan(True, int8_codes.block_bytes, int8_codes.encode_rows, int8_scan.scan_for),
-    "float32": Scan(True, float32_scan.block_bytes, float32_scan.encode_rows, float32_scan.scan_for),
-    "1-bit": Scan(False, bit_scan.block_bytes, bit_scan.encode_rows, bit_scan.scan_for, bit_scan.num_compared),
+    "int8": Scan(True, int8_codes.encode_rows, int8_scan.scan_for),
+    "float32": Scan(True, float32_scan.encode_rows, float32_scan.scan_for),
+    "1-bit": Scan(False, bit_scan.encode_rows, bit_scan.scan_for, bit_scan.num_compared),
 }
 
 

@@ -1,22 +1,19 @@
 """Index of documents: search of passages by words, by meaning, or both."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import numpy as np
 
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
-from bertkit.inference import EmbedReport
-from bertkit.inference.text_encoder import TextEncoder
-from bertkit.model import Model
-from bertkit.neighbors import SCANS
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import has_store
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
-from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
@@ -27,6 +24,12 @@ from bertkit.search.sparse import SparseIndex
 from bertkit.search.tables import Tables
 from bertkit.search.updating import add_documents, last_passages, update
 from bertkit.tasks import Question
+
+if TYPE_CHECKING:
+    from bertkit.inference import EmbedReport
+    from bertkit.inference.text_encoder import TextEncoder
+    from bertkit.model import Model
+    from bertkit.search.encoder import Encoder
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
@@ -102,6 +105,8 @@ class Index:
                 query_prompt = known.query_prompt if query_prompt is None else query_prompt
                 document_prompt = known.document_prompt if document_prompt is None else document_prompt
         if model is not None:
+            from bertkit.search.encoder import Encoder
+
             encoder = Encoder.of(
                 model,
                 precision=precision or "float32",
@@ -146,12 +151,16 @@ class Index:
     def encoder(self) -> Encoder:
         """The model of the index with its prompts: `embed_query`, `embed_document`."""
         if self._encoder is None:
+            from bertkit.search.encoder import Encoder
+
             self._encoder = Encoder.of_identity(self.store.identity, self._device)
         return self._encoder
 
     @property
     def is_exact(self) -> bool:
         """Search by meaning finds exactly the nearest; False for the scan "1-bit", which can miss some."""
+        from bertkit.neighbors import SCANS
+
         return SCANS[self.store.scan].is_exact
 
     def add(
@@ -317,7 +326,7 @@ class Index:
         """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""
         return export_parquet(self.store, path)
 
-    def with_encoder(self, model: TextEncoder) -> "Index":
+    def with_encoder(self, model: TextEncoder) -> Index:
         """This index with another object for the same model, such as one that shares batches with other callers."""
         return Index(self.store, self._tables, self.encoder._replace(model=model), self._device)
 

@@ -4,19 +4,23 @@ Weights are kept in 16 bits: as multiples of 1 / 8192, from 0 to 8, where log(1 
 a model that adds them up over the tokens of a text as multiples of 1 / 64, from 0 to 1,023.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import UsageError
-from bertkit.model import Model, load
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
-from bertkit.words.opening import encoder_path
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
 
 _SCALES = {"max": 8192, "sum": 64}  # by pooling
 
@@ -42,10 +46,10 @@ class SparseIndex(ImpactIndex):
     ) -> None:
         super().__init__(folder, "sparse_bag", "sparse")
         self.model_name, self._device, self._given_scale = str(name), device, scale
-        self.model_hash = model_hash or content_hash(encoder_path(name))
+        self.model_hash = model_hash or _hash_of(name)
 
     @classmethod
-    def of_store(cls, folder: str | Path, connection: sqlite3.Connection, device: str = "auto") -> "SparseIndex | None":
+    def of_store(cls, folder: str | Path, connection: sqlite3.Connection, device: str = "auto") -> SparseIndex | None:
         """The index of an existing store; None if the store lacks one."""
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'sparse_model'")
         if not tables.fetchall():
@@ -61,7 +65,9 @@ class SparseIndex(ImpactIndex):
             CheckpointError: no such model.
             UsageError: it has changed.
         """
-        if content_hash(encoder_path(self.model_name)) != self.model_hash:
+        from bertkit.model import load
+
+        if _hash_of(self.model_name) != self.model_hash:
             raise UsageError(
                 f"the sparse model {self.model_name} has changed since the index was created: restore it, or index "
                 "into a new folder"
@@ -94,3 +100,10 @@ class SparseIndex(ImpactIndex):
         vector = self.model.embed_sparse([query], as_queries=True)
         for token_id, weight in zip(vector.token_ids.tolist(), vector.weights.tolist(), strict=True):
             view.add_products(token_id, weight / self._scale, scores)
+
+
+def _hash_of(name: str | Path) -> str:
+    """Hash of the content of a model."""
+    from bertkit.words.opening import encoder_path
+
+    return content_hash(encoder_path(name))

@@ -1,5 +1,7 @@
 """Incremental indexing: embed only what changed."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sqlite3
@@ -8,21 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tqdm import tqdm
 
-from bertkit.inference import EmbedReport
 from bertkit.search.documents import Document, read_documents
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.store import EmbeddedStore
-from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument, Scalar
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
 from bertkit.search.planning import IndexReport, Job, plan
 from bertkit.search.source_table import remove_source, store_source, stored_sources
 from bertkit.search.store import Record
+
+if TYPE_CHECKING:
+    from bertkit.search.encoder import Encoder
 
 _PASSAGES_AT_ONCE = 1024
 """Number of passages embedded and committed together, the most that an interruption loses."""
@@ -141,7 +145,7 @@ class _Writer:
         """Call a function in each commit that has only a part of the additions until `finish`."""
         self._starter = starter
 
-    def add(self, of: str, document: Document, was: str, seen: "_Ids") -> None:
+    def add(self, of: str, document: Document, was: str, seen: _Ids) -> None:
         """Add the passages of a document, or of a part of one.
 
         Args:
@@ -176,6 +180,8 @@ class _Writer:
             record.id: same[old].vector for record, old in pending if old in same and same[old].text == record.text
         }
         texts = [record.text for record, _ in pending if record.id not in reused]
+        from bertkit.inference import EmbedReport
+
         counts = EmbedReport()
         vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
         self._report.num_embedded += len(texts)

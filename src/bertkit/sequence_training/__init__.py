@@ -2,17 +2,24 @@
 
 Takes: pairs of source and target, or texts; a model to start from; settings.
 Gives: a model folder with its metrics; a stopped run resumes.
-May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
-training, model, generation, finetuning.
+May import: later, errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks,
+checkpoint, training, model, generation, finetuning.
 """
 
-from bertkit.sequence_training.batches import SequenceBatch, SequenceData
-from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
-from bertkit.sequence_training.loss import SequenceLoss
-from bertkit.sequence_training.metrics import sequence_metrics
-from bertkit.sequence_training.run import SequenceTraining
-from bertkit.sequence_training.settings import SequenceSettings
-from bertkit.sequence_training.tasks import SEQUENCE_TASKS
+from typing import TYPE_CHECKING
+
+from bertkit.later import on_demand
+
+if TYPE_CHECKING:
+    from bertkit.sequence_training.batches import SequenceBatch, SequenceData
+    from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
+    from bertkit.sequence_training.loss import SequenceLoss
+    from bertkit.sequence_training.metrics import sequence_metrics
+    from bertkit.sequence_training.run import SequenceTraining
+    from bertkit.sequence_training.settings import SequenceSettings
+    from bertkit.sequence_training.tasks import SEQUENCE_TASKS
+
+__getattr__, __dir__ = on_demand(__name__)
 
 __all__ = [
     "SEQUENCE_TASKS",

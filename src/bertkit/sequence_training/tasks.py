@@ -1,23 +1,20 @@
 """Generative tasks: the reader of their files, and their initial models."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
-from bertkit.checkpoint.encoder_decoder import (
-    is_encoder_decoder,
-    new_encoder_decoder,
-    open_encoder_decoder,
-    warm_started,
-)
 from bertkit.errors import UsageError
-from bertkit.generation import Causal, Generator, SequenceToSequence, load_generator
 from bertkit.locate import locate, transformer_folder
 from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.tokenizer import Tokenizer
-from bertkit.tokenizer.byte_level import train_byte_level
-from bertkit.transformer import TransformerConfig
+
+if TYPE_CHECKING:
+    from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
+    from bertkit.generation import Generator
 
 NEW_MODELS = {"new-tiny": (2, 128, 4), "new": (3, 256, 4), "new-base": (6, 512, 8)}
 """Sizes of a new model: layers of each stack, width, heads. The last is the base model of Vaswani et al. 2017."""
@@ -33,6 +30,15 @@ class SequenceTask:
 
 def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
     """A new model, an encoder-decoder model, or one whose stacks start from a BERT."""
+    from bertkit.checkpoint.encoder_decoder import (
+        is_encoder_decoder,
+        new_encoder_decoder,
+        open_encoder_decoder,
+        warm_started,
+    )
+    from bertkit.generation import SequenceToSequence
+    from bertkit.tokenizer.byte_level import train_byte_level
+
     if model not in NEW_MODELS:
         folder = locate(model)
         is_pair = is_encoder_decoder(transformer_folder(folder))
@@ -43,6 +49,9 @@ def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings
 
 
 def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) -> EncoderDecoderConfig:
+    from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
+    from bertkit.transformer import TransformerConfig
+
     layers, width, heads = NEW_MODELS[model]
     encoder, decoder = (
         TransformerConfig(
@@ -58,6 +67,8 @@ def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) ->
 
 def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
     """A causal language model."""
+    from bertkit.generation import Causal, load_generator
+
     if model in NEW_MODELS:
         raise UsageError(
             "causal-language-model needs an existing left-to-right model, such as --model gpt2; "

@@ -2,7 +2,7 @@
 
 Takes: examples; a network's output for a batch, and the batch's labels.
 Gives: encodings with labels; the loss, and sums from which the metrics come; typed predictions and their metrics.
-May import: errors, files, compiled, randomness, tokenizer, batch, transformer, heads, architectures.
+May import: later, errors, files, compiled, randomness, tokenizer, batch, transformer, heads, architectures.
 """
 
 from bertkit.tasks.alignment import Alignment, TaughtText

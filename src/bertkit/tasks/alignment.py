@@ -5,14 +5,14 @@ without labels. Student and teacher then share a space: either can embed queries
 Shape letters: S texts, E width of the vectors.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from torch import Tensor
 
-from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
@@ -22,7 +22,12 @@ from bertkit.tasks.task import Loss, Option, TextTask, mean_of, sums_of
 from bertkit.tasks.text_sets import TEACHER
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
-from bertkit.transformer import EncoderOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import Network, NetworkOutput
+    from bertkit.transformer import EncoderOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +164,7 @@ class Alignment(TextTask):
         mean = tuple(_vectors(train).mean(axis=0).tolist())
         return "mean vector", [VectorPrediction(mean)] * len(dev)
 
-    def scorer(self) -> "AlignmentScorer":
+    def scorer(self) -> AlignmentScorer:
         return AlignmentScorer()
 
 

@@ -1,19 +1,23 @@
 """Cross-entropy loss of one label of C for each row of logits, with weights for labels and label smoothing."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
+from bertkit.later import F, torch
 from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -46,10 +50,10 @@ class Weighted(TextTask):
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)
 def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers on a device, copied once."""
-    return torch.tensor(numbers, dtype=dtype, device=device)
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True)

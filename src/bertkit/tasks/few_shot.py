@@ -5,22 +5,26 @@ Tunstall et al. 2022, "Efficient few-shot learning without prompts" (SetFit), wi
 labels, D hidden_size.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import LabeledBatch
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
+from bertkit.later import torch
 from bertkit.randomness import below, in_random_order, key_of
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.sequence_classification import SequenceClassification
 from bertkit.tasks.task import Loss, Option, mean_of, sums_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEMPERATURE = 0.05
 """Temperature of the loss, as in SimCSE (Gao et al. 2021, section 3)."""

@@ -3,11 +3,16 @@
 Shape letters: N rows, E width, C outputs.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bertkit.later import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 INVERSE_PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Inverse penalties (see `minimize`), from the strongest penalty to the weakest, for features of length 1.

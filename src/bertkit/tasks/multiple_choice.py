@@ -4,21 +4,20 @@ Devlin et al. 2018, section 4.4: each choice is the second text of a separate pa
 a question are adjacent. Shape letters: S sequences, N questions, C choices.
 """
 
+from __future__ import annotations
+
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.later import F, torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
@@ -26,6 +25,11 @@ from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import Loss, exact, mean_of, sums_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 _SMALLEST_SHARE = 1e-6  # share of an index that is never correct in training
@@ -194,7 +198,7 @@ class MultipleChoice(OnSentenceVectors):
             predictions.append(ChoicePrediction(best, example.choices[best], tuple(shares.tolist())))
         return "most frequent index", predictions
 
-    def scorer(self) -> "ChoiceScorer":
+    def scorer(self) -> ChoiceScorer:
         return ChoiceScorer()
 
 

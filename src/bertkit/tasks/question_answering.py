@@ -5,18 +5,18 @@ without the whole answer the correct start and end are [CLS], which also means "
 T tokens, N questions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
@@ -28,6 +28,11 @@ from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.tokenizer.ragged import ranges
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _MOST_CANDIDATES = 1_000
 """Maximum number of candidates: each uses memory for every question of a batch."""
@@ -249,7 +254,7 @@ class QuestionAnswering(TextTask):
         answers = [Answer(0, len(example.context), example.context, 1.0) for example in dev]
         return "whole context", [AnswerPrediction(answer, (answer,), 0.0, 0.0) for answer in answers]
 
-    def scorer(self) -> "AnswerScorer":
+    def scorer(self) -> AnswerScorer:
         return AnswerScorer(self)
 
     def with_calibrated_thresholds(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:

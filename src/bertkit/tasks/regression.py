@@ -3,24 +3,29 @@
 Shape letters: B sequences, N examples.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
+from bertkit.later import nn, torch
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import Numbers
 from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 _FINEST = 16 * float(np.finfo(np.float32).eps)

@@ -3,16 +3,20 @@
 Shape letters: S sequences, N texts or pairs, D hidden_size, C labels.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from bertkit.architectures import Network
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.tasks.task import TextTask
-from bertkit.transformer import EncoderOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import Network
+    from bertkit.transformer import EncoderOutput
 
 VECTOR_HEAD = "vector_classification"
 

@@ -3,19 +3,18 @@
 Devlin et al. 2018, section 4.1. Shape letters: B sequences, N examples, C labels.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
+from bertkit.later import F, torch
 from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.labels import LabelKind
@@ -24,6 +23,11 @@ from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer import Encodings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 

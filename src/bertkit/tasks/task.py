@@ -1,24 +1,29 @@
 """Interfaces of tasks: Task for the training loop, TextTask for evaluation and prediction over texts."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
+from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.transformer import EncoderOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertkit.architectures import Network, NetworkOutput
+    from bertkit.transformer import EncoderOutput
 
 
 class Loss(NamedTuple):
@@ -36,14 +41,7 @@ def exact(logits: Tensor) -> Tensor:
 def sums_of(loss: Tensor, *counts: Tensor | float) -> Tensor:
     """A loss and counts as (1 + counts,) float64 on the device of the loss, float32 on MPS, which lacks it."""
     device, dtype = loss.device, torch.float32 if loss.device.type == "mps" else torch.float64
-    return torch.stack(
-        [
-            one.detach().to(device, dtype)
-            if isinstance(one, Tensor)
-            else torch.full((), one, dtype=dtype, device=device)
-            for one in (loss, *counts)
-        ]
-    )
+    return torch.stack([torch.as_tensor(one, dtype=dtype, device=device).detach() for one in (loss, *counts)])
 
 
 def mean_of(loss: Tensor, total: Tensor) -> Tensor:
@@ -377,7 +375,7 @@ class TextTask(ABC):
         """The task with a head over sentence vectors, for examples of this kind; None: not supported."""
         return None
 
-    def fitted_by(self) -> "TextTask | None":
+    def fitted_by(self) -> TextTask | None:
         """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;
         None: the head is not fitted."""
         return None if self.of_vectors or not self.head else self

@@ -6,16 +6,18 @@ words: they are decided as one, and an entity that ends inside a token is learne
 letters: S sequences, T tokens, W words, C labels.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
-import torch
 
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.later import torch
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones

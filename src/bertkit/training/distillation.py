@@ -5,19 +5,22 @@ teacher, the loss of the task, and 1 - cosine of the last hidden states. Shape l
 outputs.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
+from bertkit.later import F, torch
 from bertkit.tasks import Loss, Task
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tasks.task import mean_of, sums_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertkit.architectures import NetworkOutput
 
 
 @dataclass(frozen=True)

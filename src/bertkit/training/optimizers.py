@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.training.ranks import is_sharded
+from bertkit.training.settings import OPTIMIZERS
 from bertkit.transformer.kernels.linear import has_fast_bfloat16
-
-OPTIMIZERS = ("adamw", "adamw-2018", "muon")
 
 
 class AdamW2018(torch.optim.AdamW):

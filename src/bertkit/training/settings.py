@@ -1,13 +1,18 @@
 """Settings of the training loop."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import check_field_types
-from bertkit.training.optimizers import OPTIMIZERS
 from bertkit.training.schedules import learning_rate_factor
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIMIZERS = ("adamw", "adamw-2018", "muon")
 
 PRECISIONS = ("float32", "bfloat16")
 

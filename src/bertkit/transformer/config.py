@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_above_zero
 from bertkit.transformer.activations import ACTIVATIONS, OTHER_NAMES
 
 SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2018, section 3
@@ -128,18 +128,6 @@ def check_probabilities(config: object, *names: str) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0 <= value < 1:
             raise UsageError(f"{name}={value!r}: expected a probability from 0 to below 1")
-
-
-def check_above_zero(config: object, *names: str) -> None:
-    """Check fields that hold a positive number.
-
-    Raises:
-        UsageError: one is not.
-    """
-    for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise UsageError(f"{name}={value!r}: expected a number above 0")
 
 
 def check_activations(config: object, *names: str) -> None:

@@ -2,10 +2,17 @@
 
 Takes: files and folders of word vectors; texts; a model.
 Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.
-May import: errors, files, locate, executor, compiled, randomness, tokenizer, batch, transformer, tasks, checkpoint,
-inference, neighbors, model.
+May import: later, errors, files, locate, executor, compiled, randomness, tokenizer, batch, transformer, tasks,
+checkpoint, inference, neighbors, model.
 """
 
-from bertkit.words.encoder import StaticEncoder
+from typing import TYPE_CHECKING
+
+from bertkit.later import on_demand
+
+if TYPE_CHECKING:
+    from bertkit.words.encoder import StaticEncoder
+
+__getattr__, __dir__ = on_demand(__name__)
 
 __all__ = ["StaticEncoder"]

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_above_zero
 from bertkit.tasks.field_types import check_field_types
-from bertkit.transformer.config import check_above_zero
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """bertkit inspect fill"""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
 from bertkit.errors import UsageError
-from bertkit.inference.pseudo_likelihood import Method
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
@@ -16,7 +15,7 @@ def command(
     /,
     *,
     top_k: int | None = None,
-    method: Method | None = None,
+    method: Literal["plain", "l2r"] | None = None,
     inspected: InspectedPretrained = PRETRAINED,
 ) -> None:
     """Predictions for each [MASK] of a text; without [MASK], the surprisal of each token.

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.scans import SCANS, ScanName, encode_rows, same_rows
+from bertkit.neighbors.block_sizes import BLOCK_BYTES, LANES, ScanName
 from bertkit.search.embedded.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
-from bertkit.search.store import Identity
+from bertkit.search.store import Identity, Similarity
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Generation:
             number,
             RowFile(folder / f"vectors.{number}.float32", dimensions, "<f4"),
             RowFile(folder / f"numbers.{number}.int64", 1, "<i8"),
-            RowFile(folder / f"blocks.{number}.{scan}", SCANS[scan].block_bytes(dimensions), "u1"),
+            RowFile(folder / f"blocks.{number}.{scan}", BLOCK_BYTES[scan](dimensions), "u1"),
             identity.similarity,
             scan,
         )
@@ -56,6 +54,8 @@ class Generation:
                 "REPLACE INTO block (file, block, checksum) VALUES (?, ?, ?)",
                 [(file.path.name, *block) for block in extended_checksums(first, rows, before)],
             )
+        from bertkit.neighbors import encode_rows
+
         begun = first % LANES  # rows of the last block, which is rewritten with the same bytes for them
         if begun:
             vectors = np.concatenate([self.vectors.rows(first)[first - begun :], vectors])
@@ -72,6 +72,8 @@ class Generation:
 
     def wrong_codes(self, num_positions: int) -> list[int]:
         """First positions of parts whose blocks differ from those of the vectors."""
+        from bertkit.neighbors.scans import encode_rows, same_rows
+
         vectors, wrong = self.vectors.rows(num_positions), []
         try:
             blocks = self.encoded(num_positions)

@@ -1,19 +1,23 @@
 """A consistent snapshot of a store, readable during writes."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bertkit.errors import StoreError, UsageError
-from bertkit.neighbors import SCANS, Nearest, RowMask, nearest, similarities
 from bertkit.search.embedded.schema import HOW_TO_REPAIR, as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
+
+if TYPE_CHECKING:
+    from bertkit.neighbors import Nearest, RowMask
 
 RECORDS_AT_ONCE = 1000
 COLUMNS = "number, id, document_id, start, end, text, metadata"
@@ -92,9 +96,11 @@ class Snapshot:
     def similarities(self, query: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """(n,) float64: the similarity of a (dimensions,) query and the vector of each record, by numbers."""
         positions = self._view.positions(numbers)
+        from bertkit.neighbors import similarities
+
         return similarities(query, self._view.vectors, positions, self.identity.similarity)
 
-    def hits(self, every: Sequence["Asked"], where: Filter | None) -> list[list[list[Hit]] | Exception]:
+    def hits(self, every: Sequence[Asked], where: Filter | None) -> list[list[list[Hit]] | Exception]:
         """The results of some requests as of `VectorStore.search_many`, or the error of each."""
         outcomes: list[list[list[Hit]] | Exception] = []
         valid = []
@@ -123,8 +129,10 @@ class Snapshot:
         """The rows that a filter matches; cached for the most recent filters."""
         return self._view.mask(where, lambda: self.numbers(where))
 
-    def _nearest(self, mask: RowMask, every: Sequence["Asked"]) -> list[list[Nearest]]:
+    def _nearest(self, mask: RowMask, every: Sequence[Asked]) -> list[list[Nearest]]:
         """The nearest rows of each request, with checked queries, from one pass over the vectors if that is exact."""
+        from bertkit.neighbors import SCANS, nearest
+
         view, state = self._view, self._view.state
         is_exact = SCANS[state.scan].is_exact  # the same for a larger k
         results: list[list[Nearest]] = [[] for _ in every]

@@ -1,5 +1,7 @@
 """Embedded vector store in a folder."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import sqlite3
@@ -13,9 +15,10 @@ from typing import Self, TypeVar, cast
 
 import numpy as np
 
+from bertkit import neighbors
 from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError, checked_count
-from bertkit.neighbors import SCANS, DeviceScan, ScanName
+from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.embedded.database import NAME, Database, create_database, has_store
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.embedded.maintenance import (
@@ -53,7 +56,8 @@ class EmbeddedStore(VectorStore):
     """
 
     def __init__(self, folder: Path, text_index: TextIndex | None, device: str = "cpu") -> None:
-        self.folder, self._text_index, self._device = folder, text_index, resolve_device(device)
+        self.folder, self._text_index = folder, text_index
+        self._device = None if device == "cpu" else resolve_device(device)
         self._database, self._writer_lock = Database(folder), WriterLock(folder)
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # state of the transaction in progress
@@ -83,8 +87,8 @@ class EmbeddedStore(VectorStore):
             UsageError: the folder is not empty, or there is no such scan or device.
             StoreError: the folder is not writable, or another process writes a store in it.
         """
-        if scan not in SCANS:
-            raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, SCANS))}")
+        if scan not in BLOCK_BYTES:
+            raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, BLOCK_BYTES))}")
         resolve_device(device)  # an unknown one is refused before any work
         folder = Path(folder)
 
@@ -150,13 +154,13 @@ class EmbeddedStore(VectorStore):
                 yield Snapshot(connection, view, self._passes)
                 return
 
-    def _device_scan(self, state: State, last: View | None) -> DeviceScan | None:
+    def _device_scan(self, state: State, last: View | None) -> neighbors.DeviceScan | None:
         """A scan on the GPU: that of the last view, if its vectors are the first ones of this state."""
-        if self._device.type == "cpu":
+        if self._device is None or self._device.type == "cpu":
             return None
         if last is not None and last.state.generation == state.generation:
             return last.device_scan
-        return DeviceScan(self._device)
+        return neighbors.DeviceScan(self._device)
 
     def _is_current(self, state: State) -> bool:
         with self._database.reading() as connection:

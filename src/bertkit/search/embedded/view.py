@@ -1,18 +1,24 @@
 """The state of a store after a commit, and its vectors mapped into memory."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.neighbors import DeviceScan, RowMask, ScanName
+from bertkit.neighbors.block_sizes import ScanName
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity
+
+if TYPE_CHECKING:
+    from bertkit.neighbors import DeviceScan, RowMask
 
 MASKS_KEPT = 16
 """Number of filters whose rows a view caches."""
@@ -29,7 +35,7 @@ class State:
     identity: Identity
 
     @classmethod
-    def read(cls, connection: sqlite3.Connection) -> "State":
+    def read(cls, connection: sqlite3.Connection) -> State:
         """Read the state visible to a connection.
 
         Raises:
@@ -94,6 +100,8 @@ class View:
             else:
                 is_counted = np.zeros(len(self.numbers), bool)
                 is_counted[self.positions(numbers())] = True
+            from bertkit.neighbors import RowMask
+
             mask = RowMask.of(len(self.numbers), is_counted)
             if len(self._masks) >= MASKS_KEPT:
                 self._masks.clear()

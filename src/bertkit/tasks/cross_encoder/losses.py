@@ -3,12 +3,17 @@
 Targets are 1 and 0 for positives and negatives, or the scores of the rows.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from bertkit.later import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _WEIGHT_OF_DISTANCE = 10.0
 """mu of NDCG-Loss2++ (Wang et al. 2018, section 4.3)."""

@@ -3,18 +3,18 @@
 Shape letters: S pairs, N queries.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.later import torch
 from bertkit.tasks.cross_encoder.losses import OBJECTIVES
 from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
 from bertkit.tasks.examples import NEGATIVE, TextSet, naming_long_ones
@@ -24,6 +24,11 @@ from bertkit.tasks.task import Loss, Option, exact
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _ROW, _TARGET = range(2)  # columns of labels
 

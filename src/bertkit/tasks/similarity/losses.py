@@ -3,16 +3,18 @@
 An instance is a query with one of its positives; without several positives a row is an instance.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from bertkit.later import F, torch
 from bertkit.tasks.cross_encoder.losses import lists, margins
 from bertkit.tasks.similarity.rows import Masked, Roles
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,23 @@ same text with different prompts as a query and as a document. Shape letters: S 
 positives of a query.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertkit.batch import LabeledEncodings
+from bertkit.later import F, torch
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
 from bertkit.tokenizer import Encodings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then G of a guide, known positives
 _NONE = -1  # no further known positive
@@ -106,7 +110,7 @@ class Roles:
     guide: Tensor | None  # (S, G) float32 vectors of length 1 of a guide model
 
     @classmethod
-    def of(cls, labels: Tensor) -> "Roles":
+    def of(cls, labels: Tensor) -> Roles:
         """Decode (S, 6 + G + K) labels: rows in any order, the sequences of a row adjacent."""
         numbers = labels.nan_to_num().long()
         rows, roles = numbers[:, _ROW], numbers[:, _ROLE]
@@ -139,7 +143,7 @@ class Masked:
     positives_to_documents: Tensor  # (B, D) of an instance's positive with each document
 
     @classmethod
-    def of(cls, roles: Roles) -> "Masked":
+    def of(cls, roles: Roles) -> Masked:
         """Mask equal texts, and texts known to belong together."""
         own = roles.positives[:, None] == roles.documents  # (B, D) the positive itself, which is not masked
         query_texts, document_texts = roles.texts[roles.queries], roles.texts[roles.documents]
@@ -158,7 +162,7 @@ class Masked:
             belongs | (positive_texts[:, None] == document_texts),
         )._guided(roles, own)
 
-    def _guided(self, roles: Roles, own: Tensor) -> "Masked":
+    def _guided(self, roles: Roles, own: Tensor) -> Masked:
         """Also mask texts that are nearer than the query and positive of the instance by a guide model (Solatorio 2024,
         "GISTEmbed")."""
         if roles.guide is None:

@@ -3,18 +3,18 @@
 Shape letters: S sequences, E width of the vectors.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertkit.architectures import Network
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.later import torch
 from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, naming_long_ones
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.row_feed import RowFeed
@@ -26,7 +26,12 @@ from bertkit.tasks.task import Loss, Option
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
-from bertkit.transformer import EncoderOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import Network
+    from bertkit.transformer import EncoderOutput
 
 Kind = Literal["pairs", "scores", "binary"]
 

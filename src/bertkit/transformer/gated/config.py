@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bertkit.errors import UsageError
-from bertkit.transformer.config import BertConfig, check_above_zero
+from bertkit.errors import UsageError, check_above_zero
+from bertkit.transformer.config import BertConfig
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.extending import overload
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOAT,
     FLOATS,
@@ -139,7 +139,7 @@ def encode_few_rows(layers, space, num_rows, num_heads, cu_seqlens, bias):
     return hidden
 
 
-@compiled
+@part
 def with_room(rows):
     """A copy of (M, D) rows with ROOM rows of zeros after them."""
     num_rows, width = rows.shape
@@ -206,14 +206,14 @@ def multiply(counters, step, x, num_rows, address, packed, block, bias, then, re
     wait(counters, step, num_units)
 
 
-@compiled
+@part
 def add_sums(sums, number):
     """Add the sums of a block of inputs, ``sums[1]``, to those of earlier blocks."""
     for at in range(0, number, WIDTH):
         store(sums[0], at, load(sums[0], at) + load(sums[1], at))
 
 
-@compiled
+@part
 def put_panel(sums, num_rows, first, bias, then, residual, out):
     """The sums of a panel, which starts at the column ``first``, to ``out``: bias and rest are added."""
     for row in range(num_rows):
@@ -223,7 +223,7 @@ def put_panel(sums, num_rows, first, bias, then, residual, out):
             store(out, at, after_product(vector, bias, then, residual, at))
 
 
-@compiled
+@part
 def after_product(vector, bias, then, residual, at):
     """Add the residual at an index, or apply the activation to the vector in the precision of the bias."""
     if then == ADD:
@@ -251,7 +251,7 @@ def tile_rows(num_rows):
     return 4 if num_rows % 4 == 0 else min(num_rows, 2)
 
 
-@compiled
+@part
 def take_columns(x, num_rows, tile, columns):
     """Copy the rows of each tile column by column: (M, K) to (M / tile, K, tile)."""
     width = x.shape[1]

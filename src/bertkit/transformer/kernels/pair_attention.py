@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of
 from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
 from bertkit.transformer.kernels.rows import Product, quantize_rows, read, whole_vectors
@@ -106,7 +106,7 @@ def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rot
             quantize_rows(context, start, end, quantized)
 
 
-@compiled
+@part
 def take_pairs(rows, row, column, num_rows, head_dim, pairs):
     """Copy ``head_dim`` columns of some rows, two rows in the bits of one, and zeros after the last."""
     width = pairs.shape[1]
@@ -118,7 +118,7 @@ def take_pairs(rows, row, column, num_rows, head_dim, pairs):
             store_pairs(pairs, r // 2 * width + c, lower, upper)
 
 
-@compiled
+@part
 def weigh_pairs(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores, weights):
     """`weigh_tile` into ``weights``, bfloat16; queries and keys_across have pairs in each number."""
     width, stride = queries.shape[1], scores.shape[1]
@@ -133,7 +133,7 @@ def weigh_pairs(queries, keys_across, mask, query, num_queries, first, last, hea
     return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights)
 
 
-@compiled
+@part
 def mix_pairs(weights, values, first, last, head_dim, shares, mixed):
     """`mix_tile` of weights and values with pairs in each number."""
     width, stride = values.shape[1], weights.shape[1]

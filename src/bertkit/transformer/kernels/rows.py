@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
@@ -97,7 +97,7 @@ def _read_product(rows, row, column):
     return fma(broadcast(rows.scales[row]), read(rows.values, row, column), shift)
 
 
-@compiled
+@part
 def write(rows, row, column, vector):
     """Write columns ``column`` to ``column + 15`` of a row, as far as it goes."""
     width = rows.shape[1]
@@ -114,7 +114,7 @@ def whole_vectors(width):
     return (width + WIDTH - 1) // WIDTH * WIDTH
 
 
-@compiled
+@part
 def quantize_row(line, low, high, quantized, row):
     """Quantize ``line``, with the lane-wise bounds ``low`` and ``high``, into a row of ``quantized``.
 
@@ -133,7 +133,7 @@ def quantize_row(line, low, high, quantized, row):
         quantized.values[row, c] = np.uint8(np.rint((line[c] - middle) / scale) + np.float32(128))
 
 
-@compiled
+@part
 def _normalize_row(line, width, sums, norm, hidden, row):
     """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``.
 

@@ -7,7 +7,7 @@ sequence.
 
 import numpy as np
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of, zero_far
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tiles import (
@@ -57,7 +57,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     )  # fmt: skip
 
 
-@compiled
+@part
 def attend_two_rows(
     query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias
 ):
@@ -107,7 +107,7 @@ def attend_two_rows(
             quantize_rows(context, start, end, quantized)
 
 
-@compiled
+@part
 def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores):
     """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``; keys first to last.
 
@@ -125,7 +125,7 @@ def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head
     return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, scores)
 
 
-@compiled
+@part
 def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights):
     """``weights = exp(scores / sqrt(head_dim))``, up to a factor, of eight rows whose largest scores are in ``tops``.
 
@@ -143,7 +143,7 @@ def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_
     return eight_lanes(inverse(totals_of_eight(sums)))
 
 
-@compiled
+@part
 def mix_tile(weights, values, first, last, head_dim, shares, mixed):
     """``mixed = shares * (weights values)``: (8, L) and (L, K) to (8, K); keys first to last."""
     width, stride = values.shape[1], weights.shape[1]
@@ -156,7 +156,7 @@ def mix_tile(weights, values, first, last, head_dim, shares, mixed):
         store_tile(mixed, c + WIDTH, width, times_tile(right, shares))
 
 
-@compiled
+@part
 def drop_tile(weights, first, last, dropout, number, row_step):
     """Dropout of (8, L) weights in place, keys first to last; those of row r are numbered from
     ``number + r * row_step`` on."""
@@ -167,13 +167,13 @@ def drop_tile(weights, first, last, dropout, number, row_step):
             store(weights, offset, apply_dropout(load(weights, offset), dropout, number + row * row_step + key))
 
 
-@compiled
+@part
 def room_across(head_dim):
     """Columns of a block of queries, keys or values: whole pairs of vectors."""
     return (head_dim + 2 * WIDTH - 1) // (2 * WIDTH) * 2 * WIDTH
 
 
-@compiled
+@part
 def longest_of(cu_seqlens):
     """Tokens of the longest sequence."""
     longest = 0
@@ -182,7 +182,7 @@ def longest_of(cu_seqlens):
     return longest
 
 
-@compiled
+@part
 def transpose_block(block, length, head_dim, across):
     """``across = block^T``: (L, K) to (K, L)."""
     width, stride = block.shape[1], across.shape[1]
@@ -191,7 +191,7 @@ def transpose_block(block, length, head_dim, across):
             transpose(block, key * width + c, width, across, c * stride + key, stride)
 
 
-@compiled
+@part
 def take(rows, row, column, num_rows, head_dim, block):
     """Copy ``head_dim`` columns of some rows into a block, whose columns beyond them are unchanged."""
     width = block.shape[1]
@@ -200,7 +200,7 @@ def take(rows, row, column, num_rows, head_dim, block):
             store_part(block, r * width + c, read(rows, row + r, column + c), head_dim - c)
 
 
-@compiled
+@part
 def store_part(array, index, vector, count):
     """`store_first`, faster where a whole vector is stored."""
     if count >= WIDTH:
@@ -209,7 +209,7 @@ def store_part(array, index, vector, count):
         store_first(array, index, vector, count)
 
 
-@compiled
+@part
 def put(block, num_rows, head_dim, rows, row, column):
     """Copy from a block to rows; the inverse of `take`."""
     width = block.shape[1]
@@ -219,7 +219,7 @@ def put(block, num_rows, head_dim, rows, row, column):
             store_part(rows, offset + c, load(block, r * width + c), head_dim - c)
 
 
-@compiled
+@part
 def take_turned(rows, row, column, num_rows, head_dim, rotary, block):
     """`take` with rotation by the angles of the rows, which are for the first half of the columns."""
     if rotary is None:

@@ -1,6 +1,6 @@
 """Tiles for attention, compiled: tuples of eight vectors, one for each of eight queries."""
 
-from bertkit.compiled import compiled
+from bertkit.compiled import part
 from bertkit.transformer.kernels.vector_functions import exp2
 from bertkit.transformer.kernels.vectors import add_pairs, broadcast_from, fma, lane, larger, load, store
 
@@ -8,13 +8,13 @@ QUERIES = 8
 """Queries of a tile."""
 
 
-@compiled
+@part
 def in_tile(v):
     """The vector eight times."""
     return v, v, v, v, v, v, v, v
 
 
-@compiled
+@part
 def add_products(tile, column, at, stride, row):
     """tile + column x row: eight numbers, ``stride`` apart in an array from ``at`` on, each times the vector."""
     return (
@@ -29,7 +29,7 @@ def add_products(tile, column, at, stride, row):
     )
 
 
-@compiled
+@part
 def add_pair_products(tile, column, at, stride, row):
     """`add_products` of numbers that hold two bfloat16 each, lane by lane: both products are added."""
     return (
@@ -44,7 +44,7 @@ def add_pair_products(tile, column, at, stride, row):
     )
 
 
-@compiled
+@part
 def powers_of_2(scores, at, stride, scale, tops):
     """2**((score - top) * scale), eight vectors of scores from ``at`` on, with a top for each.
 
@@ -62,7 +62,7 @@ def powers_of_2(scores, at, stride, scale, tops):
     )
 
 
-@compiled
+@part
 def store_tile(array, at, stride, tile):
     """Store eight vectors, ``stride`` apart from ``at`` on."""
     store(array, at, tile[0])
@@ -75,19 +75,19 @@ def store_tile(array, at, stride, tile):
     store(array, at + 7 * stride, tile[7])
 
 
-@compiled
+@part
 def add_tile(a, b):
     """a + b."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4], a[5] + b[5], a[6] + b[6], a[7] + b[7]
 
 
-@compiled
+@part
 def times_tile(a, b):
     """a * b."""
     return a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3], a[4] * b[4], a[5] * b[5], a[6] * b[6], a[7] * b[7]
 
 
-@compiled
+@part
 def larger_tile(a, b):
     """The larger of a and b."""
     return (
@@ -102,13 +102,13 @@ def larger_tile(a, b):
     )
 
 
-@compiled
+@part
 def eight_lanes(v):
     """Results 0 to 7 of ``totals_of_eight`` or ``largest_of_eight``, each in a separate vector."""
     return lane(v, 0), lane(v, 2), lane(v, 4), lane(v, 6), lane(v, 8), lane(v, 10), lane(v, 12), lane(v, 14)
 
 
-@compiled
+@part
 def load_tile(array, at, stride):
     """Load eight vectors, ``stride`` apart from ``at`` on."""
     return (
@@ -123,7 +123,7 @@ def load_tile(array, at, stride):
     )
 
 
-@compiled
+@part
 def add_mixture(vector, column, at, stride, tile):
     """vector + column . tile: eight numbers, ``stride`` apart in an array from ``at`` on, each times its vector."""
     even = fma(broadcast_from(column, at), tile[0], vector)

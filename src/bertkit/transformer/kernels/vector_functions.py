@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertkit.compiled import compiled
+from bertkit.compiled import part
 from bertkit.transformer.kernels.vectors import (
     add_to_exponent,
     broadcast,
@@ -17,7 +17,7 @@ WHOLE = np.float32(3 << 22)
 """Added to a number below 2**22, it rounds it: the lowest bits are the nearest integer."""
 
 
-@compiled
+@part
 def exp2(x):
     """2**x for x <= 0, to a relative error of 2e-7; 2**-126 for x below -126.
 
@@ -35,7 +35,7 @@ def exp2(x):
     return add_to_exponent(power, bits)
 
 
-@compiled
+@part
 def logistic(x):
     """1 / (1 + exp(-x)), to a relative error of 2e-7 (1 + |x|)."""
     away = larger(x, broadcast(np.float32(0)) - x)
@@ -44,20 +44,20 @@ def logistic(x):
     return where_positive(x, share, power * share)
 
 
-@compiled
+@part
 def silu(x):
     """x * logistic(x)."""
     return x * logistic(x)
 
 
-@compiled
+@part
 def gelu_tanh(x):
     """``x / 2 * (1 + tanh(inner))``, which is ``x * logistic(2 * inner)``."""
     share = fma(x * x, broadcast(np.float32(0.044715)), broadcast(np.float32(1)))
     return x * logistic(x * share * broadcast(np.float32(2 * np.sqrt(2 / np.pi))))
 
 
-@compiled
+@part
 def gelu(x):
     """x * Phi(x), to 1e-5 where |x| < 3 and 1.3e-4 elsewhere: for values that are then rounded to bfloat16 or 8 bits.
 
@@ -78,7 +78,7 @@ def gelu(x):
     return x * fma(cdf, inside, broadcast(np.float32(0.5)))
 
 
-@compiled
+@part
 def normal(x):
     """The standard normal distribution's cumulative probability, to 1e-7, and density at x.
 

@@ -1,0 +1,55 @@
+"""torch and the names of packages, imported when they are first used: commands that print help or look something up
+need neither the seconds nor the memory.
+
+Takes: attributes of torch; names that a package imports under ``if TYPE_CHECKING``.
+Gives: torch, its ``F`` and ``nn``; ``__getattr__`` and ``__dir__`` of a package.
+May import: nothing.
+"""
+
+import ast
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from inspect import getsource
+from typing import TYPE_CHECKING, Any
+
+
+class _Later:
+    """A module that is imported when an attribute of it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+else:
+    torch, F, nn = _Later("torch"), _Later("torch.nn.functional"), _Later("torch.nn")
+
+__all__ = ["F", "nn", "on_demand", "torch"]
+
+
+def on_demand(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose ``__init__.py`` imports its names under ``if TYPE_CHECKING``:
+    each is imported when it is first used. None may be the name of a module of the package, which would hide it."""
+
+    @cache
+    def homes() -> dict[str, str]:
+        statements = ast.parse(getsource(sys.modules[package])).body
+        imports = [one for branch in statements if isinstance(branch, ast.If) for one in branch.body]
+        return {name.name: one.module or "" for one in imports if isinstance(one, ast.ImportFrom) for name in one.names}
+
+    def get(name: str) -> Any:
+        if name.startswith("__") or name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes()[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes()})
