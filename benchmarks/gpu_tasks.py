@@ -15,7 +15,7 @@ from bertkit import BertConfig, Model, Tokenizer
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.locate import locate
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
-from bertkit.tasks.words import spaced
+from bertkit.tasks.words import joined
 
 BOUNDS = {"float32": 2e-3, "bfloat16": 5e-2}
 """Maximum allowed differences of losses, relative to the largest loss."""
@@ -43,7 +43,7 @@ def examples_by_task(number: int) -> dict[str, list[Any]]:
     """Examples of each kind of task, made from passages of Python's documentation; labels follow from the texts."""
     passages = [" ".join(passage.split())[:200] for passage in texts.documentation()[: 2 * number]]
     chosen, others = passages[:number], passages[number:]
-    words = [spaced(passage.split()) for passage in chosen]
+    words = [joined(passage.split())[1] for passage in chosen]
     return {
         "sequence-classification": [TextExample(one, label="long" if len(one) > 150 else "short") for one in chosen],
         "regression": [TextExample(one, label=len(one) / 200) for one in chosen],

@@ -12,7 +12,7 @@ from families import FAMILIES
 
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks.examples import ChoiceQuestion, TaggedText, TextExample
-from bertkit.tasks.words import spaced
+from bertkit.tasks.words import joined
 from bertkit.training import batch_gradients, recorded_gradients
 from bertkit.training.recorded_gradients import RecordedGradients
 
@@ -23,7 +23,7 @@ EXAMPLES = {
     "multi-label-classification": [TextExample(text, label=tuple(sorted({*text.split()} & {"red", "blue"})))
                                    for text in TEXTS],
     "regression": [TextExample(text, label=float(len(text))) for text in TEXTS],
-    "token-classification": [TaggedText(text, spaced(text.split()), tuple(word[:1] for word in text.split()))
+    "token-classification": [TaggedText(text, joined(text.split())[1], tuple(word[:1] for word in text.split()))
                              for text in TEXTS],
     "multiple-choice": [ChoiceQuestion(text, ("red cat", "a dog", "green"), number % 3)
                         for number, text in enumerate(TEXTS)],
