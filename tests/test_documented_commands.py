@@ -71,6 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
     for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
         Path(name).write_text(table)
+    shutil.copytree(ROOT / "examples/data", "examples/data")
     Path("reviews.txt").write_text("a joy\ndull\n")
     pairs = [{"anchor": text, "positive": f"{text}, {number}"} for number, text in enumerate(TEXTS)]
     for name in ("pairs.jsonl", "dev-pairs.jsonl"):
