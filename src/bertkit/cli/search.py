@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+import bertkit
 from bertkit.cli.index import STORE
 from bertkit.cli.output import emit, note
 
@@ -43,12 +44,10 @@ def command(
     with Index.open(store, device="cpu" if mode == "lexical" else device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
-        if rerank is not None or answer is not None:
-            from bertkit.model import load
-        reranker = None if rerank is None else load(rerank, device=device)
+        reranker = None if rerank is None else bertkit.load(rerank, device=device)
         results = index.search(query, k, mode=mode, reranker=reranker)
         if answer is not None:
-            answers = index.answers_from(query, results, load(answer, device=device))
+            answers = index.answers_from(query, results, bertkit.load(answer, device=device))
             emit(
                 {
                     "answer": one.text,
