@@ -25,6 +25,7 @@ import bertkit
 from bertkit.generation import load_generator
 from bertkit.serving import prediction, service
 from bertkit.serving.app import _ROUTES, Application
+from bertkit.serving.generate_api import GenerateParameters
 from bertkit.serving.guard import Guard
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.metrics import Metrics
@@ -216,7 +217,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "/predict": {"inputs": "a cat"}, "/entities": {"inputs": "a cat"}, "/fill": {"inputs": "a [MASK]"},
     "/answer": {"question": "who sat?", "context": "the cat sat"},
     "/classify": {"inputs": "a cat", "candidate_labels": ["animal", "mat"]},
-    "/generate": {"inputs": "a cat", "parameters": {}},
+    "/generate": {"inputs": "a cat", "parameters": {"max_new_tokens": 3}},
     "/search": {"query": "cat"},
     "/inspect/input": {"inputs": "a cat"}, "/inspect/attention": {"inputs": "a cat"},
     "/inspect/lens": {"inputs": "a [MASK]"},
@@ -259,12 +260,19 @@ def test_null_in_a_parameter_means_absent_for_every_kind_of_model(fuzzed: Fuzzed
     special = {"ranker": {"query": "a", "texts": ["a", "b"]}, "answers": {"question": "who?", "context": "the cat"}}
     inputs = special.get(name, "a [MASK]")
     options = ["candidate_labels", "function_to_apply", "generate_parameters", "clean_up_tokenization_spaces"]
-    nulls = dict.fromkeys(options + [field for field in fuzzed.fields if field not in ("inputs", "parameters")])
+    given = {"max_new_tokens": 3} if name == "translator" else {}
+    fields = [field for field in [*options, *fuzzed.fields] if field not in ("inputs", "parameters", *given)]
+    nulls = dict.fromkeys(fields)
     answers = [
         asyncio.run(fuzzed.ask(f"/models/{name}", json.dumps({"inputs": inputs} | more).encode()))
-        for more in ({}, {"parameters": nulls}, {"parameters": None} | nulls)
+        for more in ({"parameters": given}, {"parameters": nulls | given}, {"parameters": given or None} | nulls)
     ]
     assert answers[0][0] == 200 and answers[1] == answers[2] == answers[0]
+
+
+def test_null_is_the_default_of_generation() -> None:
+    nulls = dict.fromkeys(GenerateParameters.model_fields)
+    assert GenerateParameters.model_validate(nulls) == GenerateParameters()
 
 
 def test_null_in_a_required_field_is_refused(fuzzed: Fuzzed) -> None:
