@@ -282,7 +282,7 @@ def test_index_on_a_device_equals_one_on_the_cpu(encoder: Path, tmp_path: Path, 
             assert None not in results
             return results
 
-    monkeypatch.setattr(embedded_store, "DeviceScan", Recorded)
+    monkeypatch.setattr("bertkit.neighbors.DeviceScan", Recorded)
     documents = [Document(str(number), text, metadata={"third": number % 3}) for number, text in enumerate(texts)]
     with Index.open(tmp_path / "index", encoder) as index, monkeypatch.context() as patch:
         patch.setattr(embedded_store, "resolve_device", lambda name: META)
@@ -335,6 +335,6 @@ def test_mining_and_retrieval_search_on_the_device(monkeypatch) -> None:
         ]
 
     expected = results()
-    for module in ("mining", "evidence.retrieval"):
+    for module in ("neighbors", "evidence.retrieval"):
         monkeypatch.setattr(f"bertkit.{module}.Corpus", OnDevice)
     assert results() == expected

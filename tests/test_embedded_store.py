@@ -16,7 +16,6 @@ from search_stores import IDENTITY, expected_ids, record, records, vector_of
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
 from bertkit.search import EmbeddedStore, Equal, OneOf, SearchReport
-from bertkit.search.embedded import snapshot
 from bertkit.search.embedded.writer_lock import WriterLock
 
 
@@ -247,7 +246,7 @@ def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch
             time.sleep(0.01)
             return nearest(queries, *rest)
 
-        monkeypatch.setattr(snapshot, "nearest", counted)
+        monkeypatch.setattr("bertkit.neighbors.nearest", counted)
         with ThreadPoolExecutor(16) as threads:
             results = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
             assert [[hit.id for hit in hits] for hits in results] == alone
@@ -257,7 +256,7 @@ def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch
             time.sleep(0.01)
             raise MemoryError
 
-        monkeypatch.setattr(snapshot, "nearest", broken)
+        monkeypatch.setattr("bertkit.neighbors.nearest", broken)
         with ThreadPoolExecutor(8) as threads:
             futures = [threads.submit(store.search, row.vector, IDENTITY) for row in rows[:8]]
             assert all(isinstance(future.exception(), MemoryError) for future in futures)

@@ -84,7 +84,7 @@ def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path
 
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_products_of_a_sharded_network_are_in_float32_where_bfloat16_is_slow(monkeypatch, is_fast: bool) -> None:
-    monkeypatch.setattr(batch_gradients, "has_fast_bfloat16", lambda: is_fast)
+    monkeypatch.setattr("bertkit.training.gradients.has_fast_bfloat16", lambda: is_fast)
     model, task, batch = fresh_model(0.0), PretrainingTask(), PairFeed().batch(0, 0.0)
     losses = {}
     for dtype in (torch.float32, torch.bfloat16):
