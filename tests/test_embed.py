@@ -21,7 +21,14 @@ from random_models import our_model, published_model, save_published, vocabulary
 import bertkit
 from bertkit import Batch, EmbedReport, Model, StaticEncoder, TextSet, Tokenizer, collate, find_clusters
 from bertkit.checkpoint import SentenceSettings
-from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
+from bertkit.errors import (
+    CheckpointError,
+    MissingHeadError,
+    OverLengthError,
+    TruncationWarning,
+    UnknownWordsWarning,
+    UsageError,
+)
 from bertkit.heads import NAMED_LAYERS, POOLINGS
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.inspection import inspect_heads, inspect_map, inspect_words
@@ -363,8 +370,11 @@ def test_cut_texts_are_counted_and_announced(tiny: Model) -> None:
     with warnings.catch_warnings(action="error"):
         same = tiny.embed([LONG, "the cat"], report=report)
     assert np.array_equal(cut, same)
-    assert report == EmbedReport(num_texts=2, num_tokens=41 + 4, num_texts_cut=1, num_tokens_cut=num_tokens - 41)
     kept = tiny.tokenizer.encode(LONG, max_length=41, on_long="truncate")
+    assert report == EmbedReport(
+        num_texts=2, num_tokens=41 + 4, num_texts_cut=1, num_tokens_cut=num_tokens - 41, num_unknown=kept.num_unknown
+    )
+    assert kept.num_unknown == 3
     states, _ = hidden_states(tiny, kept)
     assert_same_vectors(cut[0], states[-1].mean(0))
 
@@ -373,14 +383,19 @@ def test_warning_points_at_the_caller(tiny: Model) -> None:
     for texts in (LONG, [LONG]):
         with pytest.warns(TruncationWarning) as caught:
             tiny.embed(texts)
-        assert [warning.filename for warning in caught] == [__file__]
+        assert {warning.category for warning in caught} == {TruncationWarning, UnknownWordsWarning}
+        assert [warning.filename for warning in caught] == [__file__] * 2
 
 
 def test_windowed_texts_are_counted(tiny: Model) -> None:
     report = EmbedReport()
     tiny.embed([LONG, "the cat", LONG], on_long="window", max_length=20, report=report)
     windows = tiny.tokenizer.encode_batch([LONG, "the cat", LONG], on_long="window", max_length=20)
-    assert report == EmbedReport(num_texts=3, num_tokens=sum(map(len, windows)), num_texts_windowed=2)
+    unknown = sum(window.num_unknown for window in windows)
+    assert report == EmbedReport(
+        num_texts=3, num_tokens=sum(map(len, windows)), num_texts_windowed=2, num_unknown=unknown
+    )
+    assert unknown == 18
 
 
 def test_default_limit_is_the_checkpoints(tiny: Model) -> None:
