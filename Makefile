@@ -76,19 +76,20 @@ demo-inspect: demo-pretrain
 
 # Two files at a time, as most tests use one core, and in their order: otherwise files of few and long tests come last.
 # Threads that wait for others sleep: on two cores, those of one process would keep the other process waiting.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+test test-all test-as: export OMP_WAIT_POLICY := passive
 
 # Something of every folder of src, in minutes and from few packages.
 test: $(VENV)/.test
-	$(PYTEST) --quick $(ARGS)
+	$(BIN)/python -m pytest --quick $(WORKERS) $(ARGS)
 
 test-all: $(VENV)/.dev
-	$(PYTEST) --durations=25 $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) --durations=25 $(ARGS)
 
 # The same as if the processor were another, where it can be emulated (tests/emulated_processor.py, which lists them):
 # make test-as CPU=avx2 ARGS="tests/test_kernels.py -x"
 test-as: $(VENV)/.dev
-	$(BIN)/python tests/emulated_processor.py "$(CPU)" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python tests/emulated_processor.py "$(CPU)" $(WORKERS) $(ARGS)
 
 test-slow: $(VENV)/.slow
 	$(BIN)/python -m pytest -m slow
