@@ -1,6 +1,7 @@
 """A small example of every task: the task, a model with random weights, labeled rows, files of them, and commands."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,8 @@ def call(capsys, *arguments: str) -> tuple[int, list[dict], str]:
     code = run(list(arguments))
     captured = capsys.readouterr()
     return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+
+def first_note(lines: Sequence[str]) -> str:
+    """The first line of a run's log after those that name its labels."""
+    return next(line for line in lines if " labels: " not in line)

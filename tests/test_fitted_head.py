@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from examples_of_tasks import WORDS
+from examples_of_tasks import WORDS, first_note
 from random_models import our_model, vocabulary_tokens
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -202,10 +202,10 @@ def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, he
         out, sentence_encoder, "sequence-classification", replace(SETTINGS, head=head), log_line=lines.append
     )
     outcome = run.start(train, labeled(20, seed=2))
-    assert lines[0].startswith("frozen features: ") and "20 dev examples" in lines[0]
+    assert first_note(lines).startswith("frozen features: ") and "20 dev examples" in first_note(lines)
     card, model = (out / "README.md").read_text(), load(out)
     assert f"accuracy on dev, frozen features | {outcome.baselines['frozen features']:.6g}" in card
-    assert lines[0].startswith(f"frozen features: {100 * outcome.baselines['frozen features']:.1f} % accuracy")
+    assert first_note(lines).startswith(f"frozen features: {100 * outcome.baselines['frozen features']:.1f} % accuracy")
     assert ("accuracy on dev, frozen features, default head | " in card) == (head == "published")
     if head == "published":
         theirs = transformers.BertForSequenceClassification.from_pretrained(out).eval()
@@ -328,7 +328,7 @@ def test_other_tasks_start_with_fitted_heads(sentence_encoder: Path, tmp_path: P
     lines: list[str] = []
     run = Finetuning(tmp_path / "out", sentence_encoder, task, SETTINGS, options, log_line=lines.append)
     outcome = run.start(train, train)
-    assert lines[0].startswith("frozen features: ")
+    assert first_note(lines).startswith("frozen features: ")
     assert not math.isnan(outcome.baselines["frozen features"])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from examples_of_tasks import first_note
 from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 
 from bertkit import SequenceClassifier, load
@@ -54,7 +55,7 @@ def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp
     train, dev, began = labeled(60), labeled(40, seed=2), time.monotonic()
     outcome = start_run(run_of(tmp_path / "out", sentence_encoder, lines), train, dev)
     assert time.monotonic() - began < 1.1 * 60 * 0.5
-    assert lines[0].startswith("frozen features: ") and outcome.reason in ("finished", "stopped early")
+    assert first_note(lines).startswith("frozen features: ") and outcome.reason in ("finished", "stopped early")
     names = [row["name"] for row in outcome.tried]
     assert names[0] == "frozen features" and len(names) >= 2, names
     best = max(row["score"] for row in outcome.tried)
@@ -74,11 +75,15 @@ def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_p
     lines: list[str] = []
     settings = replace(WITHIN, minutes=0.1)
     start_run(run_of(tmp_path / "out", sentence_encoder, lines, settings), labeled(150))
-    assert lines[0] == ("no dev examples: 30 of the 150 training rows, chosen at random, are held out to compare runs")
+    assert first_note(lines) == (
+        "no dev examples: 30 of the 150 training rows, chosen at random, are held out to compare runs"
+    )
     assert len(load(tmp_path / "out").predict(["the cat"])) == 1
     lines.clear()
     outcome = start_run(run_of(tmp_path / "few", sentence_encoder, lines), labeled(40))
-    assert "too few to hold some out" in lines[0] and [row["name"] for row in outcome.tried] == ["frozen features"]
+    assert "too few to hold some out" in first_note(lines) and [row["name"] for row in outcome.tried] == [
+        "frozen features"
+    ]
 
 
 @pytest.mark.parametrize("seconds", [20.0, 45.0, 130.0, 1_000.0])
