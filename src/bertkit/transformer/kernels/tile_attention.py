@@ -57,7 +57,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     )  # fmt: skip
 
 
-@part
+@compiled
 def attend_two_rows(
     query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias
 ):
