@@ -41,7 +41,14 @@ def exact(logits: Tensor) -> Tensor:
 def sums_of(loss: Tensor, *counts: Tensor | float) -> Tensor:
     """A loss and counts as (1 + counts,) float64 on the device of the loss, float32 on MPS, which lacks it."""
     device, dtype = loss.device, torch.float32 if loss.device.type == "mps" else torch.float64
-    return torch.stack([torch.as_tensor(one, dtype=dtype, device=device).detach() for one in (loss, *counts)])
+    return torch.stack(
+        [
+            one.detach().to(device, dtype)
+            if isinstance(one, torch.Tensor)
+            else torch.full((), one, dtype=dtype, device=device)
+            for one in (loss, *counts)
+        ]
+    )
 
 
 def mean_of(loss: Tensor, total: Tensor) -> Tensor:
