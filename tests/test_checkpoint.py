@@ -132,6 +132,7 @@ def test_new_layout_of_sentence_transformers(tmp_path: Path, pooling: str) -> No
     assert_same_vectors(model, made, prompt="")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("normalize", [False, True])
 def test_published_number_of_components(tmp_path: Path, normalize: bool) -> None:
     from sentence_transformers import SentenceTransformer
