@@ -87,8 +87,8 @@ def _convert(
         config = read_json(main / "config.json") or {}
         if unknown := set(ignore_config_keys) - config.keys():
             raise UsageError(f"{main / 'config.json'} has no keys {', '.join(sorted(unknown))} to leave out")
-        kept = {key: value for key, value in config.items() if key not in ignore_config_keys}
-        write_json(target / main.relative_to(source) / "config.json", kept)
+        remaining_config = {key: value for key, value in config.items() if key not in ignore_config_keys}
+        write_json(target / main.relative_to(source) / "config.json", remaining_config)
     written = {}
     for folder, tensors in values.items():
         file = target / folder.relative_to(source) / _WEIGHTS
@@ -128,8 +128,8 @@ def _stored_values(folder: Path) -> dict[str, Tensor]:
     elif usual in files:
         files = [usual]
     if len(files) != 1 and not index.is_file():
-        found = f"several pickles ({', '.join(file.name for file in files)})" if files else "no weights"
-        raise CheckpointError(f"{folder} holds {found}: expected pytorch_model.bin, its shards, or one file")
+        content = f"several pickles ({', '.join(file.name for file in files)})" if files else "no weights"
+        raise CheckpointError(f"{folder} holds {content}: expected pytorch_model.bin, its shards, or one file")
     values: dict[str, Tensor] = {}
     for file in files:
         values |= _pickled_values(file)
@@ -164,11 +164,11 @@ def _pickled_values(file: Path) -> dict[str, Tensor]:
 def _state_dict(content: Any, file: Path) -> dict[str, Tensor]:
     """The tensors by name: the content, or the one member with them of a checkpoint of a training run."""
     members = content.values() if isinstance(content, dict) else ()
-    found = [one for one in (content, *members) if _is_state_dict(one)]
-    if len(found) != 1:
+    state_dicts = [one for one in (content, *members) if _is_state_dict(one)]
+    if len(state_dicts) != 1:
         keys = ", ".join(map(str, content))[:200] if isinstance(content, dict) else type(content).__name__
         raise CheckpointError(f"{file} holds {keys}: expected tensors by name, or one dict of them")
-    return found[0]
+    return state_dicts[0]
 
 
 def _is_state_dict(content: Any) -> bool:

@@ -5,11 +5,11 @@ from pathlib import Path
 from bertkit.errors import BertkitError
 
 
-def check_format(found: object, expected: int, where: str | Path, remedy: str, error: type[BertkitError]) -> None:
+def check_format(number: object, expected: int, where: str | Path, remedy: str, error: type[BertkitError]) -> None:
     """Check that files have the format that this version reads.
 
     Args:
-        found: the number in the files; of files without one, anything else, such as None.
+        number: the format in the files; of files without one, anything else, such as None.
         expected: the number that this version writes, from 1.
         where: file or folder, for the message.
         remedy: how to make the files again.
@@ -18,7 +18,7 @@ def check_format(found: object, expected: int, where: str | Path, remedy: str, e
     Raises:
         BertkitError: another number, as ``error``.
     """
-    if type(found) is int and found > expected:
-        raise error(f"{where} has format {found}, expected {expected}: update bertkit")
-    if type(found) is not int or found != expected:
+    if type(number) is int and number > expected:
+        raise error(f"{where} has format {number}, expected {expected}: update bertkit")
+    if type(number) is not int or number != expected:
         raise error(f"{where} was not made by this version of bertkit: {remedy}")
