@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _say_loading() -> None:
-    """Say on a terminal what a command does that has not printed anything yet."""
+    """Print a line on a terminal if the command has printed nothing yet."""
     from bertkit.cli import output
 
     if sys.stderr.isatty() and not output.has_printed():

@@ -56,9 +56,9 @@ def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[
     if task == trained.task:
         return
     content = task_json(replace(trained, task=task))
-    for place in (folder, folder / "adapter"):
-        if (record := read_record(place)) is not None:
-            write_record(place, record | {"task": content})
+    for record_folder in (folder, folder / "adapter"):
+        if (record := read_record(record_folder)) is not None:
+            write_record(record_folder, record | {"task": content})
 
 
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:

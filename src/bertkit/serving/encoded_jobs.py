@@ -99,8 +99,8 @@ def _compute(batch: TakenBatch) -> None:
             if job.is_done:
                 break  # canceled, or a part failed
             shared.choose(numbers[part])
-            own = collate(job.encodings.take(indices[part])).to(first.runner.device)
-            _add_rows(job, own, indices[part], shared)
+            part_batch = collate(job.encodings.take(indices[part])).to(first.runner.device)
+            _add_rows(job, part_batch, indices[part], shared)
 
 
 def _add_rows(job: Job, batch: Batch, indices: np.ndarray, shared: "_SharedRun | None") -> None:
