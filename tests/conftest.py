@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_memory_of_earlier_files(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Empty the caches of a file after its tests, and the large ones of its helpers: a worker runs a hundred files."""
+    yield
+    for module in [*sys.modules.values()]:
+        if Path(getattr(module, "__file__", None) or "/").parent != Path(__file__).parent:
+            continue
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear") and (module is request.module or value.cache_info().currsize > 1_000):
+                value.cache_clear()
 
 
 @pytest.fixture(scope="session")

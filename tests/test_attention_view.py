@@ -53,6 +53,7 @@ def test_matrices_against_loops(model: Model, weighted: bool, hidden: bool, word
         np.testing.assert_allclose(mean.sum(axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("model_type", ["bert", "modernbert", "mpnet", "deberta-v2"])
 def test_query_times_key_is_called_a_score_only_if_it_is_one(model_type: str) -> None:
     model = tiny(model_type)

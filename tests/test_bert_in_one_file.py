@@ -71,6 +71,7 @@ def assert_same_ids(both: tuple, texts: list[str]) -> None:
         assert bert.join(ours, ours.encode(text))[0] == ids.tolist(), ascii(text)
 
 
+@pytest.mark.full(sample=1)
 def test_every_code_point_of_unicode_8_has_the_ids_of_the_package(both) -> None:
     assert len(KNOWN) > 100_000 and 300 < len(YOUNG) < 1_000
     texts = [f"a{char}b {char}" for char in KNOWN]
@@ -151,6 +152,7 @@ class ByPosition(random.Random):
         return reference.below(self.tokens, 2 * self.position + 1, limit)
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("max_seqlen", [5, 24, 128])
 def test_pairs_segments_and_masks_are_those_of_the_package(max_seqlen: int) -> None:
     documents, seed, epoch = random_documents(37, seed=2), 9, 3

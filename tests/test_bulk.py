@@ -94,6 +94,7 @@ def test_restart_repeats_no_finished_shard(docs: Path, encoder: Path, monkeypatc
     assert not list(Path("job").glob(".*"))
 
 
+@pytest.mark.full
 def test_plan_is_not_changed(docs: Path, encoder: Path) -> None:
     opened = Encoder.of(encoder)
     job = BulkEmbedding.create("job", docs, opened, passages=SHORT, shard_bytes=400)

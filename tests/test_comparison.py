@@ -269,6 +269,7 @@ def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, cap
     assert not list((tmp_path / "out").glob("static-*"))
 
 
+@pytest.mark.full
 def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text(RUSSIAN)
     arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "1"]

@@ -104,17 +104,23 @@ def test_code_in_a_read_only_folder_is_used(folder: Path) -> None:
     assert "Read-only file system" in run(folder, f"{refuse}tiny.half(3)")[1]
 
 
-def test_processes_that_compile_at_the_same_time(folder: Path) -> None:
+def test_processes_that_start_at_the_same_time_compile_once(folder: Path) -> None:
     numbers = ["3.0", "3", "np.float32(3)"]  # of three types
     code = "import numpy as np; print(*[float(tiny.quarter(x)) for x in ({})])"
+    count = "; from bertkit.machine_code import num_compiled; print(num_compiled())"
     orders = [", ".join(numbers[i:] + numbers[:i]) for i in range(3)]
     processes = [
-        subprocess.Popen(**command(folder, code.format(order)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(**command(folder, code.format(order) + count), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for order in orders
     ]
+    compilations = 0
     for process in processes:
         output, messages = process.communicate(timeout=240)
-        assert (output.split(), messages) == ([b"0.75"] * 3, b"")
+        *results, number = output.split()
+        assert (results, messages) == ([b"0.75"] * 3, b"")
+        compilations += int(number)
+    assert compilations == 6  # of two functions for each type
+    assert not [*folder.rglob("*.lock")]
     assert run(folder, code.format(orders[0]) + f"; {REPORT}")[0].splitlines()[-1] == "0 3"
 
 

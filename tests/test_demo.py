@@ -79,6 +79,7 @@ def test_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_numpy(p
     assert not result.stderr
 
 
+@pytest.mark.full
 def test_passage_locations_are_correct(passages):
     stdlib = Path(sysconfig.get_path("stdlib"))
     elsewhere = []

@@ -243,6 +243,7 @@ SEEN = {  # by numpy, torch, oneDNN, which emulates bfloat16 with AVX-512, and n
 }  # fmt: skip
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_hidden_instruction_sets_are_hidden_from_all_libraries(name: str) -> None:
     environment = environment_or_reason(name)

@@ -74,6 +74,7 @@ def test_missing_keys_have_the_defaults_of_the_class(tmp_path: Path) -> None:
     assert bertkit.load(tmp_path).config.layer_norm_eps == 1e-12
 
 
+@pytest.mark.full
 def test_first_spelling_of_nomic_bert(tmp_path: Path) -> None:
     saved("nomic_bert", "masked_lm", tmp_path)
     expected = bertkit.load(tmp_path)

@@ -160,6 +160,7 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     assert code == 0 and "3 rows exceeded the model's maximum length and lost 54 tokens" in error
 
 
+@pytest.mark.full
 def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_path: Path, capsys) -> None:
     """A published model of SQuAD 2.0 does not say that it is one."""
     rows = examples("question-answering")

@@ -633,6 +633,7 @@ def test_scores_equal_those_of_the_model(kind, gathered):
     assert sum(one.num_examples for one in lengths.slices[-2:]) == 45
 
 
+@pytest.mark.full(sample=2)
 @pytest.mark.parametrize("kind", TASKS)
 def test_page_and_json_agree(kind, gathered, tmp_path: Path):
     results = replace(gathered[kind])

@@ -256,6 +256,7 @@ def test_one_pass_serves_search_and_validation(encoder: Path, tmp_path: Path, nu
     assert num_read() == len(set(texts)) and search.score(texts, y) > 0.7
 
 
+@pytest.mark.full
 def test_clones_and_pickles(encoder: Path, tmp_path: Path) -> None:
     texts, y = labeled()
     features = Features(str(encoder), layers="mean:1,2", pooling="cls", precision="bfloat16")

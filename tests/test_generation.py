@@ -283,6 +283,7 @@ def test_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: s
         assert together == [ours.generate([text], settings)[0] for text in texts]  # scores too: the same bits
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("name", MAKERS)
 def test_8_bit_logits_are_close_to_those_in_float32(tmp_path: Path, name: str) -> None:
     MAKERS[name](tmp_path / "model", 2)

@@ -1,6 +1,8 @@
 """The compiled kernels against plain arithmetic: odd sizes, every tail, any batch."""
 
 import importlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
-from bertkit.transformer.kernels.linear import WidenedLinear, multiply_in_place
+from bertkit.transformer.kernels.linear import WidenedLinear, has_onednn, multiply_in_place
 from bertkit.transformer.kernels.rows import (
     Quantized,
     gelu_rows,
@@ -328,3 +330,24 @@ def test_activations_regardless_of_position(name: str, dtype: torch.dtype) -> No
     tolerance = 1e-5 if dtype == torch.float32 else 2**-7
     least = 1.3e-4 if name == "gelu" and dtype == torch.bfloat16 else 1e-6
     torch.testing.assert_close(results[0].double(), exact, rtol=tolerance, atol=least)
+
+
+ROW_COUNTS = """
+from pathlib import Path
+import torch
+from bertkit.transformer.kernels.linear import has_onednn, multiply_in_place
+def num_bytes(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
+a, b = torch.ones(999, 20), torch.ones(64, 20)
+multiply_in_place(a, b)
+before = num_bytes()
+for num_rows in range(1, 700): multiply_in_place(a[:num_rows], b)
+print(num_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not has_onednn("mkldnn::_linear_pointwise"), reason="this build of torch lacks oneDNN's product")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
+def test_products_of_any_number_of_rows_take_bounded_memory() -> None:
+    """With oneDNN's and torch's own limits they take 380 MB."""
+    done = subprocess.run([sys.executable, "-c", ROW_COUNTS], capture_output=True, text=True)
+    assert int(done.stdout) < 100e6, done.stderr

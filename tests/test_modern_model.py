@@ -92,6 +92,7 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, batched)
 
 
+@pytest.mark.full
 def test_auto_tries_every_precision(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     choice = auto_precision.choose_precision(small().encoder, small().tokenizer)

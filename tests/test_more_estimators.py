@@ -183,6 +183,7 @@ def test_rejects_invalid_labels(encoder: Path, kind, item, bad) -> None:
             kind(encoder, **FAST).fit([item, item], [good, label])
 
 
+@pytest.mark.full
 def test_choices_may_be_an_array(fitted) -> None:
     estimator = fitted[MultipleChoiceClassifier]
     choices = ["red", "cat"]

@@ -507,6 +507,7 @@ def random_other_charts(seed: int) -> Markup:
     ])  # fmt: skip
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("made", [random_line_chart, random_other_charts])
 def test_chart_labels_do_not_overlap(made):
     if CHROMIUM is None:

@@ -519,6 +519,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert "held out: rows skipped" in page and "files skipped for their extension" in page
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.cpu_only
 @pytest.mark.parametrize(("precision", "is_slow"), [("float32", True), ("bfloat16", True), ("bfloat16", False)])
 def test_bfloat16_without_fast_instructions_is_printed(

@@ -376,6 +376,7 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     assert sequence_metrics(["a cat sat on it"], ["a cat sat on it"])["bleu"] == pytest.approx(100)
 
 
+@pytest.mark.full
 def test_options_with_the_values_of_other_tasks_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model = small_model(tmp_path / "start")
     (tmp_path / "pairs.csv").write_text("source,target\n1,1\n2,2\n")

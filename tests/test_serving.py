@@ -290,6 +290,7 @@ def test_browser_origins_are_rejected(server):
     assert status == 403 and "localhost" in answer["error"]
 
 
+@pytest.mark.full
 def test_disconnected_clients_do_not_affect_others(server):
     for _ in range(20):
         with socket.create_connection(_address(server)) as connection:

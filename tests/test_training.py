@@ -654,6 +654,7 @@ class Timed:
         return [line["step"] for line in events(self.run, kind)]
 
 
+@pytest.mark.full(sample=1)
 @pytest.mark.parametrize("of_evaluation, of_save", [(0.1, 0.0), (0.25, 0.12), (0.0, 3.0), (5.0, 1.0)])
 @pytest.mark.parametrize("length", [{"num_steps": 60}, {"num_steps": None, "minutes": 0.9}])
 def test_evaluations_and_checkpoints_take_at_most_a_tenth(tmp_path: Path, length, of_evaluation, of_save) -> None:
@@ -668,6 +669,7 @@ def test_evaluations_and_checkpoints_take_at_most_a_tenth(tmp_path: Path, length
         assert np.diff(evaluated).max() < 0.7 * timed.trainer.state.step and timed.measured > 0.04 * timed.now
 
 
+@pytest.mark.full
 def test_evaluations_and_checkpoints_at_given_steps_do_not_depend_on_their_time(tmp_path: Path) -> None:
     timed = Timed(tmp_path / "run", 1.0, 50.0, 20.0, evaluate_every=4, save_every=7, num_steps=21)
     timed.trainer.train()
@@ -682,6 +684,7 @@ def test_evaluations_and_checkpoints_at_given_steps_do_not_depend_on_their_time(
     assert len(selects.steps("evaluation")) == 21
 
 
+@pytest.mark.full
 def test_weights_do_not_depend_on_how_often_they_are_evaluated_and_saved(tmp_path: Path) -> None:
     trained = []
     for name, seconds in (("often", 0.0), ("seldom", 60.0)):

@@ -229,6 +229,7 @@ def test_findings_on_finetuning_runs(tmp_path, encoder):
 # What may be missing
 
 
+@pytest.mark.full
 def test_unlogged_parts_are_omitted(tmp_path, lines):
     content = report_of(tmp_path / "run", of_kind(list(events(num_steps=100, next_sentence=False)), "start", "step"))
     text = read(content).text

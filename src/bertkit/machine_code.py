@@ -28,7 +28,7 @@ from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from bertkit.files.user_cache import user_cache
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import lock_of, whole_file
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -55,6 +55,9 @@ class _PartCompiler(Compiler):
         self.state.library = _PartLibrary(self.state.targetctx.codegen(), "part")
 
 
+_LONGEST_WAIT = 60
+"""Seconds to wait for the machine code of a function that another process is compiling."""
+
 _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations are less precise
 
 
@@ -77,7 +80,8 @@ class _KeptCode(NullCache):
 
     numba's own cache has an index that two processes can write at the same time, losing an entry or mixing up files; it
     cannot read a folder that is not writable, and fails on a full disk. Here a file name contains a hash of everything
-    the content depends on, and files are written atomically.
+    the content depends on, and files are written atomically. Of processes that start together, one compiles a function
+    and the others wait for it.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -85,6 +89,7 @@ class _KeptCode(NullCache):
         self._function, self._folders = function, _folders(file)
         self._name = re.sub(r"\W+", "-", f"{file.stem}.{function.__qualname__}")
         self._state = _source_state(file)
+        self._locks: dict[str, tuple[Path, int | None]] = {}
 
     @property
     def cache_path(self) -> Any:
@@ -105,15 +110,38 @@ class _KeptCode(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)  # all of a refresh that machine code needs; the rest takes most of a second
         name = self._file_name(sig, target_context.codegen())
+        code = self._read(name, target_context)
+        if code is None and self.cache_path is not None:
+            lock = Path(self.cache_path, f"{name}.lock")
+            self._locks[name] = lock, lock_of(lock, _LONGEST_WAIT)  # after another process that compiles it
+            code = self._read(name, target_context)
+            if code is not None:
+                self._unlock(name)
+        return code
+
+    def _read(self, name: str, target_context: Any) -> Any:
         for folder in self._folders:
             with suppress(Exception):  # missing, not readable or damaged
                 return CompileResult._rebuild(target_context, *pickle.loads((folder / name).read_bytes()))
         return None
 
+    def _unlock(self, name: str) -> None:
+        lock, handle = self._locks.pop(name, (None, None))
+        if lock is not None and handle is not None:
+            with suppress(OSError):
+                lock.unlink()
+            os.close(handle)
+
     def save_overload(self, sig: Any, cres: CompileResult) -> None:
-        if cres.library.has_dynamic_globals:  # addresses in this process
-            return
-        name, content, problems = self._file_name(sig, cres.library.codegen), dumps(cres._reduce()), []
+        name = self._file_name(sig, cres.library.codegen)
+        try:
+            if not cres.library.has_dynamic_globals:  # addresses in this process
+                self._write(name, dumps(cres._reduce()))
+        finally:
+            self._unlock(name)
+
+    def _write(self, name: str, content: bytes) -> None:
+        problems = []
         for folder in self._folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -89,6 +89,21 @@ def only_writer(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def lock_of(path: Path, seconds: float) -> int | None:
+    """Lock a file, which is created, until its descriptor is closed or the process ends; wait while another process has
+    the lock. None if that takes longer than ``seconds``, if the other process deletes the file, or without locks."""
+    if fcntl is None:
+        return None
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        end = time.monotonic() + seconds
+        while (handle := _locked(path)) is None and path.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        return handle
+    return None
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written at ``path``, before long work.
 

@@ -5,6 +5,7 @@ gives the same numbers. oneDNN is called directly, through the operations of tor
 them use the plain operations.
 """
 
+import os
 import platform
 from functools import cache, partial
 from typing import Any
@@ -21,6 +22,12 @@ from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized
 from bertkit.transformer.kernels.vectors import WIDTH
+
+_MOST_PRIMITIVES = "64"
+"""Products that oneDNN, and torch in each thread, keep for other calls with as many rows. Each takes 0.6 MB, and a
+millisecond to make; by default they keep 1,024, which batches of any number of rows soon fill."""
+for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # read at the first product of the process
+    os.environ.setdefault(_variable, _MOST_PRIMITIVES)
 
 _ROWS_EXPECTED = 1_024
 """A hint for the packed layout; any number of rows works."""
