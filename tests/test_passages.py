@@ -95,10 +95,10 @@ def test_sentence_of_a_book_is_cut_in_linear_time() -> None:
 
 def test_headings_are_found_in_linear_time() -> None:
     line, blocks = "# a" + " " * 100_000 + "b", "```\n# no\n```\n# yes\n" * 5_000
-    start = time.perf_counter()
+    started = time.process_time()
     assert markdown_headings(line) == ((0, 1, line[2:]),)
     assert [name for _, _, name in markdown_headings(blocks)] == ["yes"] * 5_000
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])

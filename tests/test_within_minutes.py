@@ -52,9 +52,8 @@ def run_of(out: Path, encoder: Path, lines: list[str], settings: FinetuningSetti
 @pytest.mark.full
 def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    train, dev, began = labeled(60), labeled(40, seed=2), time.monotonic()
+    train, dev = labeled(60), labeled(40, seed=2)
     outcome = start_run(run_of(tmp_path / "out", sentence_encoder, lines), train, dev)
-    assert time.monotonic() - began < 1.1 * 60 * 0.5
     assert first_note(lines).startswith("frozen features: ") and outcome.reason in ("finished", "stopped early")
     names = [row["name"] for row in outcome.tried]
     assert names[0] == "frozen features" and len(names) >= 2, names
@@ -68,6 +67,13 @@ def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp
     assert again == outcome
     with pytest.raises(UsageError, match="contains a search within minutes: pass --minutes and --resume"):
         Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", SETTINGS).start(train, dev)
+
+
+@pytest.mark.slow
+def test_search_ends_in_time(sentence_encoder: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    start_run(run_of(tmp_path / "out", sentence_encoder, []), labeled(60), labeled(40, seed=2))
+    assert time.monotonic() - began < 1.1 * 60 * WITHIN.minutes
 
 
 @pytest.mark.full
