@@ -48,15 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TEST_MODULES = [path.stem for path in Path(__file__).parent.glob("*.py")]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_memory_of_earlier_files(request: pytest.FixtureRequest) -> Iterator[None]:
     """Empty the caches of a file after its tests, and the large ones of its helpers: a worker runs a hundred files."""
     yield
-    for module in [*sys.modules.values()]:
-        if Path(getattr(module, "__file__", None) or "/").parent != Path(__file__).parent:
-            continue
+    for module in filter(None, map(sys.modules.get, TEST_MODULES)):
         for value in vars(module).values():
             if hasattr(value, "cache_clear") and (module is request.module or value.cache_info().currsize > 1_000):
                 value.cache_clear()

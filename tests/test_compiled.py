@@ -173,3 +173,17 @@ def test_numba_is_loaded_by_the_first_call(folder: Path) -> None:
 def test_functions_that_a_process_compiles_are_counted(folder: Path) -> None:
     code = "tiny.quarter(3.0); from bertkit.machine_code import num_compiled; print(num_compiled())"
     assert [run(folder, code)[0] for _ in range(2)] == ["2", "0"]
+
+
+def test_processes_compile_without_waiting_where_no_file_can_be_locked(folder: Path) -> None:
+    refuse = "import errno, fcntl\ndef refuse(*_): raise OSError(errno.ENOLCK, 'No locks available')\n"
+    code = f"{refuse}fcntl.flock = refuse\nfrom bertkit import machine_code; machine_code._LONGEST_WAIT = 9_999\n"
+    assert run(folder, f"{code}print(tiny.quarter(3.0)); {REPORT}") == ("0.75\n0 0", "")
+    assert run(folder, f"{code}print(tiny.quarter(3.0)); {REPORT}") == ("0.75\n0 1", "")
+    assert not [*folder.rglob("*.lock")]
+
+
+def test_process_does_not_wait_for_itself_after_an_error(folder: Path) -> None:
+    code = "from numba import TypingError\nfrom bertkit import machine_code; machine_code._LONGEST_WAIT = 9_999\n"
+    code += "for _ in range(2):\n    try: tiny.half('text')\n    except TypingError: print('refused')\n"
+    assert run(folder, code) == ("refused\nrefused", "")

@@ -335,7 +335,7 @@ def test_activations_regardless_of_position(name: str, dtype: torch.dtype) -> No
 ROW_COUNTS = """
 from pathlib import Path
 import torch
-from bertkit.transformer.kernels.linear import has_onednn, multiply_in_place
+from bertkit.transformer.kernels.linear import multiply_in_place
 def num_bytes(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
 a, b = torch.ones(999, 20), torch.ones(64, 20)
 multiply_in_place(a, b)

@@ -27,7 +27,7 @@ def test_a_run_waits_for_expected_searches_for_a_limited_time(monkeypatch: pytes
         thread.join()
         started = time.perf_counter()
         assert passes.share(None, 4, run) == 8
-        assert time.perf_counter() - started > 0.39  # it does not wait forever
+        assert 0.39 < time.perf_counter() - started < 99  # it does not wait forever
     monkeypatch.setattr(shared_pass, "RUNS_WAITED", 9_999.0)
     started = time.perf_counter()
     passes.share(None, 5, run)

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from bertkit.files.user_cache import user_cache
-from bertkit.files.whole_files import lock_of, whole_file
+from bertkit.files.whole_files import lock_file, whole_file
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -89,7 +89,7 @@ class _KeptCode(NullCache):
         self._function, self._folders = function, _folders(file)
         self._name = re.sub(r"\W+", "-", f"{file.stem}.{function.__qualname__}")
         self._state = _source_state(file)
-        self._locks: dict[str, tuple[Path, int | None]] = {}
+        self._lock = ExitStack()  # held while this process compiles the function
 
     @property
     def cache_path(self) -> Any:
@@ -111,12 +111,12 @@ class _KeptCode(NullCache):
         rtsys.initialize(target_context)  # all of a refresh that machine code needs; the rest takes most of a second
         name = self._file_name(sig, target_context.codegen())
         code = self._read(name, target_context)
-        if code is None and self.cache_path is not None:
-            lock = Path(self.cache_path, f"{name}.lock")
-            self._locks[name] = lock, lock_of(lock, _LONGEST_WAIT)  # after another process that compiles it
-            code = self._read(name, target_context)
+        if code is None and (folder := self.cache_path) is not None:
+            self._lock.close()  # of a compilation that failed
+            self._lock.enter_context(lock_file(Path(folder, f"{name}.lock"), _LONGEST_WAIT))
+            code = self._read(name, target_context)  # of the process that had the lock
             if code is not None:
-                self._unlock(name)
+                self._lock.close()
         return code
 
     def _read(self, name: str, target_context: Any) -> Any:
@@ -125,20 +125,10 @@ class _KeptCode(NullCache):
                 return CompileResult._rebuild(target_context, *pickle.loads((folder / name).read_bytes()))
         return None
 
-    def _unlock(self, name: str) -> None:
-        lock, handle = self._locks.pop(name, (None, None))
-        if lock is not None and handle is not None:
-            with suppress(OSError):
-                lock.unlink()
-            os.close(handle)
-
     def save_overload(self, sig: Any, cres: CompileResult) -> None:
-        name = self._file_name(sig, cres.library.codegen)
-        try:
+        with self._lock:
             if not cres.library.has_dynamic_globals:  # addresses in this process
-                self._write(name, dumps(cres._reduce()))
-        finally:
-            self._unlock(name)
+                self._write(self._file_name(sig, cres.library.codegen), dumps(cres._reduce()))
 
     def _write(self, name: str, content: bytes) -> None:
         problems = []

@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bertkit.errors import UsageError
@@ -70,38 +70,33 @@ def only_writer(folder: Path) -> Iterator[None]:
     """
     check_no_file(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"{folder} is being written by another process: wait until it has finished, then start this one again, "
-                "or choose another folder"
-            ) from None
-        except OSError:  # a network disk without such locks
-            pass
+        handle = _locked(folder)
+    except BlockingIOError:
+        raise UsageError(
+            f"{folder} is being written by another process: wait until it has finished, then start this one again, "
+            "or choose another folder"
+        ) from None
+    try:
         yield
     finally:
-        os.close(handle)
+        _unlock(handle)
 
 
-def lock_of(path: Path, seconds: float) -> int | None:
-    """Lock a file, which is created, until its descriptor is closed or the process ends; wait while another process has
-    the lock. None if that takes longer than ``seconds``, if the other process deletes the file, or without locks."""
-    if fcntl is None:
-        return None
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        end = time.monotonic() + seconds
-        while (handle := _locked(path)) is None and path.exists() and time.monotonic() < end:
-            time.sleep(0.02)
-        return handle
-    return None
+@contextmanager
+def lock_file(path: Path, longest_wait: float) -> Iterator[None]:
+    """A file that processes lock one after the other, where the system has locks of files; deleted after the block.
+
+    The block also runs if the other process ends meanwhile, after ``longest_wait`` seconds, or if the folder cannot be
+    written.
+    """
+    with ExitStack() as at_end:
+        with suppress(OSError):  # also if the other process has deleted it
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            at_end.callback(_unlock, _locked_after(path, longest_wait))
+            at_end.callback(path.unlink, missing_ok=True)
+        yield
 
 
 def check_writable(path: Path) -> None:
@@ -246,8 +241,7 @@ def _held(temporary: Path, path: Path) -> Iterator[None]:
         _remove_abandoned(path)
         yield
     finally:
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -261,23 +255,45 @@ def _remove_abandoned(path: Path) -> None:
                 try:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
                 finally:
-                    os.close(lock)
+                    _unlock(lock)
 
 
 def _locked(path: Path) -> int | None:
-    """The descriptor of a file or folder that is locked until it is closed, or the process ends; None if another one
-    has it, or the system has no such locks."""
+    """The descriptor of a file or folder that is locked until it is closed, or the process ends; None where the system
+    has no such locks.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: it cannot be opened.
+    """
     if fcntl is None:
         return None
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # nothing waits for the other end of a pipe
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # nothing waits for the other end of a pipe
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
             raise
-        return handle
-    return None
+        return None  # a network disk
+    return handle
+
+
+def _locked_after(path: Path, longest_wait: float) -> int | None:
+    """As `_locked`, after at most ``longest_wait`` seconds in which another process has it."""
+    end = time.monotonic() + longest_wait
+    while True:
+        try:
+            return _locked(path)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def _unlock(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _linked(path: Path) -> Path:
