@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from bertkit.cli import COMMANDS
+from bertkit.cli import COMMANDS, run
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file, whole_folder
 
@@ -38,12 +38,28 @@ def test_help_loads_nothing_heavy():
     assert loaded.endswith("\n[]\n")
 
 
-@pytest.mark.full
-def test_tokenizing_loads_no_torch():
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (["tokenize", "A cat."], ["torch"]),
+        (["describe"], ["torch", "numba"]),
+        (["search", "cat", "--store", "store", "--mode", "lexical"], ["torch", "numba"]),
+    ],
+)
+def test_commands_that_compute_no_vector_load_no_torch(command, unused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if command[0] == "search":
+        (tmp_path / "text.txt").write_text("A cat sat on the mat.")
+        run(["index", "text.txt", "--store", "store"])
     loaded = python(
-        "import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)"
+        f"""
+        import sys
+        from bertkit.cli import run
+        run({command})
+        print([name for name in {unused} if name in sys.modules])
+        """
     )
-    assert loaded == "False\n"
+    assert loaded.endswith("\n[]\n")
 
 
 @pytest.mark.slow  # processor time of a machine that does nothing else; what is loaded is tested above
