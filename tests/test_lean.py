@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from bertkit.cli import COMMANDS, run
+from bertkit.cli import COMMANDS
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file, whole_folder
 
@@ -33,30 +33,6 @@ def test_help_loads_nothing_heavy():
         from bertkit.cli import run
         run(["--help"])
         print([name for name in {HEAVY} if name in sys.modules])
-        """
-    )
-    assert loaded.endswith("\n[]\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "unused"),
-    [
-        (["tokenize", "A cat."], ["torch"]),
-        (["describe"], ["torch", "numba"]),
-        (["search", "cat", "--store", "store", "--mode", "lexical"], ["torch", "numba"]),
-    ],
-)
-def test_commands_that_compute_no_vector_load_no_torch(command, unused, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    if command[0] == "search":
-        (tmp_path / "text.txt").write_text("A cat sat on the mat.")
-        run(["index", "text.txt", "--store", "store"])
-    loaded = python(
-        f"""
-        import sys
-        from bertkit.cli import run
-        run({command})
-        print([name for name in {unused} if name in sys.modules])
         """
     )
     assert loaded.endswith("\n[]\n")
