@@ -257,7 +257,7 @@ def test_a_window_of_the_whole_sentence_takes_little_memory(monkeypatch, one_thr
 def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
     (tmp_path / "file").touch()
-    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["distill", "--model", "missing"]):
+    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["extract", "--model", "missing"]):
         assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
         assert "file is not a folder; choose another path" in capfd.readouterr().err
     monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)

@@ -18,41 +18,40 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from cyclopts import App
 
-COMMANDS = {  # name -> (file, summary)
-    "tokenize": ("tokenize", "Tokenize texts: ids, types, offsets, word ids."),
-    "vocab": ("vocab", "Train, extend or inspect a WordPiece vocabulary."),
-    "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
-    "pretrain": ("pretrain", "Pre-train a model from raw text."),
-    "plan": ("plan", "Estimate hours, memory and files of a pre-training run."),
-    "compare": ("compare", "Compare BERT with unidirectional and shallow bidirectional models."),
-    "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
-    "data": ("data", "Show what a file of labeled examples holds and how it would be read."),
-    "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),
-    "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
-    "distill": ("distill", "Distill a larger model into a smaller one."),
-    "predict": ("predict", "Predict the rows of a file with a fine-tuned model."),
-    "classify": ("classify", "Classify texts by labels it was not trained on (zero-shot)."),
-    "fill": ("fill", "Predict the token at each [MASK] of a text."),
-    "generate": ("generate", "Generate text: continue prompts, or transform source texts."),
-    "next-sentence": ("next_sentence", "Probability that text B follows text A."),
-    "embed": ("embed", "Embed the texts of a file as vectors."),
-    "similarity": ("similarity", "Cosine similarity of texts."),
-    "contrast": ("contrast", "Compare static and contextual vectors of a word in two texts, by layer."),
-    "words": ("words", "Word vectors: nearest words, analogies, odd one out, benchmarks, training."),
-    "index": ("index", "Index files and folders for search."),
-    "search": ("search", "Search an index by words and meaning, or for answers."),
-    "mcp": ("mcp", "Serve an index to AI assistants over the Model Context Protocol."),
-    "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
-    "pairs": ("pairs", "Print the most similar pairs of texts in a file."),
-    "cluster": ("cluster", "Group similar texts of a file, and name the groups."),
-    "mine": ("mine", "Find hard negatives for training a sentence encoder."),
-    "evaluate": ("evaluate", "Evaluate a model on labeled examples, minimal pairs, retrieval or scored pairs."),
-    "inspect": ("inspect", "Inspect a model: attention, predictions of layers, heads, probes."),
-    "export": ("export", "Export a model for onnxruntime or OpenVINO, without torch."),
-    "convert": ("convert", "Write pickled weights as safetensors, without running code."),
-    "serve": ("serve", "Serve models over HTTP."),
-    "report": ("report", "Write the report of a training run as one self-contained page."),
-    "doctor": ("doctor", "Check this machine and the installation; its output helps in bug reports."),
+COMMANDS = {  # name -> (group, summary); the file is named after the command
+    "index": ("Search", "Index files and folders for search."),
+    "search": ("Search", "Search an index by words and meaning, or for answers."),
+    "rank": ("Search", "Rank the texts of a file with a cross-encoder."),
+    "embed": ("Search", "Embed the texts of a file as vectors."),
+    "similarity": ("Search", "Cosine similarity of texts."),
+    "pairs": ("Search", "Print the most similar pairs of texts in a file."),
+    "cluster": ("Search", "Group similar texts of a file, and name the groups."),
+    "predict": ("Use a model", "Predict the rows of a file with a fine-tuned model."),
+    "classify": ("Use a model", "Classify texts by labels it was not trained on (zero-shot)."),
+    "fill": ("Use a model", "Predict the token at each [MASK] of a text."),
+    "next-sentence": ("Use a model", "Probability that text B follows text A."),
+    "generate": ("Use a model", "Generate text: continue prompts, or transform source texts."),
+    "data": ("Train and evaluate", "Show what a file of labeled examples holds and how it would be read."),
+    "check": ("Train and evaluate", "Check training data: imbalance, repeated texts, likely label errors."),
+    "finetune": ("Train and evaluate", "Fine-tune a model for a task on labeled examples."),
+    "evaluate": ("Train and evaluate", "Evaluate a model on labeled examples, retrieval, scored pairs or grammar."),
+    "report": ("Train and evaluate", "Write the report of a training run as one self-contained page."),
+    "mine": ("Train and evaluate", "Find hard negatives for training a sentence encoder."),
+    "distill": ("Train and evaluate", "Distill a larger model into a smaller one."),
+    "plan": ("Train and evaluate", "Estimate hours, memory and files of a pre-training run."),
+    "pretrain": ("Train and evaluate", "Pre-train a model from raw text."),
+    "serve": ("Serve and export", "Serve models over HTTP."),
+    "mcp": ("Serve and export", "Serve an index to AI assistants over the Model Context Protocol."),
+    "export": ("Serve and export", "Export a model for onnxruntime or OpenVINO, without torch."),
+    "convert": ("Serve and export", "Write pickled weights as safetensors, without running code."),
+    "inspect": ("Look inside", "Inspect a model: attention, predictions of layers, heads, probes."),
+    "describe": ("Look inside", "Show a model's architecture and every parameter's name and shape."),
+    "tokenize": ("Text and words", "Tokenize texts: ids, types, offsets, word ids."),
+    "vocab": ("Text and words", "Train, extend or show a WordPiece vocabulary."),
+    "words": ("Text and words", "Word vectors: nearest words, analogies, odd one out, benchmarks, training."),
+    "compare-directions": ("Research", "Compare BERT with unidirectional and shallow bidirectional models."),
+    "verify-resume": ("Research", "Kill a short run, resume it, and compare the weights bit by bit."),
+    "doctor": ("This machine", "Check this machine and the installation; its output helps in bug reports."),
 }
 
 
@@ -62,7 +61,7 @@ SILENT_SECONDS = 1.5
 
 def app() -> "App":
     """The command line application; commands are imported when they run."""
-    from cyclopts import App, Parameter
+    from cyclopts import App, Group, Parameter
 
     from bertkit.cli.help_format import HangingFormatter
     from bertkit.version import __version__
@@ -76,8 +75,10 @@ def app() -> "App":
         default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
     )
-    for name, (module, summary) in COMMANDS.items():
-        commands.command(f"bertkit.cli.{module}:command", name=name, help=summary)
+    groups = {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
+    for order, (name, (group, summary)) in enumerate(COMMANDS.items()):
+        path = f"bertkit.cli.{name.replace('-', '_')}:command"
+        commands.command(path, name=name, help=summary, group=groups[group], sort_key=order)
     return commands
 
 
