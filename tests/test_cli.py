@@ -455,7 +455,7 @@ def test_every_command_has_help(capsys):
         ("vocab", "Train, extend or show a WordPiece vocabulary. Commands:"),
         (
             "",
-            "Research: compare-directions: Compare BERT with unidirectional and shallow bidirectional models. verify-resume:",
+            "Research: compare-directions: Compare BERT with unidirectional and shallow bidirectional models.",
         ),
     ],
 )
