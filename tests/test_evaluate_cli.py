@@ -148,11 +148,11 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        (["--model", model], '"--data" requires an argument'), (["--data", data], '"--model" requires an argument'),
-        (["--data", data, "--model", model, "--limit", "3"], 'Unknown option: "--limit"'),
-        (["--data", data, "--model", model, "--against", model], 'Unknown option: "--against"'),
-        (["grammar", data, "--model", model, "--skip-bad"], 'Unknown option: "--skip-bad"'),
-        (["similarity", data, "--run-file", "x"], 'Unknown option: "--run-file"'),
+        (["--model", model], "--data requires an argument"), (["--data", data], "--model requires an argument"),
+        (["--data", data, "--model", model, "--limit", "3"], "Unknown option: --limit"),
+        (["--data", data, "--model", model, "--against", model], "Unknown option: --against"),
+        (["grammar", data, "--model", model, "--skip-bad"], "Unknown option: --skip-bad"),
+        (["similarity", data, "--run-file", "x"], "Unknown option: --run-file"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip

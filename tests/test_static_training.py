@@ -133,13 +133,13 @@ def test_commands(tmp_path, capfd):
         PairTraining(dimensions=2.5)  # type: ignore[arg-type]
     assert PairTraining(nested=[8, 4]).nested == (8, 4)  # type: ignore[arg-type]
     for extra, message in (
-        (["--seed", "-1"], "seed=-1: expected an integer from 0"),
-        (["--temperature", "0"], "temperature=0"),
-        (["--batch-size", "1"], "batch_size=1: expected at least 2, as the other rows are negatives"),
-        (["--nested", "0"], "nested=[0]: expected different widths of at least 1"),
-        (["--nested", "4", "--nested", "4"], "nested=[4, 4]: expected different widths of at least 1"),
-        (["--learning-rate", "-1"], "learning_rate=-1"),
-        (["--learning-rate", "1e30"], "learning_rate=1e+30: training diverged"),
+        (["--seed", "-1"], "--seed -1: expected an integer from 0"),
+        (["--temperature", "0"], "--temperature 0"),
+        (["--batch-size", "1"], "--batch-size 1: expected at least 2, as the other rows are negatives"),
+        (["--nested", "0"], "--nested [0]: expected different widths of at least 1"),
+        (["--nested", "4", "--nested", "4"], "--nested [4, 4]: expected different widths of at least 1"),
+        (["--learning-rate", "-1"], "--learning-rate -1"),
+        (["--learning-rate", "1e30"], "--learning-rate 1e+30: training diverged"),
     ):
         assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model"), *extra]) == 2
         assert message in capfd.readouterr().err and not (tmp_path / "other").exists()

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Collection
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -102,7 +103,9 @@ def main() -> None:
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
-    warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {_as_command(str(message))}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: print(
+        f"bertkit: {_as_command(str(message), sys.argv[1:])}", file=sys.stderr
+    )
     timer = threading.Timer(SILENT_SECONDS, _say_loading)
     timer.daemon = True
     timer.start()
@@ -120,29 +123,33 @@ def _say_loading() -> None:
         print("bertkit: loading libraries and the model ...", file=sys.stderr, flush=True)
 
 
-def _as_command(warning: str) -> str:
-    """A warning with the names of options, and without advice that Python alone can follow.
+def options_in(message: str, options: Collection[str]) -> str:
+    """A message for the command line: a parameter of Python is the option of that name, if the command has it.
 
-    >>> _as_command("1 of 2 texts lost 3 tokens; raise max_length, or choose on_long='window'")
-    '1 of 2 texts lost 3 tokens; raise --max-length, or choose --on-long window'
-    >>> _as_command("1 of 2 texts lost 3 tokens; shorten them, or pass report= to get the counts")
-    '1 of 2 texts lost 3 tokens'
+    >>> options_in("text 0 is too long: shorten it, raise max_length=, or choose on_long='window'", {"on_long"})
+    'text 0 is too long: shorten it, raise max_length=, or choose --on-long window'
+    >>> options_in("labels are integers: name them with label_names=", {"label_names"})
+    'labels are integers: name them with --label-names'
+    >>> options_in("top_k=0: expected at least 1; snap_spans=True moves them", {"top_k", "snap_spans"})
+    '--top-k 0: expected at least 1; --snap-spans moves them'
     """
-    facts, _, advice = warning.partition("; ")
-    if not advice or "report=" in advice:
-        return facts
-    return _with_options(f"{facts}; {advice}").replace("max_length", "--max-length")
+
+    def option(match: re.Match[str]) -> str:
+        name, flag, value, following = match.groups()
+        if name not in options:
+            return match[0]
+        dashed = "no-" * (flag == "False") + name.replace("_", "-")
+        return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
+
+    return re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
 
 
-def _with_options(message: str) -> str:
-    """A message with the options of the command line.
-
-    >>> _with_options("shorten it, or choose on_long='truncate' or on_long='window'")
-    'shorten it, or choose --on-long truncate or --on-long window'
-    """
-    message = message.replace("(read_tagged, scheme='plain')", "(--scheme plain)")
-    message = re.sub(r"--[a-z-]+ \((?:class_names|label_separator)\)", lambda match: match[0].split()[0], message)
-    return re.sub(r"on_long='(\w+)'", r"--on-long \1", message).replace("; snap_spans moves", "; --snap-spans moves")
+def _as_command(message: str, arguments: list[str]) -> str:
+    """A message with the options of the command that the arguments name."""
+    _, commands, _ = app().parse_commands(arguments)
+    names = (name for argument in commands[-1].assemble_argument_collection() for name in argument.names)
+    options = {name.removeprefix("--").replace("-", "_") for name in names if name.startswith("--")}
+    return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names
 
 
 def run(arguments: list[str]) -> int:
@@ -165,7 +172,7 @@ def _run(arguments: list[str]) -> int:
         commands(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BertkitError as error:
-        return _fail(_with_options(str(error)))
+        return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:
         return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
     except SystemExit as stop:
