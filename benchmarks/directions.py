@@ -1,4 +1,4 @@
-"""Bidirectional, unidirectional and static models on novels: `bertkit compare` with all measures and three seeds.
+"""Bidirectional, unidirectional and static models on novels: `bertkit compare-directions`, all measures, three seeds.
 
     python benchmarks/directions.py FOLDER [--novels 10] [--minutes 20] [--seeds 0,1,2] [--models bert,static]
 

@@ -15,8 +15,8 @@ import numpy as np
 
 import bertkit
 from bertkit.inspection import LabeledWords, inspect_heads, inspect_probes, inspect_structure, read_trees
+from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import word_vectors
-from bertkit.inspection.words import nearest_senses
 from bertkit.tasks.reading.tagged import read_tagged
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -16,8 +16,8 @@ import report
 from turns import say
 
 import bertkit
+from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.senses import occurrence_vectors, spherical_k_means
-from bertkit.inspection.words import nearest_senses
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "coarsewsd20"
 MEASURES = ("macro_f1", "static_macro_f1", "purity")

@@ -27,7 +27,7 @@ from bertkit.evidence.intervals import bootstrap_interval
 from bertkit.evidence.retrieval import retrieval_scores, retrieve
 from bertkit.tasks import TextSet
 from bertkit.words.contrastive import train_static
-from bertkit.words.distilling import distill
+from bertkit.words.extraction import extract
 from bertkit.words.opening import input_embeddings
 from bertkit.words.settings import PairTraining
 
@@ -70,7 +70,7 @@ def main() -> None:
     results |= {"num_pairs": len(rows), "epochs": epochs, "num_steps": outcome.num_steps,
                 "cpu_minutes": (time.process_time() - before) / 60, "last_loss": outcome.last_loss}  # fmt: skip
     encoders = {
-        "trained on pairs, 512 dimensions": trained, "distilled, 256 dimensions": distill(model),
+        "trained on pairs, 512 dimensions": trained, "distilled, 256 dimensions": extract(model),
         "input embeddings, mean": input_embeddings(model),
         "input embeddings, SIF": input_embeddings(model).weighted("sif"), MODEL: model,
     }  # fmt: skip

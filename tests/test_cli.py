@@ -119,14 +119,14 @@ def test_vocab_train_inspect_export(rows, tmp_path):
     (trained,) = rows("vocab", "train", *files, "--out", str(out), "--vocab-size", "40")
     assert trained["num_entries"] == len(out.read_text().splitlines()) <= 40
     assert out.read_text().startswith("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    (statistics,) = rows("vocab", "inspect", "--model", str(out), "--text", files[0])
+    (statistics,) = rows("vocab", "show", "--model", str(out), "--text", files[0])
     assert (statistics["num_texts"], statistics["num_words"], statistics["num_unknown"]) == (5, 15, 0)
     assert statistics["pieces_per_word"] == statistics["num_pieces"] / 15
-    by_token, by_id, unknown = rows("vocab", "inspect", "low", "4", "zzz", "--model", str(out))
+    by_token, by_id, unknown = rows("vocab", "show", "low", "4", "zzz", "--model", str(out))
     assert by_token["token_id"] == out.read_text().splitlines().index("low")
     assert by_id["token"] == "[MASK]"
     assert (unknown["token_id"], unknown["pieces"]) == (None, ["[UNK]"])
-    rows("vocab", "inspect", "--model", str(out), "--export", str(tmp_path / "again.txt"))
+    rows("vocab", "show", "--model", str(out), "--export", str(tmp_path / "again.txt"))
     assert (tmp_path / "again.txt").read_text() == out.read_text()
 
 
@@ -280,10 +280,10 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     source = str(tmp_path / "a.txt")
     assert "unknown extension '.xyz'" in complaint("embed", "-i", source, "-o", "v.xyz", "--model", tiny_model)
     assert "does not exist" in complaint("embed", "-i", source, "-o", "nowhere/v.npy", "--model", tiny_model)
-    assert "pooling='best'" in complaint("embed", "-i", source, "--pooling", "best", "--model", tiny_model)
-    assert "layers='first'" in complaint("embed", "-i", source, "--layers", "first", "--model", tiny_model)
-    assert "precision='float8'" in complaint("embed", "-i", source, "--precision", "float8", "--model", tiny_model)
-    assert "device='gpu'" in complaint("embed", "-i", source, "--device", "gpu", "--model", tiny_model)
+    assert "--pooling best" in complaint("embed", "-i", source, "--pooling", "best", "--model", tiny_model)
+    assert "--layers first" in complaint("embed", "-i", source, "--layers", "first", "--model", tiny_model)
+    assert "--precision float8" in complaint("embed", "-i", source, "--precision", "float8", "--model", tiny_model)
+    assert "--device gpu" in complaint("embed", "-i", source, "--device", "gpu", "--model", tiny_model)
     assert "at least two" in complaint("similarity", "one", "--model", tiny_model)
     assert "no [MASK]" in complaint("fill", "nothing to fill", "--model", tiny_model)
     long = complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
@@ -292,12 +292,12 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     said = complaint("next-sentence", "a " * 999, "b", "--model", tiny_model)
     assert "pair 0 has " in said and said.rstrip().endswith("shorten the two texts, or choose --on-long truncate")
     assert "--frobnicate. (see bertkit tokenize --help)" in complaint("tokenize", "a", "--frobnicate")
-    assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
+    assert "id 99 is outside" in complaint("vocab", "show", "99", "--model", tiny_model)
 
 
 def test_ignored_options_raise(complaint, tiny_model):
-    assert "cannot be combined with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
-    assert "--column requires --text" in complaint("vocab", "inspect", "--column", "b")
+    assert "cannot be combined with words to look up" in complaint("vocab", "show", "a", "--text", "b.txt")
+    assert "--column requires --text" in complaint("vocab", "show", "--column", "b")
     assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
     for architecture in ("modernbert", "bert"):
         assert "require --size" in complaint("describe", "--architecture", architecture, "--model", tiny_model)
@@ -371,7 +371,7 @@ def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
 @pytest.mark.full
 def test_any_text_prints_on_any_terminal(tiny_model):
     result = subprocess.run(
-        [sys.executable, "-m", "bertkit", "vocab", "inspect", "日本", "--model", tiny_model],
+        [sys.executable, "-m", "bertkit", "vocab", "show", "日本", "--model", tiny_model],
         capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"},
     )  # fmt: skip
     assert result.returncode == 0
@@ -454,12 +454,15 @@ def test_every_command_has_help(capsys):
 @pytest.mark.parametrize(
     ("command", "part"),
     [
-        ("compare", "trained on the same corpus. Every model is trained on"),
-        ("compare", "Ctrl-C saves; --resume continues. Parameters:"),
-        ("inspect words", "a map for each layer, static and contextual similarity. Arguments:"),
+        ("compare-directions", "trained on the same corpus. Every model is trained on"),
+        ("compare-directions", "Ctrl-C saves; --resume continues. Parameters:"),
+        ("inspect contexts", "a map for each layer, static and contextual similarity. Arguments:"),
         ("inspect", "or write an index page for a folder of pages. Commands:"),
-        ("vocab", "Train, extend or inspect a WordPiece vocabulary. Commands:"),
-        ("", "compare: Compare BERT with unidirectional and shallow bidirectional models. contrast:"),
+        ("vocab", "Train, extend or show a WordPiece vocabulary. Commands:"),
+        (
+            "",
+            "Research: compare-directions: Compare BERT with unidirectional and shallow bidirectional models.",
+        ),
     ],
 )
 def test_help_of_a_command_is_its_docstring(command, part, capsys):
@@ -473,7 +476,7 @@ def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
     """No line is wider, and none ends where the next word would still have had room."""
     monkeypatch.setenv("COLUMNS", "80")
     num_wrapped = 0
-    for name in ["", *COMMANDS, "vocab train", "vocab extend", "vocab inspect"]:
+    for name in ["", *COMMANDS, "vocab train", "vocab extend", "vocab show"]:
         assert run([*name.split(), "--help"]) == 0
         for line, following in pairwise(capsys.readouterr().out.splitlines()):
             assert len(line) <= 80
@@ -537,14 +540,14 @@ def test_closed_streams(arguments, code, message, tiny_model):
         "embed --input {0}.jsonl --output {0}.jsonl",
         "cluster --input {0}.jsonl --output {0}.jsonl",
         "mine --input {0}.jsonl --output {0}.jsonl",
-        "evaluate --collection {0}.json --report {0}.html",
-        "evaluate --collection {0}.jsonl --run-file {0}.jsonl",
-        "evaluate --pairs {0}.json --report {0}.html",
+        "evaluate retrieval {0}.json --report {0}.html",
+        "evaluate retrieval {0}.jsonl --run-file {0}.jsonl",
+        "evaluate similarity {0}.json --report {0}.html",
         "check sequence-classification --train {0}.json --report {0}.html",
         "index {0}.txt --export {0}.txt --store {0}-store",
         "inspect map {0}.txt --out {0}.txt",
         "inspect heads {0}.txt --out {0}.txt",
-        "vocab inspect --text {0}.txt --export {0}.txt",
+        "vocab show --text {0}.txt --export {0}.txt",
         "generate --model none --input {0}.txt --page {0}.txt",
     ],
 )
@@ -577,7 +580,7 @@ def test_files_of_a_collection_are_not_replaced(complaint, name, tmp_path):
     for file in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         (tmp_path / file).write_text("")
     for run_file, message in ((name, "it is the input"), ("a.run", "corpus.jsonl is empty")):
-        assert message in complaint("evaluate", "--collection", str(tmp_path), "--run-file", str(tmp_path / run_file))
+        assert message in complaint("evaluate", "retrieval", str(tmp_path), "--run-file", str(tmp_path / run_file))
 
 
 def test_existing_folder_is_refused_with_advice_for_the_command_line(complaint, tiny_model, tmp_path):

@@ -1,4 +1,4 @@
-"""`bertkit contrast`: static and contextual vectors of a word in two texts."""
+"""`bertkit inspect contrast`: static and contextual vectors of a word in two texts."""
 
 import json
 from itertools import pairwise
@@ -93,14 +93,14 @@ def test_page_and_the_lines(tmp_path, capfd, view):
     assert "Static vectors" in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     (tmp_path / "base.txt").write_text("\n".join(BASELINE[:4]))
     write_word2vec(tmp_path / "w.vec", ["get", "will", "sat", "dog"], np.eye(4, 7))
-    arguments = ["contrast", *TEXTS, "--word", "get", "--baseline", str(tmp_path / "base.txt")]
+    arguments = ["inspect", "contrast", *TEXTS, "--word", "get", "--baseline", str(tmp_path / "base.txt")]
     assert run([*arguments, "--static", str(tmp_path / "w.vec")]) == 0
     printed = capfd.readouterr()
     lines = [json.loads(line) for line in printed.out.splitlines()]
     assert lines[0]["tokens"][3] == "get" and lines[0]["input_ids"][0] == 101
     assert [line["space"] for line in lines[2:4]] == ["static", "static"] and len(lines) == 4 + 7 * 3
     assert "have no static vector" in printed.err
-    assert run(["contrast", *TEXTS, "--word", "drinks", "--baseline", str(tmp_path / "base.txt")]) == 2
+    assert run(["inspect", "contrast", *TEXTS, "--word", "drinks", "--baseline", str(tmp_path / "base.txt")]) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
 
 

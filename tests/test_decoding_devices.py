@@ -278,4 +278,4 @@ def test_device_of_a_generator(tmp_path: Path, capsys: pytest.CaptureFixture[str
     expected = capsys.readouterr().out
     assert run(arguments) == 0 and capsys.readouterr().out == expected
     assert run([*arguments, "--device", "nowhere"]) == 2
-    assert "device='nowhere'" in capsys.readouterr().err
+    assert "--device nowhere" in capsys.readouterr().err

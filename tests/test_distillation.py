@@ -189,7 +189,7 @@ def test_student_is_of_the_layers_and_the_teacher_given(tmp_path: Path, capsys: 
         return code, printed
 
     code, printed = distill(1, rows, "--minutes", "1")
-    assert code == 2 and "minutes=1 does not limit distillation: omit it, or pass --num-epochs" in printed
+    assert code == 2 and "--minutes 1 does not limit distillation: omit it, or pass --num-epochs" in printed
     assert distill(1, tmp_path / "missing.csv")[0] == 2 and not (tmp_path / "out-student").exists()
     assert distill(1, rows, "--best-by", "unknown")[0] == 2 and (tmp_path / "out-student").is_dir()
     assert distill(3, rows)[0] == 0

@@ -31,7 +31,7 @@ from bertkit.errors import (
 )
 from bertkit.heads import NAMED_LAYERS, POOLINGS
 from bertkit.heads.pooling import sequence_vectors
-from bertkit.inspection import inspect_heads, inspect_map, inspect_words
+from bertkit.inspection import inspect_contexts, inspect_heads, inspect_map
 from bertkit.locate import locate
 from bertkit.mining import MiningOptions, mine_negatives
 from bertkit.tokenizer.byte_level import train_byte_level
@@ -638,7 +638,7 @@ def test_tables_are_refused(tiny: Model) -> None:
         lambda model, text: StaticEncoder.of_words(text, np.eye(len(text), dtype=np.float32)),
         lambda model, text: inspect_heads(model, text),
         lambda model, text: inspect_map(model, text),
-        lambda model, text: inspect_words(model, "b", text),
+        lambda model, text: inspect_contexts(model, "b", text),
         lambda model, text: next(mine_negatives(model, [TextSet("a", ("b",))], MiningOptions(), corpus=text)),
     ],
 )

@@ -148,9 +148,11 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        ([], "requires one of --data"), (["--data", data, "--suite", data], "requires one of --data"),
-        (["--data", data], "requires --model"), (["--data", data, "--model", model, "--limit", "3"], "require --suite"),
-        (["--suite", data, "--model", model, "--skip-bad"], "require --data"),
+        (["--model", model], "--data requires an argument"), (["--data", data], "--model requires an argument"),
+        (["--data", data, "--model", model, "--limit", "3"], "Unknown option: --limit"),
+        (["--data", data, "--model", model, "--against", model], "Unknown option: --against"),
+        (["grammar", data, "--model", model, "--skip-bad"], "Unknown option: --skip-bad"),
+        (["similarity", data, "--run-file", "x"], "Unknown option: --run-file"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip
@@ -193,7 +195,6 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
             ["evaluate", "--model", str(models / "regression"), "--data", data],
             "regression has no setting 'no_answer_threshold'",
         ),
-        (["evaluate", "--model", "any", "--suite", data], "require --data"),
     ):
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
 
@@ -265,7 +266,6 @@ def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error and len(error.splitlines()) == 1, error
-    assert "require --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
     assert "evidence requires a task with classes" in call(capsys, *answers, "--card", "--seeds", model)[2]
@@ -300,5 +300,5 @@ def test_invalid_report_requests_raise(models: Path, tmp_path: Path, capsys) -> 
 
 def test_pairs_with_one_text_raise(encoder: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", [{"text": "the cat"}, {"text": "a dog"}])
-    code, _, error = call(capsys, "evaluate", "--pairs", data, "--model", str(encoder))
+    code, _, error = call(capsys, "evaluate", "similarity", data, "--model", str(encoder))
     assert code == 2 and "data.jsonl, line 1: has no second text" in error

@@ -195,7 +195,7 @@ def test_integers_with_names_given(write):
     indices = write("e.jsonl", {"text": "a", "labels": [0, 2]})
     assert [one.label for one in read_labeled_texts(indices, "set", class_names=["x", "y", "z"])] == [("x", "z")]
     with pytest.raises(
-        DataError, match=r"'labels' holds integers \(\[0, 2\]\): name them, from 0 on, with --label-names"
+        DataError, match=r"'labels' holds integers \(\[0, 2\]\): name them, from 0 on, with class_names="
     ):
         list(read_labeled_texts(indices, "set"))
 

@@ -150,7 +150,7 @@ def test_rule_of_words_is_the_one_that_fits_more_words():
 def test_spans_inside_words_are_snapped_on_request(write):
     rows = [{"text": "Take 20mg now ", "spans": [[5, 7, "N"], [10, 14, "T"]]}, {"text": "x ", "spans": [[1, 2, "N"]]}]
     path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r"'20', ends inside a word .* 5-9; snap_spans moves all such spans"):
+    with pytest.raises(DataError, match=r"'20', ends inside a word .* 5-9; snap_spans=True moves all such spans"):
         list(read_tagged(path))
     bad = BadRows()
     texts = list(read_tagged(path, snap_spans=True, bad_rows=bad))
@@ -279,7 +279,7 @@ def test_unclear_separators_are_refused_with_the_option(write):
     for content in ('t,"x,y"\nt,"z,w"\n', 't,"x,y"\nt,x;z\n'):
         path = write("a.csv", f"text,labels\n{content}")
         with pytest.raises(
-            DataError, match=r"line 2 has 'x,y' in 'labels': one label, or several\? .*--label-separator"
+            DataError, match=r"line 2 has 'x,y' in 'labels': one label, or several\? .*label_separator="
         ):
             labels_of(path)
         assert labels_of(path, label_separator=",")[0][0] == ("x", "y")

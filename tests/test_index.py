@@ -848,7 +848,7 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2
-    assert "has scan='int8', not 'float32'" in capsys.readouterr().err
+    assert "has --scan int8, not 'float32'" in capsys.readouterr().err
     assert run(["index", "--store", "store", "--export", "passages.parquet"]) == 0
     assert capsys.readouterr().err == f"passages.parquet: {len(list(read_records('passages.parquet')))} passages\n"
     absent, dry = ["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]

@@ -25,6 +25,7 @@ from bertkit.heads import UnitLength
 from bertkit.inspection import (
     LabeledWords,
     Tree,
+    inspect_contexts,
     inspect_difference,
     inspect_heads,
     inspect_input,
@@ -35,18 +36,17 @@ from bertkit.inspection import (
     inspect_structure,
     inspect_surprise,
     inspect_why,
-    inspect_words,
     read_trees,
 )
-from bertkit.inspection.compare import jensen_shannon, linear_cka
+from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import first_occurrence, word_spans, word_vectors
+from bertkit.inspection.difference import jensen_shannon, linear_cka
 from bertkit.inspection.heads import ablation, relation_scores, word_attention
 from bertkit.inspection.inputs import sinusoidal
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.probes import mixed_probe, probe
 from bertkit.inspection.scatter import projections
 from bertkit.inspection.structure import TreeScore, gold_edges, spanning_tree, structural_probe, tree_scores
-from bertkit.inspection.words import nearest_senses
 from bertkit.tasks import MultiLabelClassification, MultipleChoice, Regression, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
@@ -120,7 +120,7 @@ def test_word_vectors_are_the_mean_of_the_pieces(model) -> None:
 
 
 def test_words_against_loops(model) -> None:
-    view = inspect_words(model, "CAT", [*TEXTS, TEXTS[0]], senses=["a", "b", "a", "b", "a"], top_k=2)
+    view = inspect_contexts(model, "CAT", [*TEXTS, TEXTS[0]], senses=["a", "b", "a", "b", "a"], top_k=2)
     assert len(view.texts) == 4 and view.senses == ["a", "b", "a", "a"]
     vectors = word_vectors(model, view.texts, [[span] for span in view.spans])
     for layer, own in enumerate(vectors):
@@ -132,7 +132,7 @@ def test_words_against_loops(model) -> None:
             np.testing.assert_allclose(view.similarities[layer, i], similar[i, order[:2]], atol=1e-5)
     assert view.neighbors[-1, 0, 0] == 3 and view.similarities[-1, 0, 0] == pytest.approx(1)  # the same text twice
     with pytest.raises(UsageError, match="0 of 4 texts contain the word 'horse'"):
-        inspect_words(model, "horse", TEXTS)
+        inspect_contexts(model, "horse", TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_words_have_their_marks() -> None:
 
 def test_words_need_a_neighbor(model) -> None:
     with pytest.raises(UsageError, match="top_k=0: expected an int of at least 1"):
-        inspect_words(model, "cat", TEXTS, top_k=0)
+        inspect_contexts(model, "cat", TEXTS, top_k=0)
 
 
 def test_nearest_senses_against_scikit_learn() -> None:

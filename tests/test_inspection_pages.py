@@ -20,6 +20,7 @@ from bertkit.inspection import (
     SideBySideView,
     View,
     inspect_all,
+    inspect_contexts,
     inspect_difference,
     inspect_heads,
     inspect_input,
@@ -29,14 +30,13 @@ from bertkit.inspection import (
     inspect_similarity,
     inspect_structure,
     inspect_why,
-    inspect_words,
 )
 from bertkit.tasks import SequenceClassification
 
 HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> cat שלום 🙂 \u2028 &lt;"
 SIX = [*TEXTS, HOSTILE, "a cat"]
 MAKERS: dict[str, Callable[[Model], View]] = {
-    "words": lambda model: inspect_words(model, "cat", SIX, senses=list("ababab")),
+    "contexts": lambda model: inspect_contexts(model, "cat", SIX, senses=list("ababab")),
     "heads": lambda model: inspect_heads(model, random_trees(8)),
     "probe": lambda model: inspect_probes(
         model, *2 * [[tree.labeled("tags") for tree in random_trees(4)]], label="tags"
@@ -49,10 +49,10 @@ MAKERS: dict[str, Callable[[Model], View]] = {
     "next": lambda model: inspect_next_sentence(model, SIX[2:5]),
     "two": lambda model: SideBySideView(("A", "B"), (inspect_heads(model, random_trees(8)),) * 2),
     "two static": lambda model: SideBySideView(("a" * 90, "B"), (inspect_input(model, HOSTILE),) * 2),
-    "compare": lambda model: inspect_difference(model, model, SIX),
+    "difference": lambda model: inspect_difference(model, model, SIX),
     "all": lambda model: inspect_all(model, "the [MASK] sat"),
 }
-INTERACTIVE = {"words", "heads", "map", "two", "two static"}
+INTERACTIVE = {"contexts", "heads", "map", "two", "two static"}
 ANY_PRECISION = {"fill", "next", "map"}  # the others record inner values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,7 +79,7 @@ def test_pages_have_no_layout_faults(name: str, width: int, views, opened) -> No
 
 
 def test_map_by_keyboard(views, opened) -> None:
-    view = views["words"]
+    view = views["contexts"]
     with opened(view.page(), is_interactive=True) as page:
         page.focus("#map input[type=range]")
         page.keyboard.press("Home")
@@ -118,7 +118,7 @@ def test_cell_of_heads_page_opens_attention(views, opened) -> None:
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_every_architecture_has_every_page(model_type: str) -> None:
     small = tiny(model_type, "masked_lm", max_position_embeddings=100)
-    for name in ("words", "heads", "input", "map", "compare", "all", "similar"):
+    for name in ("contexts", "heads", "input", "map", "difference", "all", "similar"):
         assert MAKERS[name](small).page().startswith("<!DOCTYPE html>")
 
 
@@ -130,8 +130,11 @@ def test_long_texts_are_refused_with_advice_that_can_be_followed(tmp_path: Path,
     Path("texts.txt").write_text("\n".join(["the cat", "a cat", "cat sat", long]))
     for given, message in (
         (["fill", long], "text 0 has 21 tokens, 1 more than max_length 20: shorten it"),
-        (["words", "cat", "texts.txt"], "text 3 has 21 tokens, 1 more than max_length 20: shorten it"),
-        (["next", "texts.txt"], "sentences 1 and 4 together have more tokens than the model accepts: shorten them"),
+        (["contexts", "cat", "texts.txt"], "text 3 has 21 tokens, 1 more than max_length 20: shorten it"),
+        (
+            ["next-sentence", "texts.txt"],
+            "sentences 1 and 4 together have more tokens than the model accepts: shorten them",
+        ),
     ):
         assert run(["inspect", *given, "--model", "model", "--json"]) == 2
         assert capsys.readouterr().err == f"bertkit: {message}\n"
@@ -151,9 +154,10 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     Path("table.csv").write_text("note,remark\n" + "".join(f'"{text}",x\n' for text in TEXTS))
     arguments = {
         "all": ["the [MASK] sat"], "input": ["the cat"], "attention": ["the cat"], "fill": ["the [MASK]"],
-        "lens": ["the cat"], "words": ["cat", "texts.txt"], "heads": ["texts.txt"],
+        "lens": ["the cat"], "contexts": ["cat", "texts.txt"], "heads": ["texts.txt"],
         "probe": ["x.conllu", "x.conllu"], "structure": ["x.conllu", "x.conllu"], "why": ["a cat"],
-        "map": ["texts.txt"], "next": ["texts.txt"], "compare": ["texts.txt", "--against", "other"],
+        "map": ["texts.txt"], "next-sentence": ["texts.txt"], "difference": ["texts.txt", "--against", "other"],
+        "contrast": ["the cat sat", "a cat", "--word", "cat", "--baseline", "texts.txt"],
     }  # fmt: skip
     assert arguments.keys() == VIEWS.keys()
     Path("pages").mkdir()
@@ -189,7 +193,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         assert "site/index.html is not an index that bertkit wrote: choose another folder" in capsys.readouterr().err
     assert {path.name for path in Path("site").iterdir()} == {"index.html", "one.html"}
     assert Path("site/index.html").read_text() == "<title>My site</title>"
-    for given in (["heads"], ["map"], ["next"], ["words", "cat"], ["compare", "--against", "other"]):
+    for given in (["heads"], ["map"], ["next-sentence"], ["contexts", "cat"], ["difference", "--against", "other"]):
         assert run(["inspect", *given, "table.csv", "--model", "model", "--json"]) == 2
         assert "it has note, remark: choose one with --column" in capsys.readouterr().err
         assert run(["inspect", *given, "table.csv", "--column", "note", "--model", "model", "--json"]) == 0
@@ -216,15 +220,15 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
                 ["structure", "x.conllu", "x.conllu"],
                 ["heads", "texts.txt"],
                 ["map", "texts.txt"],
-                ["compare", "texts.txt", "--against", "other"],
+                ["difference", "texts.txt", "--against", "other"],
             )
         ),
-        ["words", "horse", "texts.txt", "--json", "--model", "model"],
+        ["contexts", "horse", "texts.txt", "--json", "--model", "model"],
         ["heads", "no.txt", "--json"],
-        ["next", "texts.txt", "--json", "--model", "praise"],
-        ["next", "many.txt", "--out", "many.html", "--model", "model"],
+        ["next-sentence", "texts.txt", "--json", "--model", "praise"],
+        ["next-sentence", "many.txt", "--out", "many.html", "--model", "model"],
         ["why", "a cat", "--json", "--model", "model"],
-        ["compare", "texts.txt", "--json", "--model", "model"],
+        ["difference", "texts.txt", "--json", "--model", "model"],
         ["input", "a cat", "--json", "--model", "model", "--against", "model"],
         *(
             [name, *arguments[name], "--json", "--precision", "int8"]

@@ -369,9 +369,9 @@ def test_wordpiece_only_methods(ours: Tokenizer, folder: Path, tmp_path: Path, c
     model = Model.create(config(ours), ours)
     model.save(tmp_path / "model")
     export = str(tmp_path / "vocab.txt")
-    assert run(["vocab", "inspect", "--model", str(tmp_path / "model"), "--export", export]) == 2
+    assert run(["vocab", "show", "--model", str(tmp_path / "model"), "--export", export]) == 2
     assert "has no WordPiece vocabulary" in capsys.readouterr().err
-    assert run(["vocab", "inspect", "--model", str(tmp_path / "model")]) == 0
+    assert run(["vocab", "show", "--model", str(tmp_path / "model")]) == 0
     assert json.loads(capsys.readouterr().out) == {"num_entries": len(ours.vocabulary), "num_special": 5}
 
 

@@ -301,7 +301,7 @@ def test_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixture[s
     unigram.save(tmp_path / "model")
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite" / "nouns-frequency.txt").write_text("a dog sat\na cat sat\na cat\na dog\n")
-    arguments = ["evaluate", "--model", str(tmp_path / "model"), "--suite", str(tmp_path / "suite")]
+    arguments = ["evaluate", "grammar", str(tmp_path / "suite"), "--model", str(tmp_path / "model")]
     assert run([*arguments, "--method", "l2r"]) == 0
     paradigm, term, mean = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (paradigm["kind"], paradigm["name"], paradigm["accuracy"], paradigm["method"]) == (

@@ -164,7 +164,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
         results = list(bertkit.tasks.read_examples("similarity", output))
         assert results and (row_format == "pair") == (results[0].score is not None)
     assert "negatives for 25 queries, 0 of them without any" in capsys.readouterr().err
-    assert run([*arguments[:-4], "--num-negatives", "0"]) == 2 and "num_negatives=0" in capsys.readouterr().err
+    assert run([*arguments[:-4], "--num-negatives", "0"]) == 2 and "--num-negatives 0" in capsys.readouterr().err
 
 
 def test_queries_left_out_of_a_format_are_counted(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:

@@ -255,7 +255,7 @@ def test_cased_vocabulary_alone_is_recognized_and_said(settings: dict | None, tm
     with pytest.warns(UserWarning, match=message):
         ours = Tokenizer.load(tmp_path)
     assert ours.tokens(ours.encode("E V Paris")) == ["[CLS]", "E", "V", "Paris", "[SEP]"]
-    with pytest.warns(UserWarning, match="such as 'A'.*: they are not; pass lowercase=True or False"):
+    with pytest.warns(UserWarning, match="such as 'A'.*: they are not; pass lowercase=True or lowercase=False"):
         assert Tokenizer.load(file).engine.normalization == ours.engine.normalization
     for lowercase in (True, False):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))

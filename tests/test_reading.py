@@ -618,7 +618,7 @@ def test_tagged_files(write, name, content, options, expected):
             "a B-P\nb O\n\nc O\nd b-P\n\ne B-Q\n",
             {},
             r"line 4: the tag 'b-P' of word 2, 'd', is not part of an entity in scheme BIO: correct it, or read the "
-            r"tags as plain labels \(read_tagged, scheme='plain'\)",
+            r"tags as plain labels with scheme='plain'",
         ),
         (
             "a.conll",

@@ -238,33 +238,30 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         made.checkpoint.sentence = SentenceSettings(prompts={"query": "the ", "passage": "a "})
         made.save(path)
     run_file = tmp_path / "made.run"
-    code, rows, error = call(capsys, "evaluate", "--collection", str(folder), "--model", models[0], "--against",
+    code, rows, error = call(capsys, "evaluate", "retrieval", str(folder), "--model", models[0], "--against",
                             models[1], "--run-file", str(run_file))  # fmt: skip
     assert code == 0 and "2 queries, 20 documents" in error and "1 judged queries without relevant" in error
     assert [row["metric"] for row in rows][:3] == ["ndcg_at_10", "map", "mrr"] and "difference_low" in rows[0]
     assert len(run_file.read_text().splitlines()) == 40 and run_file.read_text().startswith("0 Q0 ")
     table = tmp_path / "table.csv"
     table.write_text("utterance,topic\nthe cat,a\na dog,b\nred,a\n")
-    code, _, error = call(capsys, "evaluate", "--collection", str(table), "--model", models[0],
+    code, _, error = call(capsys, "evaluate", "retrieval", str(table), "--model", models[0],
                           "--columns", "text=utterance", "label=topic")  # fmt: skip
     assert code == 0 and "2 queries, 3 documents" in error
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nrun,walk,3\nred,red,5\n")
-    code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", models[0])
+    code, rows, _ = call(capsys, "evaluate", "similarity", str(pairs), "--model", models[0])
     assert code == 0 and [row["metric"] for row in rows] == ["pearson", "spearman"]
     judge = tmp_path / "judge"
     our_model("sequence_classification", 4, 1).save(judge)
     page = tmp_path / "pairs.html"
-    code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", str(judge), "--against", models[0],
+    code, rows, _ = call(capsys, "evaluate", "similarity", str(pairs), "--model", str(judge), "--against", models[0],
                          "--columns", "query=sentence2", "positive=sentence1", "--report", str(page))  # fmt: skip
     assert code == 0 and "difference" in rows[0]
     figures = json.loads(page.with_suffix(".json").read_text())
     assert figures["scores"]["pearson"]["value"] == rows[0]["value"] and "pairs.csv: 3 pairs" in page.read_text()
     assert figures["differences"]["spearman"]["low"] == rows[1]["difference_low"]
-    assert call(capsys, "evaluate", "--pairs", str(pairs), "--report", str(tmp_path / "pairs.txt"))[0] == 2
-    assert call(capsys, "evaluate", "--pairs", str(pairs), "--collection", str(folder))[0] == 2
-    assert call(capsys, "evaluate", "--pairs", str(pairs), "--run-file", "x")[0] == 2
-    assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2
+    assert call(capsys, "evaluate", "similarity", str(pairs), "--report", str(tmp_path / "pairs.txt"))[0] == 2
 
 
 @pytest.mark.full(sample=2)
@@ -293,8 +290,8 @@ def test_another_similarity_than_the_published_one_is_named(
     (tmp_path / "a.txt").write_text("the cat")
     index = ["index", str(tmp_path / "a.txt"), "--store", str(tmp_path / "store")]
     for is_honored, arguments in (
-        (False, ["evaluate", "--pairs", str(pairs), "--model", model, "--report", str(tmp_path / "page.html")]),
-        (True, ["evaluate", "--collection", str(folder), "--model", model, "--against", model]),
+        (False, ["evaluate", "similarity", str(pairs), "--model", model, "--report", str(tmp_path / "page.html")]),
+        (True, ["evaluate", "retrieval", str(folder), "--model", model, "--against", model]),
         (True, [*index, "--model", model]),
     ):
         code, _, error = call(capsys, *arguments)
@@ -314,11 +311,11 @@ def test_failures_that_are_known_before_the_search(
     pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nred,red,5\n")
     monkeypatch.setattr("bertkit.evidence.retrieval.retrieve", None)
     monkeypatch.setattr("bertkit.evidence.pair_scores.scores_of_pairs", None)
-    base, nowhere = ["evaluate", "--model", model, "--collection", str(folder)], str(tmp_path / "nowhere")
+    base, nowhere = ["evaluate", "retrieval", str(folder), "--model", model], str(tmp_path / "nowhere")
     assert "no model" in call(capsys, *base, "--against", nowhere)[2]
     assert "no model" in call(capsys, *base, "--cross-encoder", nowhere)[2]
     assert "this model has 3 labels" in call(capsys, *base, "--cross-encoder", judge)[2]
-    assert "no model" in call(capsys, "evaluate", "--model", model, "--pairs", str(pairs), "--against", nowhere)[2]
+    assert "no model" in call(capsys, "evaluate", "similarity", str(pairs), "--model", model, "--against", nowhere)[2]
     with (folder / "corpus.jsonl").open("a") as file:
         file.write(json.dumps({"_id": "page 7", "text": "a cat"}) + "\n")
     assert "the id 'page 7' cannot" in call(capsys, *base, "--run-file", str(tmp_path / "made.run"))[2]
@@ -330,6 +327,6 @@ def test_run_file_is_kept_if_the_other_model_fails(tmp_path: Path, capsys: pytes
         our_model("encoder", 6).save(path)
     next(other.glob("*.safetensors")).write_bytes(b"broken")
     run_file = tmp_path / "made.run"
-    code, _, error = call(capsys, "evaluate", "--collection", str(folder), "--model", str(model), "--against",
+    code, _, error = call(capsys, "evaluate", "retrieval", str(folder), "--model", str(model), "--against",
                           str(other), "--run-file", str(run_file))  # fmt: skip
     assert code == 2 and str(other) in error and len(run_file.read_text().splitlines()) == 40

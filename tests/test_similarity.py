@@ -625,7 +625,7 @@ def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.Ca
     train = write(tmp_path / "train.jsonl", rows("pairs"))
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
     code, _, printed = call(capsys, *arguments, "--batch-size", "1")
-    assert code == 2 and printed.strip().endswith("batch_size=1: expected at least 2, as the loss compares rows")
+    assert code == 2 and printed.strip().endswith("--batch-size 1: expected at least 2, as the loss compares rows")
 
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:

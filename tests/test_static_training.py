@@ -1,4 +1,4 @@
-"""Static encoders distilled from a model and trained on pairs of texts."""
+"""Static encoders extracted from a model and trained on pairs of texts."""
 
 import json
 
@@ -12,7 +12,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks import TextSet
 from bertkit.tokenizer import Tokenizer
 from bertkit.words.contrastive import train_static
-from bertkit.words.distilling import distill, principal_components, token_outputs
+from bertkit.words.extraction import extract, principal_components, token_outputs
 from bertkit.words.settings import PairTraining
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -45,9 +45,9 @@ def test_principal_components_keep_distances_and_equal_scikit_learn():
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-4)
 
 
-def test_distilled_encoders_have_weights_by_rank(tmp_path):
+def test_extracted_encoders_have_weights_by_rank(tmp_path):
     model = tiny_model()
-    encoder = distill(model, 5)
+    encoder = extract(model, 5)
     assert encoder.embedding_dim == 5 and encoder.settings.normalize
     assert np.all(np.diff(encoder.weights) > 0)
     encoder.save(tmp_path / "static")
@@ -55,7 +55,7 @@ def test_distilled_encoders_have_weights_by_rank(tmp_path):
     opened = StaticEncoder.open(tmp_path / "static").embed(text, report=EmbedReport())
     np.testing.assert_allclose(opened, encoder.embed(text, report=EmbedReport()), atol=1e-6)
     with pytest.raises(UsageError, match="the width of the model"):
-        distill(model, 1_000)
+        extract(model, 1_000)
 
 
 def topic_rows(number: int) -> list[TextSet]:
@@ -133,13 +133,13 @@ def test_commands(tmp_path, capfd):
         PairTraining(dimensions=2.5)  # type: ignore[arg-type]
     assert PairTraining(nested=[8, 4]).nested == (8, 4)  # type: ignore[arg-type]
     for extra, message in (
-        (["--seed", "-1"], "seed=-1: expected an integer from 0"),
-        (["--temperature", "0"], "temperature=0"),
-        (["--batch-size", "1"], "batch_size=1: expected at least 2, as the other rows are negatives"),
-        (["--nested", "0"], "nested=[0]: expected different widths of at least 1"),
-        (["--nested", "4", "--nested", "4"], "nested=[4, 4]: expected different widths of at least 1"),
-        (["--learning-rate", "-1"], "learning_rate=-1"),
-        (["--learning-rate", "1e30"], "learning_rate=1e+30: training diverged"),
+        (["--seed", "-1"], "--seed -1: expected an integer from 0"),
+        (["--temperature", "0"], "--temperature 0"),
+        (["--batch-size", "1"], "--batch-size 1: expected at least 2, as the other rows are negatives"),
+        (["--nested", "0"], "--nested [0]: expected different widths of at least 1"),
+        (["--nested", "4", "--nested", "4"], "--nested [4, 4]: expected different widths of at least 1"),
+        (["--learning-rate", "-1"], "--learning-rate -1"),
+        (["--learning-rate", "1e30"], "--learning-rate 1e+30: training diverged"),
     ):
         assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model"), *extra]) == 2
         assert message in capfd.readouterr().err and not (tmp_path / "other").exists()
@@ -150,6 +150,6 @@ def test_commands(tmp_path, capfd):
     (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row | {"score": 0.5}) for row in rows))
     assert run([*arguments, "--vocabulary", str(tmp_path / "model")]) == 2  # a pair with a low score is no positive
     assert "pairs.jsonl, line 1: has a score, but static encoders learn from pairs without" in capfd.readouterr().err
-    distilled = ["words", "distill", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
+    distilled = ["words", "extract", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
     assert run([*distilled, "--dimensions", "6"]) == 0
     assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6

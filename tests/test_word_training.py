@@ -205,11 +205,11 @@ def test_training_on_the_command_line(tmp_path, capfd):
     assert len(capfd.readouterr().out.splitlines()) == 10
     for extra, message in (
         ([], "exists: choose another folder"),
-        (["--window", "0"], "window=0: expected at least 1"),
+        (["--window", "0"], "--window 0: expected at least 1"),
         (["--method", "glove"], "glove"),
-        (["--seed", "-1"], "seed=-1: expected an integer from 0"),
-        (["--learning-rate", "nan"], "learning_rate=nan: expected a finite number"),
-        (["--subsample", "-1"], "subsample=-1"),
+        (["--seed", "-1"], "--seed -1: expected an integer from 0"),
+        (["--learning-rate", "nan"], "--learning-rate nan: expected a finite number"),
+        (["--subsample", "-1"], "--subsample -1"),
     ):
         assert run([*arguments, *extra]) == 2
         (line,) = capfd.readouterr().err.splitlines()
@@ -257,7 +257,7 @@ def test_a_window_of_the_whole_sentence_takes_little_memory(monkeypatch, one_thr
 def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
     (tmp_path / "file").touch()
-    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["distill", "--model", "missing"]):
+    for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["extract", "--model", "missing"]):
         assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
         assert "file is not a folder; choose another path" in capfd.readouterr().err
     monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)

@@ -13,7 +13,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.opening import open_words
-from bertkit.words.queries import analogy, direction, nearest, odd_one_out, unit
+from bertkit.words.queries import analogy, axis, nearest, odd_one_out, unit
 
 WORDS = [f"w{number}" for number in range(211)]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 13)).astype(np.float32)
@@ -68,7 +68,7 @@ def test_unknown_words_are_asked_by_their_ngrams():
 
 def test_pairs_that_cancel_define_no_direction(encoder):
     with pytest.raises(UsageError, match="cancel: order the words of each pair in the same way"):
-        direction(encoder, [("w1", "w2"), ("w2", "w1")], ["w3"])
+        axis(encoder, [("w1", "w2"), ("w2", "w1")], ["w3"])
 
 
 def test_benchmarks_equal_gensim(tmp_path, encoder, keyed):
@@ -105,18 +105,18 @@ def test_percentiles_on_a_direction_count_words(monkeypatch):
     vectors = np.array([[1, 0], [-1, 0], [0.9, 0.1], [-0.9, 0.1], [0, 1], *[[1, 0]] * 90], np.float32)
     rows = np.array([0, 1, 2, 3, 4, 0], np.int32)
     encoder = StaticEncoder.of_words(["he", "she", "man", "woman", "x", "him"], vectors, rows)
-    result = direction(encoder, [("he", "she"), ("man", "woman")], ["x"])
+    result = axis(encoder, [("he", "she"), ("man", "woman")], ["x"])
     assert result.words[0].percentile == pytest.approx(100 * 3 / 6)
 
 
 def test_direction_is_the_shared_difference():
     random = np.random.default_rng(2)
-    axis, left = np.eye(9)[0], random.normal(size=(6, 9)) * [0, *[1] * 8]
+    shared, left = np.eye(9)[0], random.normal(size=(6, 9)) * [0, *[1] * 8]
     left /= np.linalg.norm(left, axis=1, keepdims=True)
-    vectors = np.concatenate([left - 0.5 * axis, left + 0.5 * axis, [axis, -axis]])
+    vectors = np.concatenate([left - 0.5 * shared, left + 0.5 * shared, [shared, -shared]])
     words = [*(f"l{n}" for n in range(6)), *(f"r{n}" for n in range(6)), "high", "low"]
-    result = direction(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
-    np.testing.assert_allclose(result.axis, axis, atol=1e-6)
+    result = axis(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
+    np.testing.assert_allclose(result.vector, shared, atol=1e-6)
     np.testing.assert_allclose(result.agreement, 1, atol=1e-6)
     assert [one.score for one in result.words] == pytest.approx([1, -1], abs=1e-6)
     assert result.words[0].percentile > 90 and result.words[1].percentile == 0
@@ -129,9 +129,9 @@ def test_direction_is_the_shared_difference():
         (["analogy", "w1", "zebra", "w2"], "'zebra' has no vector"),
         (["nearest", "w1", "--top-k", "0"], "k=0: expected an int of at least 1"),
         (["odd-one-out", "w1", "w2"], "2 words: expected at least three"),
-        (["direction", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words separated by a colon"),
-        (["direction", "w1", "--pair", "w1:w2"], "1 pairs: expected at least two"),
-        (["direction", "w1", "--pair", "w1:w1", "--pair", "w3:w4"], "have one vector: give different words"),
+        (["axis", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words separated by a colon"),
+        (["axis", "w1", "--pair", "w1:w2"], "1 pairs: expected at least two"),
+        (["axis", "w1", "--pair", "w1:w1", "--pair", "w3:w4"], "have one vector: give different words"),
         (["score"], "at least one csv file"),
         (["score", "missing.csv"], "missing.csv: no such file"),
     ],

@@ -12,47 +12,47 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Collection
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from cyclopts import App
 
-COMMANDS = {  # name -> (file, summary)
-    "tokenize": ("tokenize", "Tokenize texts: ids, types, offsets, word ids."),
-    "vocab": ("vocab", "Train, extend or inspect a WordPiece vocabulary."),
-    "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
-    "pretrain": ("pretrain", "Pre-train a model from raw text."),
-    "plan": ("plan", "Estimate hours, memory and files of a pre-training run."),
-    "compare": ("compare", "Compare BERT with unidirectional and shallow bidirectional models."),
-    "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
-    "data": ("data", "Show what a file of labeled examples holds and how it would be read."),
-    "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),
-    "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
-    "distill": ("distill", "Distill a larger model into a smaller one."),
-    "predict": ("predict", "Predict the rows of a file with a fine-tuned model."),
-    "classify": ("classify", "Classify texts by labels it was not trained on (zero-shot)."),
-    "fill": ("fill", "Predict the token at each [MASK] of a text."),
-    "generate": ("generate", "Generate text: continue prompts, or transform source texts."),
-    "next-sentence": ("next_sentence", "Probability that text B follows text A."),
-    "embed": ("embed", "Embed the texts of a file as vectors."),
-    "similarity": ("similarity", "Cosine similarity of texts."),
-    "contrast": ("contrast", "Compare static and contextual vectors of a word in two texts, by layer."),
-    "words": ("words", "Word vectors: nearest words, analogies, odd one out, benchmarks, training."),
-    "index": ("index", "Index files and folders for search."),
-    "search": ("search", "Search an index by words and meaning, or for answers."),
-    "mcp": ("mcp", "Serve an index to AI assistants over the Model Context Protocol."),
-    "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
-    "pairs": ("pairs", "Print the most similar pairs of texts in a file."),
-    "cluster": ("cluster", "Group similar texts of a file, and name the groups."),
-    "mine": ("mine", "Find hard negatives for training a sentence encoder."),
-    "evaluate": ("evaluate", "Evaluate a model on labeled examples, minimal pairs, retrieval or scored pairs."),
-    "inspect": ("inspect", "Inspect a model: attention, predictions of layers, heads, probes."),
-    "export": ("export", "Export a model for onnxruntime or OpenVINO, without torch."),
-    "convert": ("convert", "Write pickled weights as safetensors, without running code."),
-    "serve": ("serve", "Serve models over HTTP."),
-    "report": ("report", "Write the report of a training run as one self-contained page."),
-    "doctor": ("doctor", "Check this machine and the installation; its output helps in bug reports."),
+COMMANDS = {  # name -> (group, summary); the file is named after the command
+    "index": ("Search", "Index files and folders for search."),
+    "search": ("Search", "Search an index by words and meaning, or for answers."),
+    "rank": ("Search", "Rank the texts of a file with a cross-encoder."),
+    "embed": ("Search", "Embed the texts of a file as vectors."),
+    "similarity": ("Search", "Cosine similarity of texts."),
+    "pairs": ("Search", "Print the most similar pairs of texts in a file."),
+    "cluster": ("Search", "Group similar texts of a file, and name the groups."),
+    "predict": ("Use a model", "Predict the rows of a file with a fine-tuned model."),
+    "classify": ("Use a model", "Classify texts by labels it was not trained on (zero-shot)."),
+    "fill": ("Use a model", "Predict the token at each [MASK] of a text."),
+    "next-sentence": ("Use a model", "Probability that text B follows text A."),
+    "generate": ("Use a model", "Generate text: continue prompts, or transform source texts."),
+    "data": ("Train and evaluate", "Show what a file of labeled examples holds and how it would be read."),
+    "check": ("Train and evaluate", "Check training data: imbalance, repeated texts, likely label errors."),
+    "finetune": ("Train and evaluate", "Fine-tune a model for a task on labeled examples."),
+    "evaluate": ("Train and evaluate", "Evaluate a model on labeled examples, retrieval, scored pairs or grammar."),
+    "report": ("Train and evaluate", "Write the report of a training run as one self-contained page."),
+    "mine": ("Train and evaluate", "Find hard negatives for training a sentence encoder."),
+    "distill": ("Train and evaluate", "Distill a larger model into a smaller one."),
+    "plan": ("Train and evaluate", "Estimate hours, memory and files of a pre-training run."),
+    "pretrain": ("Train and evaluate", "Pre-train a model from raw text."),
+    "serve": ("Serve and export", "Serve models over HTTP."),
+    "mcp": ("Serve and export", "Serve an index to AI assistants over the Model Context Protocol."),
+    "export": ("Serve and export", "Export a model for onnxruntime or OpenVINO, without torch."),
+    "convert": ("Serve and export", "Write pickled weights as safetensors, without running code."),
+    "inspect": ("Look inside", "Inspect a model: attention, predictions of layers, heads, probes."),
+    "describe": ("Look inside", "Show a model's architecture and every parameter's name and shape."),
+    "tokenize": ("Text and words", "Tokenize texts: ids, types, offsets, word ids."),
+    "vocab": ("Text and words", "Train, extend or show a WordPiece vocabulary."),
+    "words": ("Text and words", "Word vectors: nearest words, analogies, odd one out, benchmarks, training."),
+    "compare-directions": ("Research", "Compare BERT with unidirectional and shallow bidirectional models."),
+    "verify-resume": ("Research", "Kill a short run, resume it, and compare the weights bit by bit."),
+    "doctor": ("This machine", "Check this machine and the installation; its output helps in bug reports."),
 }
 
 
@@ -62,7 +62,7 @@ SILENT_SECONDS = 1.5
 
 def app() -> "App":
     """The command line application; commands are imported when they run."""
-    from cyclopts import App, Parameter
+    from cyclopts import App, Group, Parameter
 
     from bertkit.cli.help_format import HangingFormatter
     from bertkit.version import __version__
@@ -76,8 +76,10 @@ def app() -> "App":
         default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
     )
-    for name, (module, summary) in COMMANDS.items():
-        commands.command(f"bertkit.cli.{module}:command", name=name, help=summary)
+    groups = {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
+    for order, (name, (group, summary)) in enumerate(COMMANDS.items()):
+        path = f"bertkit.cli.{name.replace('-', '_')}:command"
+        commands.command(path, name=name, help=summary, group=groups[group], sort_key=order)
     return commands
 
 
@@ -101,7 +103,9 @@ def main() -> None:
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
-    warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {_as_command(str(message))}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: print(
+        f"bertkit: {_as_command(str(message), sys.argv[1:])}", file=sys.stderr
+    )
     timer = threading.Timer(SILENT_SECONDS, _say_loading)
     timer.daemon = True
     timer.start()
@@ -119,29 +123,33 @@ def _say_loading() -> None:
         print("bertkit: loading libraries and the model ...", file=sys.stderr, flush=True)
 
 
-def _as_command(warning: str) -> str:
-    """A warning with the names of options, and without advice that Python alone can follow.
+def options_in(message: str, options: Collection[str]) -> str:
+    """A message for the command line: a parameter of Python is the option of that name, if the command has it.
 
-    >>> _as_command("1 of 2 texts lost 3 tokens; raise max_length, or choose on_long='window'")
-    '1 of 2 texts lost 3 tokens; raise --max-length, or choose --on-long window'
-    >>> _as_command("1 of 2 texts lost 3 tokens; shorten them, or pass report= to get the counts")
-    '1 of 2 texts lost 3 tokens'
+    >>> options_in("text 0 is too long: shorten it, raise max_length=, or choose on_long='window'", {"on_long"})
+    'text 0 is too long: shorten it, raise max_length=, or choose --on-long window'
+    >>> options_in("labels are integers: name them with label_names=", {"label_names"})
+    'labels are integers: name them with --label-names'
+    >>> options_in("top_k=0: expected at least 1; snap_spans=True moves them", {"top_k", "snap_spans"})
+    '--top-k 0: expected at least 1; --snap-spans moves them'
     """
-    facts, _, advice = warning.partition("; ")
-    if not advice or "report=" in advice:
-        return facts
-    return _with_options(f"{facts}; {advice}").replace("max_length", "--max-length")
+
+    def option(match: re.Match[str]) -> str:
+        name, flag, value, following = match.groups()
+        if name not in options:
+            return match[0]
+        dashed = "no-" * (flag == "False") + name.replace("_", "-")
+        return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
+
+    return re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
 
 
-def _with_options(message: str) -> str:
-    """A message with the options of the command line.
-
-    >>> _with_options("shorten it, or choose on_long='truncate' or on_long='window'")
-    'shorten it, or choose --on-long truncate or --on-long window'
-    """
-    message = message.replace("(read_tagged, scheme='plain')", "(--scheme plain)")
-    message = re.sub(r"--[a-z-]+ \((?:class_names|label_separator)\)", lambda match: match[0].split()[0], message)
-    return re.sub(r"on_long='(\w+)'", r"--on-long \1", message).replace("; snap_spans moves", "; --snap-spans moves")
+def _as_command(message: str, arguments: list[str]) -> str:
+    """A message with the options of the command that the arguments name."""
+    _, commands, _ = app().parse_commands(arguments)
+    names = (name for argument in commands[-1].assemble_argument_collection() for name in argument.names)
+    options = {name.removeprefix("--").replace("-", "_") for name in names if name.startswith("--")}
+    return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names
 
 
 def run(arguments: list[str]) -> int:
@@ -164,7 +172,7 @@ def _run(arguments: list[str]) -> int:
         commands(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BertkitError as error:
-        return _fail(_with_options(str(error)))
+        return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:
         return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
     except SystemExit as stop:

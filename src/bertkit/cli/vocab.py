@@ -1,4 +1,4 @@
-"""bertkit vocab train | extend | inspect"""
+"""bertkit vocab train | extend | show"""
 
 from dataclasses import asdict
 from itertools import chain
@@ -117,7 +117,7 @@ def extend(
 
 
 @command.command
-def inspect(
+def show(
     *look_up: str,
     model: str = EMBEDDING_MODEL,
     text: str | None = None,

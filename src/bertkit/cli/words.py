@@ -1,4 +1,4 @@
-"""bertkit words nearest | analogy | odd-one-out | direction | score | train | train-pairs | distill | senses"""
+"""bertkit words nearest | analogy | odd-one-out | axis | score | train | train-pairs | extract | senses"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +79,7 @@ def odd_one_out(*words: str, model: str = EMBEDDING_MODEL) -> None:
 
 
 @command.command
-def direction(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
+def axis(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
     """Score words on a semantic axis defined by pairs of words, such as gender or formality.
 
     Scores reflect how the training texts use words, not what words mean.
@@ -93,16 +93,16 @@ def direction(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> Non
     model
         As for nearest.
     """
-    from bertkit.words.queries import direction
+    from bertkit.words.queries import axis
 
     pairs = [tuple(one.split(":")) for one in pair]
     if wrong := [one for one, ends in zip(pair, pairs, strict=True) if len(ends) != 2 or not all(ends)]:
         raise UsageError(f"--pair {wrong[0]!r}: expected two words separated by a colon, such as he:she")
-    axis = direction(_open(model), [(ends[0], ends[1]) for ends in pairs], words)
-    for one, agreement in zip(pair, axis.agreement, strict=True):
+    result = axis(_open(model), [(ends[0], ends[1]) for ends in pairs], words)
+    for one, agreement in zip(pair, result.agreement, strict=True):
         note(f"{one}: cosine {agreement:.3f} with the axis of the other pairs")
     note("scores reflect how the training texts use words; pairs with low agreement define no axis")
-    emit(one._asdict() for one in axis.words)
+    emit(one._asdict() for one in result.words)
 
 
 @command.command
@@ -218,8 +218,8 @@ def train_pairs(
 
 
 @command.command
-def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
-    """Distill a static encoder from a model: its output for each token alone, with fewer dimensions.
+def extract(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
+    """Extract a static encoder from a model: its output for each token alone, with fewer dimensions.
 
     Parameters
     ----------
@@ -231,10 +231,10 @@ def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -
         Number of components of a vector.
     """
     from bertkit.cli.models import EXACT, open_model
-    from bertkit.words.distilling import distill
+    from bertkit.words.extraction import extract
 
     _check_out(out)
-    encoder = distill(open_model(model, EXACT), dimensions)
+    encoder = extract(open_model(model, EXACT), dimensions)
     encoder.save(out)
     emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
 

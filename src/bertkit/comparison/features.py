@@ -15,9 +15,9 @@ from bertkit.architectures import Network
 from bertkit.batch import batch_of_ids
 from bertkit.comparison.predictors import Predictor
 from bertkit.errors import DataError, UsageError
+from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import LabeledWords, cosines, pieces_of
 from bertkit.inspection.probes import probe
-from bertkit.inspection.words import nearest_senses
 from bertkit.tasks.metrics import spearman
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import Encoding

@@ -119,7 +119,9 @@ def _of_labeled_texts(path: Path, columns: Mapping[str, str]) -> Collection:
     texts, labels = {}, {}
     for number, example in enumerate(read_labeled_texts(path, "class", columns=columns)):
         if example.pair is not None:
-            raise DataError(f"{path} has pairs of texts: expected single texts; --pairs evaluates scored pairs")
+            raise DataError(
+                f"{path} has pairs of texts: expected single texts; bertkit evaluate similarity takes scored pairs"
+            )
         texts[str(number)], labels[str(number)] = example.text, str(example.label)
     with_label: dict[str, list[str]] = {}
     for name, label in labels.items():

@@ -173,7 +173,7 @@ def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] 
     if class_names is None:
         return (
             [],
-            f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with --label-names (class_names)",
+            f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with class_names=",
         )
     results = []
     for number in numbers:

@@ -308,7 +308,7 @@ class Finetuning:
         encodings = task.encode(model.tokenizer, examples, layout)
         num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
         if self.ranks.is_first:
-            remedy = "raise max_length" + ", or choose on_long='window'" * task.reads_windows
+            remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
             warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
         return task.labeled(examples, encodings)
 

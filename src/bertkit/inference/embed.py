@@ -116,7 +116,7 @@ def embed(
             np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, settings, options)), np.float32)
         )
     if report is None:
-        remedy = "choose on_long='window' to encode them in full, or pass report= to get the counts"
+        remedy = "choose on_long='window' to encode them in full"
         warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
         warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=3)
     return vectors

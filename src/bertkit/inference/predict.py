@@ -110,7 +110,7 @@ def predict_stream(
 def warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
     """Issue warnings about cut examples and [UNK] tokens if the caller gave no report."""
     if report is None:
-        remedy = "shorten them, or pass report= to get the counts"
+        remedy = "shorten them to predict them in full"
         warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)
         warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=4)
 

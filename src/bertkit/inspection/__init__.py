@@ -7,9 +7,10 @@ model, words.
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention
-from bertkit.inspection.compare import CompareView, inspect_difference
+from bertkit.inspection.contexts import ContextsView, inspect_contexts
 from bertkit.inspection.contextual import LabeledWords, Tree, read_trees
 from bertkit.inspection.contrast import ContrastView, inspect_contrast
+from bertkit.inspection.difference import DifferenceView, inspect_difference
 from bertkit.inspection.heads import HeadsView, inspect_heads
 from bertkit.inspection.inputs import InputView, inspect_input
 from bertkit.inspection.predictions import (
@@ -27,12 +28,12 @@ from bertkit.inspection.structure import StructureView, inspect_structure
 from bertkit.inspection.teaching import TeachingView, inspect_all, write_folder, write_index
 from bertkit.inspection.view import View
 from bertkit.inspection.why import SimilarityView, WhyView, inspect_similarity, inspect_why
-from bertkit.inspection.words import WordsView, inspect_words
 
 __all__ = [
     "AttentionView",
-    "CompareView",
+    "ContextsView",
     "ContrastView",
+    "DifferenceView",
     "FillView",
     "HeadsView",
     "InputView",
@@ -49,9 +50,9 @@ __all__ = [
     "Tree",
     "View",
     "WhyView",
-    "WordsView",
     "inspect_all",
     "inspect_attention",
+    "inspect_contexts",
     "inspect_contrast",
     "inspect_difference",
     "inspect_fill",
@@ -65,7 +66,6 @@ __all__ = [
     "inspect_structure",
     "inspect_surprise",
     "inspect_why",
-    "inspect_words",
     "read_trees",
     "write_folder",
     "write_index",

@@ -35,7 +35,7 @@ class AttentionView(View):
 
     trace: Trace
     title: ClassVar[str] = "Attention"
-    smaller: ClassVar[str] = "choose fewer layers (layers=, --layers), or give a shorter text"
+    smaller: ClassVar[str] = "choose fewer layers with layers=, or give a shorter text"
 
     def matrix(
         self,

@@ -198,9 +198,7 @@ class OrdinalRegression(_OneNumber):
         if not options.get("levels"):
             for name, having in examples_of.items():
                 if not _is_number(name):
-                    raise having[0].error(
-                        f"the level {name!r} is not a number: pass levels (--levels) in order, from the lowest"
-                    )
+                    raise having[0].error(f"the level {name!r} is not a number: pass levels= in order, from the lowest")
         task = cls(levels=levels)
         targets = task.targets(examples)
         if np.ptp(targets) == 0:

@@ -184,7 +184,7 @@ def entities_of_spans(spans: Any, text: str, words: Sequence[Span], *, snap: boo
                 move = "or remove it" if nearest is None else f"{nearest[0]}-{nearest[1]}"
                 problem = (
                     f": the span {start}-{end}, {text[start:end]!r:.60}, {side} inside a word or at white space: move "
-                    f"it to the words' borders, {move}; snap_spans moves all such spans"
+                    f"it to the words' borders, {move}; snap_spans=True moves all such spans"
                 )
                 return SpanEntities([], problem)
             num_snapped += 1

@@ -78,7 +78,7 @@ class Tokenizer:
         elif not isinstance(vocabulary, Vocabulary):
             vocabulary = Vocabulary(tuple(vocabulary))
         if lowercase is None:
-            lowercase = vocabulary.guess_lowercase(path, "pass lowercase=True or False (--lowercase or --no-lowercase)")
+            lowercase = vocabulary.guess_lowercase(path, "pass lowercase=True or lowercase=False")
         return cls(WordPiece(vocabulary, Normalization(lowercase, strip_accents, split_cjk)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Static word vectors: reading, averaging, comparing, training, distilling.
+"""Static word vectors: reading, averaging, comparing, training, extracting.
 
 Takes: files and folders of word vectors; texts; a model.
 Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.

@@ -190,12 +190,12 @@ class StaticEncoder:
         width = min(width or self.embedding_dim for width in kept_components(EmbedOptions.of(**options), self.settings))
         vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
         if report is None:
-            remedy = "choose on_long='window' to include all tokens, or pass report= for the counts"
+            remedy = "choose on_long='window' to include all tokens"
             warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
             if counts.num_unknown:
                 warnings.warn(
                     f"{counts.num_unknown} of {counts.num_tokens} tokens have no vector and were skipped in the "
-                    "averages; pass report= for the counts",
+                    "averages",
                     UnknownWordsWarning,
                     stacklevel=2,
                 )

@@ -31,17 +31,17 @@ class OddWord(NamedTuple):
 
 
 class WordOnAxis(NamedTuple):
-    """Score of a word on a direction."""
+    """Score of a word on an axis."""
 
     word: str
-    score: float  # cosine with the direction, positive toward the second words of the pairs
+    score: float  # cosine with the axis, positive toward the second words of the pairs
     percentile: float  # percentage of all words that score lower
 
 
-class Direction(NamedTuple):
-    """A semantic direction from pairs of words, with scores of words on it."""
+class Axis(NamedTuple):
+    """A semantic axis from pairs of words, with scores of words on it."""
 
-    axis: np.ndarray  # (D,) float32 of length 1
+    vector: np.ndarray  # (D,) float32 of length 1
     agreement: list[float]  # for each pair: cosine of its difference with the axis of the other pairs
     words: list[WordOnAxis]
 
@@ -124,7 +124,7 @@ def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
     ]
 
 
-def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequence[str]) -> Direction:
+def axis(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequence[str]) -> Axis:
     """A semantic axis from pairs of words, with scores of words on it.
 
     The axis is the mean of the differences of the pairs' unit vectors, second less first (Bolukbasi et al. 2016 take
@@ -146,15 +146,15 @@ def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: S
     if (same := np.flatnonzero(~differences.any(axis=1))).size:
         raise UsageError(f"the words of the pair {':'.join(pairs[same[0]])} have one vector: give different words")
     differences = unit(differences)
-    axis = unit(differences.mean(axis=0))
-    if not axis.any():
+    vector = unit(differences.mean(axis=0))
+    if not vector.any():
         raise UsageError("the differences of the pairs cancel: order the words of each pair in the same way")
     others = unit((differences.sum(axis=0) - differences) / (len(pairs) - 1))
-    scores = unit(np.stack([encoder.vector(word) for word in words])) @ axis if words else np.empty(0, np.float32)
+    scores = unit(np.stack([encoder.vector(word) for word in words])) @ vector if words else np.empty(0, np.float32)
     below, known = np.zeros(len(words)), encoder.rows[encoder.rows >= 0]  # the row of each word
     for first in range(0, len(known), _ROWS_AT_A_TIME):
-        all_scores = unit(encoder.vectors[known[first : first + _ROWS_AT_A_TIME]]) @ axis
+        all_scores = unit(encoder.vectors[known[first : first + _ROWS_AT_A_TIME]]) @ vector
         below += [(all_scores < score).sum() for score in scores]
     percentiles = 100 * below / len(known)
     placed = [WordOnAxis(*one) for one in zip(words, scores.tolist(), percentiles.tolist(), strict=True)]
-    return Direction(axis, (differences * others).sum(axis=1).tolist(), placed)
+    return Axis(vector, (differences * others).sum(axis=1).tolist(), placed)

@@ -15,19 +15,20 @@ VIEWS = {  # name -> summary; the file is named after the command
     "attention": "Attention of a text: all heads, lines between tokens, query times key.",
     "fill": "Predictions for each [MASK] of a text, or the surprisal of each token.",
     "lens": "Predictions of each layer at each position.",
-    "words": "A word in context: nearest occurrences, and a map for each layer.",
+    "contexts": "A word in its contexts: nearest occurrences, and a map for each layer.",
+    "contrast": "Static and contextual vectors of a word in two texts, by layer.",
     "heads": "Which tokens each head attends to, and which syntactic relations it follows.",
     "probe": "Accuracy of a linear classifier on each layer.",
     "structure": "Structural probe: syntax trees in distances between vectors.",
     "why": "Which tokens support a prediction, or make two texts similar.",
     "map": "A map of texts by their embeddings.",
-    "next": "Probabilities that one sentence follows another.",
-    "compare": "Compare the hidden states and attention of two models.",
+    "next-sentence": "Probabilities that one sentence follows another.",
+    "difference": "Differences of two models: hidden states, attention, weights.",
 }
 
 command = App(name="inspect")
 for name, summary in VIEWS.items():
-    command.command(f"bertkit.cli.inspect.{name}:command", name=name, help=summary)
+    command.command(f"bertkit.cli.inspect.{name.replace('-', '_')}:command", name=name, help=summary)
 
 
 @command.default

@@ -160,8 +160,8 @@ class LabelsOfFile:
             return [text]
         if self._separator == "?":
             return (
-                f" has {text!r:.40} in {{name}}: one label, or several? Choose with --label-separator "
-                "(label_separator), such as ',', or '|' for one label"
+                f" has {text!r:.40} in {{name}}: one label, or several? Choose with label_separator=, "
+                "such as ',', or '|' for one label"
             )
         if self._separator is None:
             return [text]

@@ -170,7 +170,7 @@ def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
             return None, (
                 f": the tag {tag!r} of word {wrong + 1}, {word!r}, is not part of an entity in scheme "
                 f"{scheme if file_scheme == 'plain' else file_scheme}: correct it, or read the "
-                "tags as plain labels (read_tagged, scheme='plain')" + (f"; did you mean {meant!r}?" if meant else "")
+                "tags as plain labels with scheme='plain'" + (f"; did you mean {meant!r}?" if meant else "")
             )
     if scheme != "plain":
         entities = list(item.entities or ()) if item.tags is None else entities_in(tags, file_scheme, notation)

@@ -55,7 +55,7 @@ class SimilarityScorer:
                 has, wants = ("no score", "a score") if row.score is None else ("a score", "none")
                 raise row.error(
                     f"has {has}, and the rows that the model was trained on have {wants}: give rows of the same kind; "
-                    "bertkit evaluate --pairs compares any model with scored pairs"
+                    "bertkit evaluate similarity compares any model with scored pairs"
                 )
             if self._kind == "binary" and row.score not in (0, 1):
                 raise row.error(f"its score is {row.score}: expected 0 or 1")

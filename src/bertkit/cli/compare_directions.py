@@ -1,4 +1,4 @@
-"""bertkit compare"""
+"""bertkit compare-directions"""
 
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +58,7 @@ def command(
         Models that learn to write pieces of the corpus backwards, with the letters a to z: any of gru, gru-attention,
         transformer. By default all; --writers without a name omits them.
     suite
-        Grammatical minimal pairs, a file or a folder, as for bertkit evaluate.
+        Grammatical minimal pairs, a file or a folder, as for bertkit evaluate grammar.
     limit
         Maximum number of pairs for each paradigm of --suite; by default all.
     cloze
@@ -70,7 +70,7 @@ def command(
     senses
         A folder of words with senses, in the layout of CoarseWSD-20.
     pairs
-        A file with two sentences and a score on each row, as for bertkit evaluate --pairs.
+        A file with two sentences and a score on each row, as for bertkit evaluate similarity.
     column
         The column or key of the text in csv, tsv, jsonl and parquet files.
     resume

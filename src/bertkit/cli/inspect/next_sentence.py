@@ -1,4 +1,4 @@
-"""bertkit inspect next"""
+"""bertkit inspect next-sentence"""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ _MOST_NEIGHBORS_SHOWN = 12  # occurrences whose neighbors are shown
 
 
 @dataclass(frozen=True, eq=False)
-class WordsView(View):
+class ContextsView(View):
     """Occurrences of a word in a corpus, layer by layer."""
 
     title: ClassVar[str] = "Words in context"
@@ -93,9 +93,9 @@ class WordsView(View):
         return f"{'…' if start > 40 else ''}{before}[{text[start:end]}]{after}{'…' if len(text) > end + 40 else ''}"
 
 
-def inspect_words(
+def inspect_contexts(
     model: Model, word: str, texts: Sequence[str], *, senses: Sequence[str] | None = None, top_k: int = 5, seed: int = 0
-) -> WordsView:
+) -> ContextsView:
     """View of the first occurrence of a word in each text that contains it.
 
     Args:
@@ -142,7 +142,7 @@ def inspect_words(
         if labels is not None:
             agreement.append(np.mean([labels[i] == labels[near[0]] for i, near in enumerate(nearest)]))
     points, explained = projections(vectors)
-    return WordsView(
+    return ContextsView(
         word=word,
         texts=chosen,
         spans=spans,

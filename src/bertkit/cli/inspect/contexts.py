@@ -1,4 +1,4 @@
-"""bertkit inspect words"""
+"""bertkit inspect contexts"""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def command(
     top_k: int = 5,
     inspected: InspectedInside = INSIDE,
 ) -> None:
-    """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
+    """A word in its contexts: nearest occurrences, a map for each layer, static and contextual similarity.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def command(
         Number of nearest occurrences to keep for each.
     """
     from bertkit.corpus.texts import read_texts
-    from bertkit.inspection import inspect_words
+    from bertkit.inspection import inspect_contexts
 
     labels = None if senses is None else list(read_texts(senses))
     rows = list(read_texts(texts, column))
-    show(inspected, lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k), texts, senses)
+    show(inspected, lambda model: inspect_contexts(model, word, rows, senses=labels, top_k=top_k), texts, senses)

@@ -16,7 +16,7 @@ from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragrap
 
 
 @dataclass(frozen=True, eq=False)
-class CompareView(View):
+class DifferenceView(View):
     """Differences between two models with the same tokens."""
 
     title: ClassVar[str] = "Two models"
@@ -61,7 +61,7 @@ class CompareView(View):
 
 def inspect_difference(
     first: Model, second: Model, texts: Sequence[str], *, names: tuple[str, str] = ("first", "second")
-) -> CompareView:
+) -> DifferenceView:
     """Compare two models over texts.
 
     Raises:
@@ -93,7 +93,7 @@ def inspect_difference(
                 [jensen_shannon(a.attention_probs, b.attention_probs).sum(axis=-1) for a, b in pairs]
             )
     joined = [np.concatenate(own, axis=1) for own in states]  # (S, T, D)
-    return CompareView(
+    return DifferenceView(
         names=names,
         num_texts=len(texts),
         num_tokens=num_tokens,

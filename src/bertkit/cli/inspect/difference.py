@@ -1,4 +1,4 @@
-"""bertkit inspect compare"""
+"""bertkit inspect difference"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ def command(
     from bertkit.inspection import inspect_difference
 
     if inspected.against is None:
-        raise UsageError("compare needs a second model: give --against")
+        raise UsageError("difference needs a second model: give --against")
     names = (inspected.model, inspected.against)
     check_limit(limit)
     rows = list(islice(read_texts(texts, column), limit))

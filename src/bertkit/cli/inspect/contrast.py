@@ -1,4 +1,4 @@
-"""bertkit contrast"""
+"""bertkit inspect contrast"""
 
 from dataclasses import asdict
 from itertools import islice

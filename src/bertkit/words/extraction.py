@@ -1,4 +1,4 @@
-"""Static encoders distilled from a model (model2vec).
+"""Static encoders extracted from a model (model2vec).
 
 The recipe of model2vec (Tulkens and van Dongen 2024), without its clean-up of the vocabulary.
 """
@@ -19,8 +19,8 @@ from bertkit.words.opening import input_embeddings
 _TOKENS_AT_A_TIME = 2_048
 
 
-def distill(model: Model, dimensions: int = 256, *, progress: bool | None = None) -> StaticEncoder:
-    """Distill a static encoder from a model.
+def extract(model: Model, dimensions: int = 256, *, progress: bool | None = None) -> StaticEncoder:
+    """Extract a static encoder from a model.
 
     Each token is run through the model alone, between [CLS] and [SEP]; the mean of the three outputs is reduced by
     principal components, and weighted by 1e-4 / (1e-4 + p) with p falling with the rank in the vocabulary (Zipf).
