@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
-from bertkit.cli.output import check_page, emit
+from bertkit.cli.output import OutPath, check_page, emit
 from bertkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Shown:
         Print all numbers as one line of JSON.
     """
 
-    out: Path | None = None
+    out: OutPath | None = None
     json: bool = False
 
 
