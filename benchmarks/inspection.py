@@ -3,7 +3,7 @@
     python benchmarks/inspection.py [--model all-MiniLM-L6-v2] [--sentences 4000] [--figures senses structure ...]
         [--data ../shared/data]
 
-Prints one JSON line for each figure. Data: CoarseWSD-20, UD English EWT and WNUT 17, see docs/inspection.md.
+Prints one JSON line for each figure. Data: CoarseWSD-20, UD English EWT and WNUT 17, see docs/guides/inspection.md.
 """
 
 import argparse

@@ -20,7 +20,10 @@ from bertkit.tasks import TASKS, QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"),
+]
 SHORTER = {  # commands that take minutes, or need trained models
     "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
     "--num-epochs 20": "--num-epochs 1",

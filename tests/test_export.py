@@ -254,7 +254,9 @@ def test_documented_program_runs_without_torch(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     model = bertkit.load("all-MiniLM-L6-v2")
     assert export_model(model, "minilm-onnx").largest_difference < 1e-5
-    (program,) = re.findall(r"```python without-torch\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    (program,) = re.findall(
+        r"```python without-torch\n(.*?)```", (ROOT / "docs" / "guides" / "export.md").read_text(), re.DOTALL
+    )
     blocked = "import sys\nsys.modules.update(dict.fromkeys(['torch', 'bertkit', 'transformers']))\n"
     done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True, check=True)
     vectors = model.embed(["The cat sat outside.", "A cat was sitting in the garden.", "Stocks fell."])

@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md, and random bodies for every route, against a running server."""
+"""The examples of docs/guides/serving.md, and random bodies for every route, against a running server."""
 
 import json
 import re
@@ -78,10 +78,10 @@ def test_python_examples_have_every_route(server):
     assert documented - named <= {"/", "/metrics"}
 
 
-@pytest.mark.parametrize("number", range(len(examples("served"))))
+@pytest.mark.parametrize("number", range(len(examples("python served"))))
 def test_python_examples(number, server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine, too
-    exec(examples("served")[number].replace("http://localhost:8080", server.url), {})
+    exec(examples("python served")[number].replace("http://localhost:8080", server.url), {})
 
 
 def test_random_bodies_of_the_openapi_document_are_never_answered_with_5xx_nan_or_null(server):

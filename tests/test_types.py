@@ -27,7 +27,7 @@ def test_examples_of_the_readme_have_types(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "bertkit").symlink_to(Path(bertkit.__file__).parent)
-    pages = "".join(page.read_text(encoding="utf-8") for page in (README, README.parent / "docs/tour.md"))
+    pages = "".join(page.read_text(encoding="utf-8") for page in (README, README.parent / "docs/start.md"))
     blocks = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     assert len(blocks) > 1
     for number, block in enumerate([REVEALED, *blocks]):

@@ -22,7 +22,7 @@ def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
 
     The standard deviation of a classifier is the inverse root of its width, as in ModernBERT, for every architecture:
     with BERT's 0.02 the logits are close to each other, and a short run does not learn rare labels
-    (docs/finetuning.md).
+    (docs/guides/finetuning.md).
     """
     generator = torch.Generator().manual_seed(seed)
     cutoff = architecture_of(config).initial_cutoff(config)

@@ -97,7 +97,7 @@ def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterato
     if len(train) < FEWEST_WITH_GAIN:
         yield (
             f"{len(train)} rows: {FEWEST_WITH_GAIN} is the smallest number for which fine-tuning was measured to gain "
-            "over frozen features (docs/finetuning.md)"
+            "over frozen features (docs/guides/finetuning.md)"
         )
     if sentence := rare_labels(task, train):
         yield sentence

@@ -14,7 +14,7 @@ PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 
 NARROWEST, NARROW = 256, 512
 """Largest hidden sizes with the measured rates; larger ones use the paper's. Measured at 256 and 384
-(docs/finetuning.md)."""
+(docs/guides/finetuning.md)."""
 
 FROM_FITTED: Mapping[str, Any] = {"learning_rate": 1e-4, "num_epochs": 3}
 """For a narrow encoder with a fitted head."""

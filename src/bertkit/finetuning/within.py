@@ -297,7 +297,7 @@ class _Within:
         """The row with the best score, the first of equal ones.
 
         Held-out training rows are few, and fine-tuning gained on nearly all data that were measured
-        (docs/finetuning.md). So there it is best unless frozen features are better by a standard error.
+        (docs/guides/finetuning.md). So there it is best unless frozen features are better by a standard error.
         """
         frozen, *others = self.state["tried"]
         if not others or not self.chosen_by:

@@ -64,7 +64,7 @@ def resolve_size(recipe: Recipe) -> str:
 def size_for(minutes: float) -> str:
     """The size with the lowest loss after some minutes on all cores of this machine.
 
-    Measured on two cores (docs/pretraining.md); minutes of more cores count proportionally.
+    Measured on two cores (docs/guides/pretraining.md); minutes of more cores count proportionally.
     """
     return _fitting(minutes * (os.cpu_count() or 1) / 2)
 

@@ -52,7 +52,7 @@ class VocabularySettings:
 class DataSettings:
     """Sequences and masking."""
 
-    layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/pretraining.md)
+    layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
     final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)

@@ -1,0 +1,161 @@
+"""Pages of the reference, written from the code itself when the documentation is built (docs/conf.py)."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import bertkit
+from bertkit.cli import app
+from bertkit.serving.app import Application
+from bertkit.serving.service import Service
+
+SETTINGS = {  # classes of settings, and where they are set
+    "bertkit.pretraining.recipe.Recipe": "The tree of a pre-training run: `bertkit pretrain --set data.max_seqlen=64`",
+    "bertkit.pretraining.recipe.ModelSettings": "`model.` of a pre-training run",
+    "bertkit.pretraining.recipe.VocabularySettings": "`vocabulary.` of a pre-training run",
+    "bertkit.pretraining.recipe.DataSettings": "`data.` of a pre-training run",
+    "bertkit.training.settings.TrainingSettings": "`training.` of a pre-training run",
+    "bertkit.finetuning.settings.FinetuningSettings": "Options of `bertkit finetune`, and arguments of estimators",
+    "bertkit.sequence_training.settings.SequenceSettings": "Options of `bertkit finetune seq2seq`",
+    "bertkit.generation.settings.GenerationSettings": "Options of `bertkit generate`",
+    "bertkit.serving.settings.ServerSettings": "Options of `bertkit serve`",
+}
+NO_MEMBERS_OF = "object, Generic, tuple, dict, Exception, BaseEstimator"
+
+
+def write_reference(folder: Path) -> None:
+    """Write a page each for Python, the command line, HTTP, settings and exceptions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    routes = Application(cast(Service, None)).fastapi  # of no models, as only the document is wanted
+    errors = _automatic("automodule", "bertkit.errors", "members", "show-inheritance")
+    pages = {
+        "python": _python(),
+        "command_line": _command_line(),
+        "http": _http(routes.openapi()),
+        "settings": _settings(),
+        "exceptions": f"# Exceptions and warnings\n\n{errors}",
+    }
+    for name, text in pages.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8", newline="\n")
+
+
+def _automatic(directive: str, name: str, *options: str) -> str:
+    lines = [f".. {directive}:: {name}", *(f"   :{option}:" for option in options)]
+    return "\n".join(["```{eval-rst}", *lines, "```", ""])
+
+
+def _python() -> str:
+    """Public names by the room that they come from."""
+    rooms: dict[str, list[str]] = {}
+    for name in bertkit.__all__:
+        value = getattr(bertkit, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            rooms.setdefault(value.__module__.split(".")[1], []).append(name)
+    rooms.pop("errors", None)  # on a page of its own
+    parts = ["# Python\n", "Every name is imported from `bertkit`: `import bertkit`, then `bertkit.load(...)`.\n"]
+    for room, names in rooms.items():
+        about = (import_module(f"bertkit.{room}").__doc__ or "").partition("\n")[0]
+        parts += [f"## {room}\n", f"{about}\n"]
+        for name in names:
+            if inspect.isclass(getattr(bertkit, name)):
+                directive = _automatic("autoclass", f"bertkit.{name}", "members", f"inherited-members: {NO_MEMBERS_OF}")
+            else:
+                directive = _automatic("autofunction", f"bertkit.{name}")
+            parts += [f"### {name}\n", directive]
+    return "\n".join(parts)
+
+
+def _command_line() -> str:
+    text = app().generate_docs(output_format="markdown")
+    return re.sub(r"\A# bertkit\n", "# Command line\n", text)
+
+
+def _http(document: dict[str, Any]) -> str:
+    parts = ["# HTTP\n", "The routes of `bertkit serve`; a running server has the same document at `/openapi.json`.\n"]
+    for path, verbs in sorted(document["paths"].items()):
+        for verb, route in verbs.items():
+            parts += [f"## `{verb.upper()} {path}`\n", f"{route.get('description') or route.get('summary', '')}\n"]
+            body = route.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            for schema in _objects(document, body):
+                required, rows = schema.get("required", []), []
+                for name, field in schema["properties"].items():
+                    default = "required" if name in required else _code(field.get("default"))
+                    rows.append((f"`{name}`", _type(field), default, _cell(field.get("description", ""))))
+                parts.append(_table("field", rows))
+    return "\n".join(parts)
+
+
+def _objects(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for option in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
+        yield from _objects(document, option)
+    if schema.get("properties"):
+        yield schema
+
+
+def _type(field: dict[str, Any]) -> str:
+    options = [*field.get("anyOf", []), *field.get("oneOf", [])]
+    if options:
+        return " or ".join(dict.fromkeys(_type(option) for option in options))
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    name = field.get("type") or field.get("$ref", "any").rpartition("/")[2]
+    return f"array of {_type(field['items'])}" if name == "array" and field.get("items") else str(name)
+
+
+def _settings() -> str:
+    parts = ["# Settings\n"]
+    for path, where in SETTINGS.items():
+        module, _, name = path.rpartition(".")
+        kind = getattr(import_module(module), name)
+        assert is_dataclass(kind), path
+        parts += [f"## {name}\n", f"{where}. {inspect.cleandoc(kind.__doc__ or '').partition(chr(10))[0]}\n"]
+        rows = [(f"`{field}`", _code(type_), _code(value), _cell(note)) for field, type_, value, note in _fields(kind)]
+        parts.append(_table("name", rows))
+    return "\n".join(parts)
+
+
+def _table(first: str, rows: list[tuple[str, str, str, str]]) -> str:
+    lines = [f"| {first} | type | default | |", "|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str, str | None, str]]:
+    """Name, type, default and comment of each field of a dataclass, base classes first, from the source."""
+    for base in kind.__mro__[-2:0:-1]:
+        if is_dataclass(base):
+            yield from _fields(base)
+    source = textwrap.dedent(inspect.getsource(kind))
+    lines = source.splitlines()
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
+            end = node.end_lineno or node.lineno
+            comments = [line.partition("  # ")[2] for line in lines[node.lineno - 1 : end]]
+            following = iter(lines[end:])
+            default = None if node.value is None else ast.unparse(node.value)
+            note = " ".join(filter(None, comments)) or _docstring_below(following)
+            yield ast.unparse(node.target), ast.unparse(node.annotation), default, note
+
+
+def _docstring_below(lines: Iterator[str]) -> str:
+    line = next(lines, "").strip()
+    return line.strip('"') if line.startswith('"""') else ""
+
+
+def _code(value: Any) -> str:
+    return "" if value is None else f"`{_cell(str(value))}`"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
