@@ -78,6 +78,9 @@ demo-inspect: demo-pretrain
 # Threads that wait for others sleep: on two cores, those of one process would keep the other process waiting.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 test test-all test-as: export OMP_WAIT_POLICY := passive
+# Large arrays return to the system when they are deleted, which glibc otherwise does only for the first few.
+test test-all test-as: export MALLOC_MMAP_THRESHOLD_ := 1000000
+test test-all test-as: export MALLOC_ARENA_MAX := 2
 
 # Something of every folder of src, in minutes and from few packages.
 test: $(VENV)/.test

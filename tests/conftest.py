@@ -1,10 +1,12 @@
 """Shared fixtures: no network, one thread for tiny models, the data next to the repository."""
 
+import ctypes
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,12 +55,16 @@ TEST_MODULES = [path.stem for path in Path(__file__).parent.glob("*.py")]
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_memory_of_earlier_files(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Empty the caches of a file after its tests, and the large ones of its helpers: a worker runs a hundred files."""
+    """Empty the caches of a file after its tests, and the large ones of its helpers, and return free memory to the
+    system: a worker runs a hundred files."""
     yield
     for module in filter(None, map(sys.modules.get, TEST_MODULES)):
         for value in vars(module).values():
             if hasattr(value, "cache_clear") and (module is request.module or value.cache_info().currsize > 1_000):
                 value.cache_clear()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # a C library other than glibc
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,8 @@ YOUNG = (  # characters that Unicode 8 lacks or classifies differently
     wordpiece.NOT_CONTROL | wordpiece.NOT_PUNCTUATION | wordpiece.ALSO_PUNCTUATION | wordpiece.NOT_MARK
     | wordpiece.ALSO_MARK | wordpiece.NOT_DECOMPOSED | wordpiece.NOT_ORDERED | wordpiece.YOUNG_CAPITALS.keys()
 )  # fmt: skip
-CODE_POINTS = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
-KNOWN = [char for char in CODE_POINTS if char not in YOUNG]
+CODE_POINTS = filter(lambda char: unicodedata.category(char) not in ("Cn", "Cs"), map(chr, range(sys.maxunicode + 1)))
+KNOWN = "".join(char for char in CODE_POINTS if char not in YOUNG)
 SENTENCES = ["the cat sat on the mat.", "a dog walked, and walked!", "one two three four five six"]
 
 bert = example("bert")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tqdm import tqdm
 
 from bertkit import BertConfig, Model, Tokenizer, load
@@ -131,11 +132,16 @@ def test_vocab_train_inspect_export(rows, tmp_path):
 
 def test_describe(rows, tiny_model):
     (row,) = rows("describe", "--model", tiny_model)
-    assert row["heads"] == ["masked_lm", "next_sentence"]
-    assert row["num_parameters"] == sum(parameter["num_parameters"] for parameter in row["parameters"])
-    assert row["parameters"][0] == {
-        "name": "bert.embeddings.word_embeddings.weight", "shape": [23, 20], "num_parameters": 460,
+    stored = load_file(Path(tiny_model) / "model.safetensors")
+    assert row["architectures"] == ["BertForPreTraining"]
+    assert row["num_parameters"] == sum(tensor.size for tensor in stored.values())
+    assert {parameter["name"]: tuple(parameter["shape"]) for parameter in row["parameters"]} == {
+        name: tensor.shape for name, tensor in stored.items()
+    }
+    embedding = {
+        "name": "bert.embeddings.word_embeddings.weight", "dtype": "F32", "shape": [23, 20], "num_parameters": 460,
     }  # fmt: skip
+    assert embedding in row["parameters"]
 
 
 def test_describe_gives_the_published_parameter_table(rows):
@@ -143,7 +149,7 @@ def test_describe_gives_the_published_parameter_table(rows):
     assert (row["num_tensors"], row["num_parameters"]) == (201, 109_483_778)
     assert row["parameters"][0]["name"] == "bert.embeddings.word_embeddings.weight"
     assert row["parameters"][0]["shape"] == [30_522, 768]
-    assert row["parameters"][-1] == {"name": "classifier.bias", "shape": [2], "num_parameters": 2}
+    assert row["parameters"][-1] == {"name": "classifier.bias", "dtype": "F32", "shape": [2], "num_parameters": 2}
     (row,) = rows("describe", "--size", "base")
     assert (row["num_parameters"], row["mib"]) == (109_482_240, 417.6)
     (row,) = rows("describe", "--size", "large")

