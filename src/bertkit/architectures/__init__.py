@@ -12,6 +12,7 @@ from bertkit.later import on_demand
 
 if TYPE_CHECKING:
     from bertkit.architectures.architecture import Architecture as Architecture
+    from bertkit.architectures.distilbert import DistilBertConfig as DistilBertConfig
     from bertkit.architectures.initialization import initialize as initialize
     from bertkit.architectures.network import Network as Network
     from bertkit.architectures.network import NetworkOutput as NetworkOutput

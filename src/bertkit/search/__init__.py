@@ -2,7 +2,7 @@
 
 Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
 of the embedding, queries as vectors, filters on metadata.
-Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
+Gives: Index, which finds passages by words and meaning (`bertkit.Index`); VectorStore, the interface of every
 store; EmbeddedStore, the store of a folder; hits, best first; parquet files of records.
 May import: later, errors, files, locate, device, executor, compiled, corpus, tasks, checkpoint, inference, neighbors,
 model, words.
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
+    from bertkit.search.bulk import BulkEmbedding as BulkEmbedding
     from bertkit.search.embedded.store import EmbeddedStore as EmbeddedStore
+    from bertkit.search.encoder import Encoder as Encoder
     from bertkit.search.filters import And as And
     from bertkit.search.filters import Between as Between
     from bertkit.search.filters import Equal as Equal

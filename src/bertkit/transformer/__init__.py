@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from bertkit.transformer.interface import EncoderConfig as EncoderConfig
     from bertkit.transformer.interface import EncoderOutput as EncoderOutput
     from bertkit.transformer.interface import PreparedEncoder as PreparedEncoder
+    from bertkit.transformer.kernels.dispatch import linear_for as linear_for
+    from bertkit.transformer.kernels.linear import PlainLinear as PlainLinear
     from bertkit.transformer.modernbert.config import ModernBertConfig as ModernBertConfig
     from bertkit.transformer.modernbert.encoder import ModernBertEncoder as ModernBertEncoder
     from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder as PreparedModernBertEncoder
