@@ -231,7 +231,7 @@ def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
     report = EmbedReport()
     vector = encoder.embed(word, report=report)
     if report.num_empty:
-        raise UsageError(f"{word!r} has no static vector: choose other vectors with --static, or another word")
+        raise UsageError(f"{word!r} has no static vector: choose other vectors with static=, or another word")
     return vector
 
 
