@@ -552,9 +552,9 @@ def test_closed_streams(arguments, code, message, tiny_model):
     "command",
     [
         "vocab train {0}.txt --out {0}.txt",
-        "embed --input {0}.jsonl --output {0}.jsonl",
-        "cluster --input {0}.jsonl --output {0}.jsonl",
-        "mine --input {0}.jsonl --output {0}.jsonl",
+        "embed --input {0}.jsonl --out {0}.jsonl",
+        "cluster --input {0}.jsonl --out {0}.jsonl",
+        "mine --input {0}.jsonl --out {0}.jsonl",
         "evaluate retrieval {0}.json --report {0}.html",
         "evaluate retrieval {0}.jsonl --run-file {0}.jsonl",
         "evaluate similarity {0}.json --report {0}.html",
@@ -577,9 +577,9 @@ def test_inputs_are_not_replaced(complaint, command, tmp_path):
     "command",
     [
         "vocab train {0} --out {0}/vocab.txt",
-        "embed --input {0} --output {0}/vectors.jsonl",
-        "cluster --input {0} --output {0}/inner/../clusters.jsonl",
-        "mine --input {0}/a.jsonl --corpus {0} --output {0}/mined.jsonl",
+        "embed --input {0} --out {0}/vectors.jsonl",
+        "cluster --input {0} --out {0}/inner/../clusters.jsonl",
+        "mine --input {0}/a.jsonl --corpus {0} --out {0}/mined.jsonl",
     ],
 )
 def test_nothing_is_written_into_an_input_folder(complaint, command, tmp_path):

@@ -72,9 +72,9 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     assert right == pytest.approx(result["accuracy"])
     assert list(results[0]["probabilities"]) == ["cats", "dogs"]
     written = tmp_path / "predictions.jsonl"
-    assert call(capsys, "predict", "--model", out, "--input", str(dev), "--output", str(written))[0] == 0
+    assert call(capsys, "predict", "--model", out, "--input", str(dev), "--out", str(written))[0] == 0
     assert [json.loads(line) for line in written.read_text().splitlines()] == results
-    code, _, error = call(capsys, "predict", "--model", out, "--input", str(written), "--output", str(written))
+    code, _, error = call(capsys, "predict", "--model", out, "--input", str(written), "--out", str(written))
     assert code == 2 and "it is the input" in error
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("id,text\n07,a cat\n,a dog\n")
@@ -241,7 +241,7 @@ def test_prediction_memory_is_constant(tmp_path: Path, encoder: str, capsys, few
         )
         done = subprocess.run(
             [sys.executable, "-c", code, "predict", "--model", str(tmp_path / "out"), "--input", str(path),
-             "--output", str(output)], capture_output=True, text=True,
+             "--out", str(output)], capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         with open(output) as file:
@@ -300,7 +300,7 @@ def test_similarity_predictions_show_their_texts(tmp_path: Path, encoder: str, c
 def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, capsys) -> None:
     train, out = write(tmp_path / "train.csv", rows()), str(tmp_path / "x.csv")
     for command in ("predict", "mine"):
-        code, _, error = call(capsys, command, "--model", encoder, "--input", str(train), "--output", out)
+        code, _, error = call(capsys, command, "--model", encoder, "--input", str(train), "--out", out)
         assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error
 
 

@@ -156,7 +156,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
         ("pair", {"sentence1", "sentence2", "score"}),
     ):
         output = tmp_path / f"{row_format}.jsonl"
-        arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--output", str(output), "--corpus",
+        arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--out", str(output), "--corpus",
                      str(texts), "--num-negatives", "2", "--format", row_format]  # fmt: skip
         assert run(arguments) == 0, capsys.readouterr().err
         assert set(json.loads(output.read_text().splitlines()[0])) == keys
@@ -171,7 +171,7 @@ def test_queries_left_out_of_a_format_are_counted(model: tuple[Model, Path], tmp
     pairs, output = tmp_path / "pairs.jsonl", tmp_path / "rows.jsonl"
     texts = {"a": "cat", "b": "dog", "c": "red", "d": "blue"}
     pairs.write_text("".join(json.dumps({"query": query, "positive": text}) + "\n" for query, text in texts.items()))
-    arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--output", str(output), "--format", "tuple"]
+    arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--out", str(output), "--format", "tuple"]
     with pairs.open("a") as file:
         file.write('{"query": "a", "positive": "dog"}\n')  # so that two texts are left
     assert run([*arguments, "--num-negatives", "3"]) == 0

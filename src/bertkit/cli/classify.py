@@ -1,12 +1,10 @@
 """bertkit classify"""
 
 from dataclasses import asdict
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import emit
+from bertkit.cli.output import InputFile, emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
 
@@ -17,7 +15,7 @@ def command(
     *,
     model: str,
     labels: str,
-    input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
+    input: InputFile | None = None,
     column: str | None = None,
     multi_label: bool = False,
     template: str | None = None,

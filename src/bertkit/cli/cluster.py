@@ -1,19 +1,16 @@
 """bertkit cluster"""
 
 import json
-from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.cli.output import InputFile, OutPath, check_jsonl, emit, note
 
 
 def command(
+    input: InputFile,
     *,
-    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    out: OutPath | None = None,
     method: Literal["communities", "duplicates", "kmeans", "agglomerative", "density"] = "communities",
     threshold: float | None = None,
     min_size: int | None = None,
@@ -29,7 +26,7 @@ def command(
     ----------
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
-    output
+    out
         A jsonl file with every text and its cluster number, or null.
     method
         communities: around a central text; duplicates: groups of near copies, for cleaning data; kmeans or
@@ -51,14 +48,14 @@ def command(
     from bertkit.files.whole_files import check_not_input, whole_file
 
     options = ClusterOptions(method, threshold, min_size, num_clusters, seed)
-    if output is not None:
-        check_jsonl(output)
-        check_not_input(output, input)
+    if out is not None:
+        check_jsonl(out)
+        check_not_input(out, input)
     texts, vectors = embed_texts(input, column, model, compute)
     clusters = find_clusters(texts, vectors, options)
-    if output is not None:
+    if out is not None:
         number_of = {row: number for number, cluster in enumerate(clusters) for row in cluster.rows.tolist()}
-        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             for row, text in enumerate(texts):
                 file.write(json.dumps({"text": text, "cluster": number_of.get(row)}, ensure_ascii=False) + "\n")
     emit(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.errors import UsageError
 
 _SENTENCES = 1_000  # of each CoNLL-U file, at most
@@ -14,7 +14,7 @@ _SENTENCES = 1_000  # of each CoNLL-U file, at most
 def command(
     *,
     corpus: Annotated[list[Path], Parameter(consume_multiple=True)],
-    out: Path,
+    out: OutPath,
     size: str = "tiny",
     minutes: float = 20.0,
     steps: int | None = None,

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import note
+from bertkit.cli.output import OutPath, note
 
 
 def command(
     folder: Path,
     /,
     *,
-    out: Path | None = None,
+    out: OutPath | None = None,
     prefix: str = "",
     ignore_tensors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     ignore_config_keys: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.cli.output import OutPath, check_jsonl, emit, note
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import check_not_input, whole_file
 
@@ -35,7 +35,7 @@ def command(
     scheme: str | None = None,
     label_separator: str | None = None,
     snap_spans: bool = False,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    out: OutPath | None = None,
 ) -> None:
     """Show what a file of labeled examples holds and how it would be read: format, task, labels, an example, doubts.
 

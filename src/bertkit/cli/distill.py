@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
 from bertkit.finetuning.settings import FinetuningSettings
@@ -22,7 +22,7 @@ def command(
     *,
     teacher: str,
     train: Annotated[list[str], Parameter(consume_multiple=True)],
-    out: Path,
+    out: OutPath,
     layers: int,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,

@@ -1,22 +1,18 @@
 """bertkit embed"""
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, note_unknown, open_encoder
-from bertkit.cli.output import note
+from bertkit.cli.output import InputFile, OutPath, note
 from bertkit.corpus.texts import read_texts
 from bertkit.files.whole_files import check_not_input
 from bertkit.tokenizer.layout import OnLong
 
 
 def command(
+    input: InputFile,
     *,
-    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    out: OutPath | None = None,
     model: str = EMBEDDING_MODEL,
     column: str | None = None,
     pooled: Pooled = AS_PUBLISHED,
@@ -35,7 +31,7 @@ def command(
     ----------
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
-    output
+    out
         A npy, jsonl or parquet file, written atomically; by default JSON lines on stdout.
     model
         A folder, a hub name, or the import name of an installed model package.
@@ -59,9 +55,9 @@ def command(
     from bertkit.cli.vector_files import check_vector_file, print_vectors, write_vectors
     from bertkit.inference import EmbedReport
 
-    if output is not None:
-        check_vector_file(output)
-        check_not_input(output, input)
+    if out is not None:
+        check_vector_file(out)
+        check_not_input(out, input)
     report = EmbedReport()
     embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),
@@ -75,11 +71,11 @@ def command(
         on_long=on_long,
         stride=stride,
     )
-    if output is None:
+    if out is None:
         print_vectors(embedded)
     else:
-        write_vectors(output, embedded)
-        note(f"{output}: {report.num_texts} vectors")
+        write_vectors(out, embedded)
+        note(f"{out}: {report.num_texts} vectors")
     if report.num_empty:
         note(f"{report.num_empty} texts were empty, or have no known token")
     note_unknown(report)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import emit
+from bertkit.cli.output import OutPath, emit
 from bertkit.errors import UsageError
 
 
 def command(
     *,
     model: str,
-    out: Path,
+    out: OutPath,
     format: str = "onnx",
     precision: str = "float32",
     examples: Path | None = None,

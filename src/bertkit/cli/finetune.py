@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
@@ -61,7 +61,7 @@ def command(
     /,
     *,
     train: Annotated[list[Path], Parameter(consume_multiple=True)],
-    out: Path,
+    out: OutPath,
     model: str | None = None,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,

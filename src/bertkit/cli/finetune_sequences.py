@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.errors import UsageError
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
 from bertkit.sequence_training.tasks import NEW_MODELS
@@ -18,7 +18,7 @@ def finetune_sequences(
     model: str | None,
     train: Sequence[Path],
     dev: Path | None,
-    out: Path,
+    out: OutPath,
     given: Mapping[str, Any],
     columns: Mapping[str, str],
     *,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import check_page, emit
+from bertkit.cli.output import InputFile, check_page, emit
 from bertkit.errors import UsageError
 from bertkit.generation.settings import GenerationSettings
 
@@ -15,7 +15,7 @@ DEFAULTS = GenerationSettings()
 def command(
     *texts: str,
     model: str,
-    input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
+    input: InputFile | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     page: Path | None = None,
     device: str = "cpu",

@@ -2,13 +2,12 @@
 
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
-from bertkit.cli.output import check_jsonl, note
+from bertkit.cli.output import InputFile, OutPath, check_jsonl, note
 from bertkit.errors import DataError
 from bertkit.locate import locate
 from bertkit.mining import MiningOptions
@@ -17,9 +16,9 @@ _DEFAULTS = MiningOptions()
 
 
 def command(
+    input: InputFile,
     *,
-    input: Annotated[Path, Parameter(name=["--input", "-i"])],
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    out: OutPath,
     model: str = EMBEDDING_MODEL,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     corpus: str | None = None,
@@ -34,7 +33,7 @@ def command(
     ----------
     input
         Queries with positives, as for bertkit finetune similarity, without scores: csv, tsv, jsonl or parquet.
-    output
+    out
         A jsonl file for bertkit finetune similarity, written atomically. Vectors and scores are cached in
         OUTPUT-kept until then, so that the same command resumes after a stop.
     model
@@ -58,10 +57,10 @@ def command(
     from bertkit.mining import MiningReport, formatted, mine_negatives
     from bertkit.tasks import ExampleFile, Similarity
 
-    check_jsonl(output)
-    check_not_input(output, input, corpus)
+    check_jsonl(out)
+    check_not_input(out, input, corpus)
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
-    kept = output.with_name(f"{output.name}-kept") / f"{models}-{compute.precision}"
+    kept = out.with_name(f"{out.name}-kept") / f"{models}-{compute.precision}"
     rows, report = list(Similarity.read(ExampleFile(input, columns=columns_of(columns)))), MiningReport()
     mined = mine_negatives(
         open_model(model, compute),
@@ -73,7 +72,7 @@ def command(
         kept=kept,
     )
     written: list[int] = []  # numbers of negatives
-    with whole_file(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with whole_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for row in mined:
             contents = list(formatted(row, format, options.num_negatives))
             file.writelines(json.dumps(content, ensure_ascii=False) + "\n" for content in contents)
@@ -88,7 +87,7 @@ def command(
     shutil.rmtree(kept)
     with suppress(OSError):  # holds other files
         kept.parent.rmdir()
-    note(f"{output}: {sum(written)} negatives for {len(written)} queries, {written.count(0)} of them without any")
+    note(f"{out}: {sum(written)} negatives for {len(written)} queries, {written.count(0)} of them without any")
     if len(written) < report.num_queries:
         note(f"{report.num_queries - len(written)} queries with fewer than {needed} negatives are left out of {format}")
     for name, number in report.left_out.items():

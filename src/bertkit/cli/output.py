@@ -1,14 +1,22 @@
-"""Results on stdout: a table for a person, JSON lines for a program."""
+"""Options for what a command reads and writes; results on stdout: a table for a person, JSON lines for a program."""
 
 import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from bertkit.errors import UsageError
 from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import check_not_input, check_writable
+
+InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
+"""A file or folder, or "-" for standard input; also without the name of the option."""
+
+OutPath = Annotated[Path, Parameter(name=["--out", "-o"])]
+"""The file or folder that a command writes."""
 
 _has_printed = False
 

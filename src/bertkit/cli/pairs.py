@@ -1,16 +1,12 @@
 """bertkit pairs"""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import emit
+from bertkit.cli.output import InputFile, emit
 
 
 def command(
+    input: InputFile,
     *,
-    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
     top: int = 100,
     min_score: float = -1.0,
     model: str = EMBEDDING_MODEL,

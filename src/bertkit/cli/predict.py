@@ -3,13 +3,12 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import check_jsonl, emit, note
+from bertkit.cli.output import InputFile, OutPath, check_jsonl, emit, note
 from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import check_not_input, whole_file
 
@@ -22,10 +21,10 @@ _ECHOED = ("id", "text", "pair", "question", "context", "choices", "query", "pos
 
 
 def command(
+    input: InputFile,
     *,
     model: str,
-    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    out: OutPath | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     no_answer_threshold: float | None = None,
@@ -41,7 +40,7 @@ def command(
         A fine-tuned model: a folder, a hub name, or the import name of an installed model package.
     input
         csv, tsv, jsonl or parquet, or txt with a text on each line; "-" is standard input.
-    output
+    out
         A jsonl file, written atomically; by default rows go to stdout.
     columns
         Columns by role, such as text=sentence, where their names are not recognized.
@@ -59,9 +58,9 @@ def command(
     from bertkit.inference import PredictReport
     from bertkit.tasks import ExampleFile, TextSet
 
-    if output is not None:
-        check_jsonl(output)
-        check_not_input(output, input)
+    if out is not None:
+        check_jsonl(out)
+        check_not_input(out, input)
     opened = open_trained(model, compute, no_answer_threshold, words, label_names)
     report, bad_rows = PredictReport(), bad_rows_of(skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
@@ -69,12 +68,12 @@ def command(
         examples = (row.with_positive() for row in examples)
     too_long: list[str] = []
     rows = _rows(opened, fitting(opened, examples, too_long) if skip_bad else examples, report)
-    if output is None:
+    if out is None:
         emit(rows)
     else:
-        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
-        note(f"{output}: {report.num_examples} rows")
+        note(f"{out}: {report.num_examples} rows")
     note_reading(bad_rows)
     note_skipped([*bad_rows.rows, *too_long])
     note_cut(report)

@@ -2,9 +2,8 @@
 
 import sys
 from functools import partial
-from pathlib import Path
 
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.cli.recipes import RunOptions
 from bertkit.errors import NonFiniteError
 
@@ -12,7 +11,7 @@ from bertkit.errors import NonFiniteError
 def command(
     *,
     options: RunOptions,
-    out: Path,
+    out: OutPath,
     resume: bool = False,
     shard: bool = False,
     compile: bool = False,

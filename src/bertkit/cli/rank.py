@@ -1,20 +1,17 @@
 """bertkit rank"""
 
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import emit
+from bertkit.cli.output import InputFile, emit
 from bertkit.corpus.texts import read_texts
 
 
 def command(
     query: str,
-    /,
+    input: InputFile,
     *,
     model: str,
-    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
     column: str | None = None,
     top_k: int | None = None,
     on_long: Literal["truncate", "error"] = "truncate",

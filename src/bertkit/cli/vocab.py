@@ -8,7 +8,7 @@ from typing import Any
 from cyclopts import App
 
 from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import check_empty, check_folder_writable, check_not_input, check_writable
@@ -22,7 +22,7 @@ command = App(name="vocab")
 @command.command
 def train(
     *files: str,
-    out: Path,
+    out: OutPath,
     vocab_size: int = 30_522,
     lowercase: bool = True,
     min_frequency: int = 2,
@@ -69,7 +69,7 @@ def train(
 @command.command
 def extend(
     *files: str,
-    out: Path,
+    out: OutPath,
     model: str = PRETRAINED_MODEL,
     num_words: int = 500,
     min_frequency: int = 5,

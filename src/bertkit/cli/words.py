@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.words.settings import PairTraining, WordTraining
@@ -132,7 +132,7 @@ def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
 @command.command
 def train(
     *files: str,
-    out: Path,
+    out: OutPath,
     settings: Annotated[WordTraining, Parameter(name="*")] = DEFAULTS,
     column: str | None = None,
     resume: bool = False,
@@ -187,7 +187,7 @@ def train(
 @command.command
 def train_pairs(
     *files: Path,
-    out: Path,
+    out: OutPath,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     settings: Annotated[PairTraining, Parameter(name="*")] = PAIR_DEFAULTS,
     vocabulary: str = EMBEDDING_MODEL,

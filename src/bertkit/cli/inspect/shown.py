@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
-from bertkit.cli.output import check_page, emit
+from bertkit.cli.output import OutPath, check_page, emit
 from bertkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Inspected:
 
     model: str = EMBEDDING_MODEL
     against: str | None = None
-    out: Path | None = None
+    out: OutPath | None = None
     json: bool = False
     compute: Compute = EXACT
 
