@@ -38,22 +38,6 @@ def test_help_loads_nothing_heavy():
     assert loaded.endswith("\n[]\n")
 
 
-def test_help_of_every_command_loads_neither_torch_nor_compiled_code():
-    printed = python(
-        """
-        import sys
-        from bertkit.cli import COMMANDS, app, run
-        for name in COMMANDS:
-            inner = [inner for inner in app()[name] if not inner.startswith("-")]
-            for arguments in [[], *([one] for one in inner)]:
-                assert run([name, *arguments, "--help"]) == 0
-        print([name for name in ("torch", "numba", "transformers") if name in sys.modules])
-        """
-    )
-    assert "Usage: bertkit inspect lens" in printed and "Usage: bertkit words axis" in printed
-    assert printed.endswith("\n[]\n")
-
-
 @pytest.mark.slow  # processor time of a machine that does nothing else; what is loaded is tested above
 def test_help_adds_at_most_30_ms_to_an_empty_program():
     empty = f"""
