@@ -294,6 +294,15 @@ def test_encoder_stored_bare_or_with_the_prefix(tmp_path: Path) -> None:
     assert_same_values(bertkit.load(tmp_path), bare)
 
 
+@pytest.mark.parametrize("kind", ["encoder", "pretraining", "sequence_classification"])
+def test_parameters_have_the_names_of_transformers(tmp_path: Path, kind: str) -> None:
+    expected = dict(published(tmp_path, kind).named_parameters())
+    ours = dict(bertkit.load(tmp_path).named_parameters())
+    assert ours.keys() == expected.keys()
+    for name, parameter in ours.items():
+        torch.testing.assert_close(parameter.detach(), expected[name].detach(), rtol=0, atol=0)
+
+
 @pytest.fixture
 def like_bert_base(tmp_path: Path) -> Path:
     """As bert-base-uncased is published: named a masked LM, holding also pooler and next sentence head, gamma and beta,

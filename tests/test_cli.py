@@ -20,6 +20,7 @@ from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
 from bertkit.cli.output import emit
+from bertkit.errors import DataError
 from bertkit.tokenizer import train_vocabulary
 
 WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "dog", "i", "am", "your", "father", "."]
@@ -130,6 +131,15 @@ def test_vocab_train_inspect_export(rows, tmp_path):
     assert (tmp_path / "again.txt").read_text() == out.read_text()
 
 
+def test_tokens_of_ids(tiny_model):
+    tokenizer = load(tiny_model).tokenizer
+    encoding = tokenizer.encode("I am your fox")
+    assert tokenizer.tokens(encoding) == tokenizer.tokens(encoding.input_ids.tolist())
+    assert [tokenizer.vocabulary.id(token) for token in tokenizer.tokens([4, 2])] == [4, 2]
+    with pytest.raises(DataError, match="id 99 is outside"):
+        tokenizer.tokens([99])
+
+
 def test_describe(rows, tiny_model):
     (row,) = rows("describe", "--model", tiny_model)
     stored = load_file(Path(tiny_model) / "model.safetensors")
@@ -175,6 +185,11 @@ def test_similarity(rows, tiny_model):
     ]  # fmt: skip
     assert results[0]["score"] == pytest.approx(1, abs=1e-6)
     assert results[1]["score"] < 0.999
+    (result,) = rows(
+        "similarity", "a fox", "lazy dog", "--pooling", "cls", "--layers", "concat:0,-1", "--model", tiny_model
+    )
+    first, second = load(tiny_model).embed(["a fox", "lazy dog"], pooling="cls", layers="concat:0,-1", normalize=True)
+    assert result["score"] == pytest.approx(float(first @ second)) != results[1]["score"]
 
 
 TEXTS = ["a quick fox", "", 'the "lazy", dog', "i am\tyour father."]

@@ -63,6 +63,20 @@ def test_baselines_are_the_random_pairs_of_the_same_space(model, view):
     assert rows["layer 0", "[CLS]"].percentile == pytest.approx(50)  # the same vector in every text
 
 
+def test_first_token_is_compared_with_the_words_of_its_own_text(model, view):
+    rows = {(one.space, one.compared): one for one in view.contrasts}
+    output = [model.encoder(bertkit.collate([model.tokenizer.encode(text)])) for text in (*TEXTS, *BASELINE[:4])]
+    states = [one.last_hidden_state.detach().numpy() for one in output]
+    first, words = [one[0] for one in states], [one[1:-1].mean(axis=0) for one in states]
+    for index in range(2):
+        contrast = rows["layer 6", f"[CLS] and words of text {index + 1}"]
+        assert contrast.cosine == pytest.approx(cosine(first[index], words[index]), abs=1e-5)
+        others = [cosine(first[a], words[b]) for a in range(2, 6) for b in range(2, 6) if a != b]
+        assert contrast.num_pairs == 12 and contrast.baseline == pytest.approx(np.mean(others), abs=1e-5)
+        assert contrast.percentile == pytest.approx(100 * np.mean(np.array(others) < contrast.cosine))
+        np.testing.assert_allclose(view.contextual_words[6, index], words[index], atol=1e-5)
+
+
 def test_other_static_vectors_and_unknown_words(model):
     encoder = StaticEncoder.of_words(["get", "will", "the", "cat", "dog"], np.eye(5))
     view = inspect_contrast(model, TEXTS, "get", BASELINE, static=encoder)
@@ -97,9 +111,10 @@ def test_page_and_the_lines(tmp_path, capfd, view):
     assert run([*arguments, "--static", str(tmp_path / "w.vec")]) == 0
     printed = capfd.readouterr()
     lines = [json.loads(line) for line in printed.out.splitlines()]
-    assert lines[0]["tokens"][3] == "get" and lines[0]["input_ids"][0] == 101
-    assert [line["space"] for line in lines[2:4]] == ["static", "static"] and len(lines) == 4 + 7 * 3
+    assert [line["space"] for line in lines[:2]] == ["static", "static"] and len(lines) == 2 + 7 * 5
     assert "have no static vector" in printed.err
+    assert run([*arguments, "--static", str(tmp_path / "w.vec"), "--out", str(tmp_path / "again.html")]) == 0
+    assert capfd.readouterr().out == printed.out and (tmp_path / "again.html").is_file()
     assert run(["inspect", "contrast", *TEXTS, "--word", "drinks", "--baseline", str(tmp_path / "base.txt")]) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
 

@@ -146,6 +146,17 @@ def test_python(block: str, folder: Path) -> None:
     exec(compile(block, "a document", "exec"), {})
 
 
+def test_documents_and_examples_import_from_rooms_only() -> None:
+    """``bertkit`` and ``bertkit.ROOM`` are the public surface; what lies deeper may move."""
+    pages = [*DOCUMENTS, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    deep = {
+        (path.name, line)
+        for path in pages
+        for line in re.findall(r"(?:from|import) bertkit\.\w+\.[\w.]+", path.read_text())
+    }
+    assert not deep
+
+
 def test_every_task_command_view_and_architecture_is_documented() -> None:
     text = "\n".join(path.read_text() for path in DOCUMENTS)
     names = [*(f"bertkit {name}" for name in COMMANDS), *(f"bertkit inspect {name}" for name in VIEWS)]

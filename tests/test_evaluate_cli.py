@@ -158,7 +158,7 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     ):  # fmt: skip
         code, results, error = call(capsys, "evaluate", *arguments)
         assert code == 2 and not results and message in error, (arguments, error)
-    code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
+    code, _, error = call(capsys, "evaluate", long, "--model", model)
     assert code == 0 and "3 rows exceeded the model's maximum length and lost 54 tokens" in error
 
 

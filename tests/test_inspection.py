@@ -29,6 +29,7 @@ from bertkit.inspection import (
     inspect_difference,
     inspect_heads,
     inspect_input,
+    inspect_lens,
     inspect_map,
     inspect_next_sentence,
     inspect_probes,
@@ -569,3 +570,26 @@ def test_tokens_are_shown_as_they_are_written() -> None:
     pieces = Pieces.of([texts[0]] * 5 + [texts[1]] * 2, tokens, offsets, "<unk>")
     assert pieces.texts == ["<s>", "the", "cat", "s", "</s>", "it", "</s>"]
     assert pieces.joined == [False, False, False, True, False, False, False]
+
+
+def test_rows_hold_the_numbers_of_the_page() -> None:
+    pretrained = our_model("pretraining", 3)
+    lens = inspect_lens(pretrained, "the cat sat")
+    rows = lens.rows()
+    assert [row["token"] for row in rows] == lens.tokens and len(lens.top_tokens) > 1
+    for layer, tokens in enumerate(lens.top_tokens):
+        assert [row[f"layer {layer}"] for row in rows] == tokens
+    assert [row["probability"] for row in rows] == lens.top_probs[-1].tolist()
+    following = inspect_next_sentence(pretrained, TEXTS[:3])
+    assert [(row["text_a"], row["text_b"], row["probability"]) for row in following.rows()] == [
+        (TEXTS[n], TEXTS[n + 1], following.probabilities[n, n + 1]) for n in range(2)
+    ]
+    similar = inspect_similarity(pretrained, "the cat", "a dog")
+    contributions = [row["contribution"] for row in similar.rows()]
+    assert contributions == sorted(similar.contributions.ravel().tolist(), reverse=True)[:12]
+    first = similar.rows()[0]
+    index = similar.tokens[0].index(first["first"]), similar.tokens[1].index(first["second"])
+    assert similar.contributions[index] == first["contribution"]
+    own = inspect_difference(pretrained, pretrained, TEXTS).rows()
+    assert [row["most_similar_layer"] for row in own] == [row["layer"] for row in own]
+    assert [row["cosine"] for row in own] == pytest.approx([1] * len(own))

@@ -53,7 +53,7 @@ MAKERS: dict[str, Callable[[Model], View]] = {
     "all": lambda model: inspect_all(model, "the [MASK] sat"),
 }
 INTERACTIVE = {"contexts", "heads", "map", "two", "two static"}
-ANY_PRECISION = {"fill", "next", "map"}  # the others record inner values
+ANY_PRECISION = {"fill", "next-sentence", "map"}  # the others record inner values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -167,6 +167,13 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         assert run(["inspect", name, *given, "--model", chosen, "--out", out]) == 0, capsys.readouterr().err
         if name != "all":
             assert run(["inspect", name, *given, "--model", chosen, "--json"]) == 0
+            capsys.readouterr()
+            is_picture = name in ("input", "attention", "map")
+            assert run(["inspect", name, *given, "--model", chosen]) == (2 if is_picture else 0)
+            printed = capsys.readouterr()
+            assert is_picture == ("nothing to write" in printed.err)
+            assert all(len(json.loads(line)) > 1 for line in printed.out.splitlines())
+            assert is_picture == (not printed.out)
         if name in ("attention", "fill", "probe"):
             capsys.readouterr()
             assert run(["inspect", name, *given, "--model", "model", "--against", "other", "--json"]) == 0

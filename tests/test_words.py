@@ -64,6 +64,8 @@ def test_unknown_words_are_asked_by_their_ngrams():
         (words[row], pytest.approx(expected[row], abs=1e-6)) for row in np.argsort(-expected)
     ]
     assert {one.word for one in analogy(encoder, "cats", "cat", "dogs", 5)} == {"dog", "cow"}
+    with_inputs = analogy(encoder, "cats", "cat", "dogs", 5, with_inputs=True)
+    assert {one.word for one in with_inputs} == {"cat", "dog", "cow"}
 
 
 def test_pairs_that_cancel_define_no_direction(encoder):
@@ -168,6 +170,11 @@ def test_commands_print_json_lines(tmp_path, capfd):
     printed = capfd.readouterr()
     assert "the three words are excluded" in printed.err
     assert [set(json.loads(line)) for line in printed.out.splitlines()] == [{"word", "score"}] * 2
+    arguments = ["w3", "w3", "w4", "--top-k", "1", "--with-inputs", "--model", str(tmp_path / "words.vec")]
+    assert run(["words", "analogy", *arguments]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == "w3 - w3 + w4\n"
+    assert json.loads(printed.out) == {"word": "w4", "score": pytest.approx(1, abs=1e-6)}
 
 
 @pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="needs ../shared/data/word_benchmarks")

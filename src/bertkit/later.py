@@ -32,24 +32,32 @@ if TYPE_CHECKING:
 else:
     torch, F, nn = _Later("torch"), _Later("torch.nn.functional"), _Later("torch.nn")
 
-__all__ = ["F", "nn", "on_demand", "torch"]
+__all__ = ["F", "modules_of_names", "nn", "on_demand", "torch"]
+
+
+@cache
+def modules_of_names(package: str) -> dict[str, str]:
+    """The module of each public name of a package, as the imports under ``if TYPE_CHECKING`` of its ``__init__.py``
+    say."""
+    statements = ast.parse(getsource(sys.modules[package])).body
+    imports = [one for branch in statements if isinstance(branch, ast.If) for one in branch.body]
+    return {name.name: one.module or "" for one in imports if isinstance(one, ast.ImportFrom) for name in one.names}
 
 
 def on_demand(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose ``__init__.py`` imports its names under ``if TYPE_CHECKING``:
-    each is imported when it is first used. None may be the name of a module of the package, which would hide it."""
+    each is imported when it is first used. None may be the name of a module of the package, which would hide it.
 
-    @cache
-    def homes() -> dict[str, str]:
-        statements = ast.parse(getsource(sys.modules[package])).body
-        imports = [one for branch in statements if isinstance(branch, ast.If) for one in branch.body]
-        return {name.name: one.module or "" for one in imports if isinstance(one, ast.ImportFrom) for name in one.names}
+    These imports are the only list of the names: "import name as name" makes a name public for type checkers, too.
+    """
 
     def get(name: str) -> Any:
-        if name.startswith("__") or name not in homes():
+        if name == "__all__":
+            return sorted(modules_of_names(package))
+        if name.startswith("__") or name not in modules_of_names(package):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes()[name]), name)
+        value = getattr(import_module(modules_of_names(package)[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *homes()})
+    return get, lambda: sorted({*vars(sys.modules[package]), *modules_of_names(package)})

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.architectures.architecture import Architecture
-    from bertkit.architectures.initialization import initialize
-    from bertkit.architectures.network import Network, NetworkOutput
-    from bertkit.architectures.registry import ARCHITECTURES, architecture_of, prepare
+    from bertkit.architectures.architecture import Architecture as Architecture
+    from bertkit.architectures.distilbert import DistilBertConfig as DistilBertConfig
+    from bertkit.architectures.initialization import initialize as initialize
+    from bertkit.architectures.network import Network as Network
+    from bertkit.architectures.network import NetworkOutput as NetworkOutput
+    from bertkit.architectures.registry import ARCHITECTURES as ARCHITECTURES
+    from bertkit.architectures.registry import architecture_of as architecture_of
+    from bertkit.architectures.registry import prepare as prepare
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "ARCHITECTURES",
-    "Architecture",
-    "Network",
-    "NetworkOutput",
-    "architecture_of",
-    "initialize",
-    "prepare",
-]

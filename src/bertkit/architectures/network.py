@@ -1,6 +1,6 @@
 """The network: an encoder and any of its heads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch.nn.functional as F
@@ -179,6 +179,13 @@ class Network(nn.Module):
         head = self.require_head(name)
         own = isinstance(head, SiameseClassificationHead | VectorClassificationHead)
         return not own and self.architecture.heads[name].input(self.config) in ("pooler", "cls")
+
+    def published_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Each parameter with its name in published files; without heads, encoder names have no prefix."""
+        names = self.architecture.names
+        prefix = "" if self.heads else names.prefix
+        for name, parameter in self.named_parameters():
+            yield names.published(name).removeprefix(prefix), parameter
 
     def require_head(self, name: str) -> nn.Module:
         """A head by name.

@@ -11,22 +11,13 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint
-    from bertkit.checkpoint.late_interaction import LateInteraction
-    from bertkit.checkpoint.opening import open_checkpoint
-    from bertkit.checkpoint.saving import check_savable, save_checkpoint
-    from bertkit.checkpoint.sentence import SentenceSettings
-    from bertkit.checkpoint.sparse import SparseSettings
+    from bertkit.checkpoint.checkpoint import Checkpoint as Checkpoint
+    from bertkit.checkpoint.checkpoint import new_checkpoint as new_checkpoint
+    from bertkit.checkpoint.late_interaction import LateInteraction as LateInteraction
+    from bertkit.checkpoint.opening import open_checkpoint as open_checkpoint
+    from bertkit.checkpoint.saving import check_savable as check_savable
+    from bertkit.checkpoint.saving import save_checkpoint as save_checkpoint
+    from bertkit.checkpoint.sentence import SentenceSettings as SentenceSettings
+    from bertkit.checkpoint.sparse import SparseSettings as SparseSettings
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "Checkpoint",
-    "LateInteraction",
-    "SentenceSettings",
-    "SparseSettings",
-    "check_savable",
-    "new_checkpoint",
-    "open_checkpoint",
-    "save_checkpoint",
-]

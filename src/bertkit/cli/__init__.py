@@ -147,6 +147,8 @@ def options_in(message: str, options: Collection[str]) -> str:
 def _as_command(message: str, arguments: list[str]) -> str:
     """A message with the options of the command that the arguments name."""
     _, commands, _ = app().parse_commands(arguments)
+    if commands[-1].default_command is None:  # a group of commands, which has no options
+        return message
     names = (name for argument in commands[-1].assemble_argument_collection() for name in argument.names)
     options = {name.removeprefix("--").replace("-", "_") for name in names if name.startswith("--")}
     return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names

@@ -75,12 +75,7 @@ def _of_size(size: str, model_type: str, heads: Sequence[str]) -> tuple[dict[str
         raise UsageError(f"--architecture {model_type}: expected one of {', '.join(ARCHITECTURES)}")
     with torch.device("meta"):
         network = Network(ARCHITECTURES[model_type].config.of_size(size), heads)
-    names = network.architecture.names
-    prefix = "" if network.heads else names.prefix
-    parameters = [
-        _row(names.published(name).removeprefix(prefix), "F32", tuple(parameter.shape))
-        for name, parameter in network.named_parameters()
-    ]
+    parameters = [_row(name, "F32", tuple(parameter.shape)) for name, parameter in network.published_parameters()]
     return {"model_type": model_type, "heads": list(network.heads), **asdict(network.config)}, parameters
 
 

@@ -1,6 +1,8 @@
 """bertkit embed"""
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, note_unknown, open_encoder
+from dataclasses import asdict
+
+from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, note_unknown, open_encoder
 from bertkit.cli.output import InputFile, OutPath, note
 from bertkit.corpus.texts import read_texts
 from bertkit.files.whole_files import check_not_input
@@ -13,8 +15,7 @@ def command(
     out: OutPath | None = None,
     model: str = EMBEDDING_MODEL,
     column: str | None = None,
-    pooling: str | None = None,
-    layers: str = "last",
+    pooled: Pooled = AS_PUBLISHED,
     normalize: bool | None = None,
     dimensions: int | None = None,
     prompt: str | None = None,
@@ -36,12 +37,6 @@ def command(
         A folder, a hub name, or the import name of an installed model package.
     column
         The column or key that holds the text.
-    pooling
-        mean, cls, max, mean-sqrt-len, weighted-mean, last or pooler, or several side by side, as in cls+mean; by
-        default the model's.
-    layers
-        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with layer
-        numbers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
     normalize
         Scale vectors to length 1; by default as in the model's settings.
     dimensions
@@ -67,8 +62,7 @@ def command(
     embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),
         report=report,
-        pooling=pooling,
-        layers=layers,
+        **asdict(pooled),
         normalize=normalize,
         dimensions=dimensions,
         prompt=prompt,

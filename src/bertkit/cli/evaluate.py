@@ -32,8 +32,8 @@ for name, summary in {
 
 @command.default
 def examples(
-    *,
     data: Path,
+    *,
     model: str,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,

@@ -49,6 +49,29 @@ EXACT = Compute()
 """The default device and precision of commands."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Pooled:
+    """How the hidden states of a text become its vector.
+
+    Parameters
+    ----------
+    pooling
+        mean, cls, max, mean-sqrt-len, weighted-mean, last or pooler, or several side by side, as in cls+mean; by
+        default the model's.
+    layers
+        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with layer
+        numbers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
+    """
+
+    pooling: str | None = None
+    layers: str = "last"
+
+
+AS_PUBLISHED = Pooled()
+"""The model's pooling of the last layer."""
+
+
 def open_model(model: str, compute: Compute) -> "Model":
     """Load a model with the command line's options; the choice of "auto" is printed to stderr."""
     from bertkit.model import load

@@ -1,8 +1,9 @@
 """bertkit similarity"""
 
+from dataclasses import asdict
 from itertools import combinations
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
+from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, open_encoder
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import OnLong
@@ -11,6 +12,7 @@ from bertkit.tokenizer.layout import OnLong
 def command(
     *texts: str,
     model: str = EMBEDDING_MODEL,
+    pooled: Pooled = AS_PUBLISHED,
     on_long: OnLong = "truncate",
     compute: Compute = EXACT,
 ) -> None:
@@ -27,7 +29,7 @@ def command(
     """
     if len(texts) < 2:
         raise UsageError("similarity compares texts: give at least two")
-    vectors = open_encoder(model, compute).embed(texts, normalize=True, on_long=on_long)
+    vectors = open_encoder(model, compute).embed(texts, normalize=True, on_long=on_long, **asdict(pooled))
     emit(
         {"text_a": texts[a], "text_b": texts[b], "score": float(vectors[a] @ vectors[b])}
         for a, b in combinations(range(len(texts)), 2)

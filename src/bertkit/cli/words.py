@@ -39,13 +39,15 @@ def nearest(word: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> N
 
 
 @command.command
-def analogy(a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> None:
+def analogy(
+    a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10, with_inputs: bool = False
+) -> None:
     """Words nearest to A - B + C: for "king man woman", the word that is to woman as king is to man.
 
     Parameters
     ----------
     a
-        A word; all three are excluded from the results.
+        A word.
     b
         The word that corresponds to A.
     c
@@ -54,11 +56,13 @@ def analogy(a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: i
         As for nearest.
     top_k
         Number of words to print.
+    with_inputs
+        Do not exclude A, B and C from the results; one of them is nearly always the nearest.
     """
     from bertkit.words.queries import analogy
 
-    words = analogy(_open(model), a, b, c, top_k)
-    note(f"{a} - {b} + {c}; the three words are excluded")
+    words = analogy(_open(model), a, b, c, top_k, with_inputs=with_inputs)
+    note(f"{a} - {b} + {c}" + "; the three words are excluded" * (not with_inputs))
     emit(one._asdict() for one in words)
 
 

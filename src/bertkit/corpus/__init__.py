@@ -6,6 +6,7 @@ May import: errors, files, compiled, randomness, tokenizer.
 """
 
 from bertkit.corpus.python_docs import Passage, python_docs
+from bertkit.corpus.shards import TokenShard
 from bertkit.corpus.texts import read_texts
 
-__all__ = ["Passage", "python_docs", "read_texts"]
+__all__ = ["Passage", "TokenShard", "python_docs", "read_texts"]

@@ -22,7 +22,7 @@ def find_sources(sources: str | Path | Sequence[str | Path], column: str | None)
     paths, left_out = ([path for files in found for path in files[kind]] for kind in (0, 1))
     check_names([*paths, *left_out])
     if column is not None and all(extension(path) == ".txt" for path in paths):
-        raise UsageError(f"txt files have no column {column!r}; omit --column")
+        raise UsageError(f"txt files have no column {column!r}; omit column=")
     return paths, left_out
 
 

@@ -11,25 +11,16 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.finetuning.baselines import comparison, higher_is_better, simple_baselines
-    from bertkit.finetuning.outcome import Outcome
-    from bertkit.finetuning.run import Finetuning
-    from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-    from bertkit.finetuning.sweeps import SWEEPS, sweep
-    from bertkit.finetuning.within import start_run
+    from bertkit.finetuning.baselines import comparison as comparison
+    from bertkit.finetuning.baselines import higher_is_better as higher_is_better
+    from bertkit.finetuning.baselines import simple_baselines as simple_baselines
+    from bertkit.finetuning.outcome import Outcome as Outcome
+    from bertkit.finetuning.run import Finetuning as Finetuning
+    from bertkit.finetuning.settings import PAPER as PAPER
+    from bertkit.finetuning.settings import FinetuningSettings as FinetuningSettings
+    from bertkit.finetuning.settings import default_settings as default_settings
+    from bertkit.finetuning.sweeps import SWEEPS as SWEEPS
+    from bertkit.finetuning.sweeps import sweep as sweep
+    from bertkit.finetuning.within import start_run as start_run
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "PAPER",
-    "SWEEPS",
-    "Finetuning",
-    "FinetuningSettings",
-    "Outcome",
-    "comparison",
-    "default_settings",
-    "higher_is_better",
-    "simple_baselines",
-    "start_run",
-    "sweep",
-]

@@ -11,26 +11,16 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.checkpoint.generation_rules import Ending
-    from bertkit.generation.causal import Causal
-    from bertkit.generation.engine import Decoding, Generated, generate_ids
-    from bertkit.generation.generator import GeneratedText, Generator
-    from bertkit.generation.opening import load_generator, writes_text
-    from bertkit.generation.sequence_to_sequence import SequenceToSequence
-    from bertkit.generation.settings import GenerationSettings
+    from bertkit.checkpoint.generation_rules import Ending as Ending
+    from bertkit.generation.causal import Causal as Causal
+    from bertkit.generation.engine import Decoding as Decoding
+    from bertkit.generation.engine import Generated as Generated
+    from bertkit.generation.engine import generate_ids as generate_ids
+    from bertkit.generation.generator import GeneratedText as GeneratedText
+    from bertkit.generation.generator import Generator as Generator
+    from bertkit.generation.opening import load_generator as load_generator
+    from bertkit.generation.opening import writes_text as writes_text
+    from bertkit.generation.sequence_to_sequence import SequenceToSequence as SequenceToSequence
+    from bertkit.generation.settings import GenerationSettings as GenerationSettings
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "Causal",
-    "Decoding",
-    "Ending",
-    "Generated",
-    "GeneratedText",
-    "GenerationSettings",
-    "Generator",
-    "SequenceToSequence",
-    "generate_ids",
-    "load_generator",
-    "writes_text",
-]

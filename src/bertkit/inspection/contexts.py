@@ -43,6 +43,15 @@ class ContextsView(View):
     def numbers(self) -> dict[str, Any]:
         return dict(vars(self))
 
+    def rows(self) -> list[dict[str, Any]]:
+        columns = {"same_word": self.self_similarity, "different_words": self.anisotropy}
+        if self.same_sense is not None:
+            columns["nearest_has_same_sense"] = self.same_sense
+        return [
+            {"layer": layer} | {name: float(values[layer]) for name, values in columns.items()}
+            for layer in range(len(self.self_similarity))
+        ]
+
     def parts(self) -> list[Markup]:
         layers = np.arange(len(self.self_similarity), dtype=np.float64)
         curves = [

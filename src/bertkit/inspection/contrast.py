@@ -5,7 +5,7 @@ Cosines of different spaces are not comparable: in upper layers of a Transformer
 Shape letters: S layers (embeddings and every layer), D hidden_size, n texts of the baseline.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -17,13 +17,14 @@ from bertkit.inspection.contextual import cosines, first_occurrence, token_state
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
-from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.encoding import Encoding, Span
 from bertkit.words import StaticEncoder
 from bertkit.words.opening import input_embeddings
 
 _MOST_WORDS = 500  # of the baseline: 124,750 pairs
 _EQUAL = 1e-6  # cosines closer than this are ties; half of them count as lower
-_CONTEXTUAL = ("word", "[CLS]", "mean of tokens")
+_ACROSS = ("word", "[CLS]", "mean of tokens")  # one text with the other
+_WITHIN = ("[CLS] and words of text 1", "[CLS] and words of text 2")  # of one text; random pairs are of two
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,15 @@ class ContrastView(View):
     contextual_word: np.ndarray  # (S, 2, D)
     contextual_cls: np.ndarray  # (S, 2, D)
     contextual_mean: np.ndarray  # (S, 2, D) over all tokens
+    contextual_words: np.ndarray  # (S, 2, D) over the tokens without special tokens
     contrasts: list[Contrast]
     num_unknown: int  # tokens of the two texts without a static vector, skipped in averages
 
     def numbers(self) -> dict[str, Any]:
-        return vars(self) | {"contrasts": [asdict(one) for one in self.contrasts]}
+        return vars(self) | {"contrasts": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [asdict(one) for one in self.contrasts]
 
     def parts(self) -> list[Markup]:
         static = [one for one in self.contrasts if one.space == "static"]
@@ -84,7 +89,7 @@ class ContrastView(View):
                 ),
             ),
         ]  # fmt: skip
-        for name in _CONTEXTUAL:
+        for name in (*_ACROSS, *_WITHIN):
             own = [one for one in self.contrasts if one.compared == name and one.space != "static"]
             layers = np.arange(len(own), dtype=np.float64)
             curves = [
@@ -130,18 +135,24 @@ def inspect_contrast(
     encoder = input_embeddings(model) if static is None else static
     layers = range(model.config.num_hidden_layers + 1)
     own = list(token_states(model, texts, layers))
-    words, cls, means = _contextual(own, texts, spans)
+    words = np.stack([word_states(encoding, states, text, span) for (encoding, states), text, span in
+                      zip(own, texts, spans, strict=True)], axis=1)  # fmt: skip
+    cls, means, text_words = _averages(own)
     drawn = _draw_words(others, seed)
     if not drawn:
         raise UsageError("the texts for the random pairs have no words: expected some to compare with")
-    random_words, random_cls, random_means = _baseline(model, others, drawn, layers)
+    random_words, (random_cls, random_means, random_text_words) = _baseline(model, others, drawn, layers)
     names = [others[index][start:end].lower() for index, (start, end) in drawn]
     contrasts, averages, num_unknown = _static_contrasts(encoder, texts, word, others, names)
     different = np.array(names)[:, None] != np.array(names)
     for layer in layers:
         spaces = ((words, random_words, different), (cls, random_cls, None), (means, random_means, None))
-        for name, (pair, random, kept) in zip(_CONTEXTUAL, spaces, strict=True):
+        for name, (pair, random, kept) in zip(_ACROSS, spaces, strict=True):
             contrasts.append(_contrast(f"layer {layer}", name, pair[layer], random[layer], kept))
+        similar = cosines(random_cls[layer], random_text_words[layer])[~np.eye(len(others), dtype=np.bool_)]
+        within = cosines(cls[layer], text_words[layer]).diagonal()
+        for name, cosine in zip(_WITHIN, within, strict=True):
+            contrasts.append(_compared(f"layer {layer}", name, float(cosine), similar))
     return ContrastView(
         word=word,
         texts=list(texts),
@@ -153,6 +164,7 @@ def inspect_contrast(
         contextual_word=words,
         contextual_cls=cls,
         contextual_mean=means,
+        contextual_words=text_words,
         contrasts=contrasts,
         num_unknown=num_unknown,
     )
@@ -165,15 +177,13 @@ def _span_of(word: str, text: str) -> Span:
     return span
 
 
-def _contextual(
-    states: Sequence[Any], texts: Sequence[str], spans: Sequence[Span]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(S, n, D) each: a word, the first token, and the mean of all tokens of each text."""
-    words = [
-        word_states(encoding, own, text, span) for (encoding, own), text, span in zip(states, texts, spans, strict=True)
+def _averages(states: Iterable[tuple[Encoding, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(S, n, D) each: the first token, the mean of all tokens, and of those that are not special, of each text."""
+    columns = [
+        (each[0], each.mean(axis=0), each[~encoding.special_tokens_mask].mean(axis=0)) for encoding, each in states
     ]
-    cls, means = [own[0] for _, own in states], [own.mean(axis=0) for _, own in states]
-    return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
+    first, means, words = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+    return first, means, words
 
 
 def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
@@ -186,17 +196,20 @@ def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
 
 def _baseline(
     model: Model, texts: Sequence[str], drawn: Sequence[tuple[int, Span]], layers: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(S, words, D) of the drawn words, (S, n, D) of [CLS], (S, n, D) means."""
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(S, words, D) of the drawn words, and the averages of the texts."""
     spans: dict[int, list[Span]] = {}
     for index, span in drawn:
         spans.setdefault(index, []).append(span)
-    words, cls, means = [], [], []
-    for index, (encoding, own) in enumerate(token_states(model, texts, layers)):
-        words += [word_states(encoding, own, texts[index], span) for span in spans.get(index, ())]
-        cls.append(own[0])
-        means.append(own.mean(axis=0))
-    return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
+    words = []
+
+    def states() -> Iterator[tuple[Encoding, np.ndarray]]:
+        for index, (encoding, own) in enumerate(token_states(model, texts, layers)):
+            words.extend(word_states(encoding, own, texts[index], span) for span in spans.get(index, ()))
+            yield encoding, own
+
+    averages = _averages(states())
+    return np.stack(words, axis=1), averages
 
 
 def _static_contrasts(
@@ -218,7 +231,7 @@ def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
     report = EmbedReport()
     vector = encoder.embed(word, report=report)
     if report.num_empty:
-        raise UsageError(f"{word!r} has no static vector: choose other vectors with --static, or another word")
+        raise UsageError(f"{word!r} has no static vector: choose other vectors with static=, or another word")
     return vector
 
 
@@ -230,7 +243,11 @@ def _contrast(
     similar = cosines(random, random)[rows, columns]
     if different is not None:
         similar = similar[different[rows, columns]]
-    cosine = float(cosines(pair[:1], pair[1:])[0, 0])
+    return _compared(space, compared, float(cosines(pair[:1], pair[1:])[0, 0]), similar)
+
+
+def _compared(space: str, compared: str, cosine: float, similar: np.ndarray) -> Contrast:
+    """Compare a cosine with those of random pairs."""
     if not len(similar):
         return Contrast(space, compared, cosine, float("nan"), float("nan"), 0)
     equal = np.abs(similar - cosine) <= _EQUAL

@@ -32,6 +32,16 @@ class DifferenceView(View):
     def numbers(self) -> dict[str, Any]:
         return vars(self)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The most similar layer of the second model for each layer of the first."""
+        rows = [
+            {"layer": layer, "most_similar_layer": int(similar.argmax()), "cka": float(similar.max())}
+            for layer, similar in enumerate(self.cka)
+        ]
+        if self.cosine is None:
+            return rows
+        return [row | {"cosine": value} for row, value in zip(rows, self.cosine.tolist(), strict=True)]
+
     def parts(self) -> list[Markup]:
         rows, columns = ([str(number) for number in range(size)] for size in self.cka.shape)
         parts = [

@@ -85,6 +85,14 @@ class HeadsView(View):
             "relations": [vars(relation) for relation in self.relations],
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The relations of a treebank; without one, each statistic of a layer as the mean over its heads."""
+        columns = self.statistics | {"importance": self.importance}
+        return [vars(relation) for relation in self.relations] or [
+            {"layer": layer} | {name: float(values[layer - 1].mean()) for name, values in columns.items()}
+            for layer in range(1, len(self.importance) + 1)
+        ]
+
     def parts(self) -> list[Markup]:
         maps = [
             self._map(_TITLES.get(name, name.capitalize()), self.statistics[name], note)

@@ -48,6 +48,9 @@ class FillView(View):
             ],
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"offsets": blank.offsets} | vars(candidate) for blank in self.blanks for candidate in blank.candidates]
+
     def parts(self) -> list[Markup]:
         several = "Each blank is predicted with the others hidden." if len(self.blanks) > 1 else None
         return [
@@ -88,6 +91,11 @@ class SurpriseView(View):
             "method": self.method,
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"token": token, "surprise": float(value)} for token, value in zip(self.tokens, self.surprise, strict=True)
+        ]
+
     def parts(self) -> list[Markup]:
         pairs = zip(self.tokens, self.surprise, strict=True)
         rows = [[token, float(value), float(np.exp(-value))] for token, value in pairs]
@@ -127,6 +135,15 @@ class LensView(View):
             "text", "tokens", "top_tokens", "top_probs", "own_probs", "own_ranks", "divergence", "first_layers",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each token, with the most likely token of every layer, and the probability in the last."""
+        layers = [f"layer {layer}" for layer in range(len(self.top_tokens))]
+        columns = zip(self.tokens, zip(*self.top_tokens, strict=True), self.top_probs[-1].tolist(), strict=True)
+        return [
+            {"token": token} | dict(zip(layers, predicted, strict=True)) | {"probability": probability}
+            for token, predicted, probability in columns
+        ]
 
     def parts(self) -> list[Markup]:
         layers = [str(layer) for layer in range(len(self.top_probs))]

@@ -64,6 +64,13 @@ class ProbeView(View):
             "expected_layer": self.expected_layer,
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        names = ("accuracy", "control", "random_encoder", "cumulative")
+        return [
+            {"layer": layer} | {name: float(getattr(self, name)[layer]) for name in names}
+            for layer in range(len(self.accuracy))
+        ]
+
     def parts(self) -> list[Markup]:
         layers = np.arange(len(self.accuracy), dtype=np.float64)
         curves = [

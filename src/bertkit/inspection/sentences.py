@@ -67,6 +67,11 @@ class NextSentenceView(View):
         swapped = self.probabilities.T
         return vars(self) | {"swapped_difference": self.probabilities - swapped}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Each sentence with the one after it."""
+        pairs = zip(self.sentences, self.sentences[1:], self.probabilities.diagonal(1).tolist(), strict=False)
+        return [{"text_a": first, "text_b": second, "probability": value} for first, second, value in pairs]
+
     def parts(self) -> list[Markup]:
         labels = [f"{number} {sentence[:40]}" for number, sentence in enumerate(self.sentences, 1)]
         following = [float(self.probabilities[n, n + 1]) for n in range(len(labels) - 1)]

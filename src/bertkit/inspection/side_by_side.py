@@ -29,6 +29,10 @@ class SideBySideView(View):
     def numbers(self) -> dict[str, Any]:
         return {"models": dict(zip(self.names, (view.numbers() for view in self.views), strict=True))}
 
+    def rows(self) -> list[dict[str, Any]]:
+        pairs = zip(self.names, self.views, strict=True)
+        return [{"model": name} | row for name, view in pairs for row in view.rows()]
+
     def parts(self) -> list[Markup]:
         return [
             element(

@@ -63,6 +63,10 @@ class StructureView(View):
             ],
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        scores = [{"layer": layer} | vars(score) for layer, score in enumerate(self.scores)]
+        return [*scores, {"layer": "each word to the next"} | vars(self.linear)]
+
     def parts(self) -> list[Markup]:
         layers = np.arange(len(self.scores), dtype=np.float64)
         curves = [

@@ -31,6 +31,10 @@ class View(ABC):
     def parts(self) -> list[Markup]:
         """The parts of the page."""
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The main numbers as the rows of a table, each a dict by column; empty if only a page can show them."""
+        return []
+
     def program(self) -> Program | None:
         """The script of an interactive page; None for a static page."""
         return None

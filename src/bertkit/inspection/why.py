@@ -49,6 +49,10 @@ class WhyView(View):
         shown = {name: value for name, value in vars(self).items() if name != "pieces"}
         return shown | {"completeness_error": self.completeness_error}
 
+    def rows(self) -> list[dict[str, Any]]:
+        pairs = zip(self.tokens, self.attributions.tolist(), strict=True)
+        return [{"label": self.label, "token": token, "attribution": value} for token, value in pairs]
+
     def parts(self) -> list[Markup]:
         order = np.argsort(-np.abs(self.attributions), kind="stable")
         rows = [[self.tokens[index], float(self.attributions[index])] for index in order]
@@ -86,12 +90,16 @@ class SimilarityView(View):
     def numbers(self) -> dict[str, Any]:
         return vars(self)
 
-    def parts(self) -> list[Markup]:
+    def rows(self) -> list[dict[str, Any]]:
+        """The twelve pairs of tokens that contribute most."""
         pairs = np.argsort(-self.contributions, axis=None, kind="stable")[:12]
-        rows = []
-        for flat in pairs.tolist():
-            first, second = divmod(flat, self.contributions.shape[1])
-            rows.append([self.tokens[0][first], self.tokens[1][second], float(self.contributions[first, second])])
+        indices = zip(*np.unravel_index(pairs, self.contributions.shape), strict=True)
+        return [
+            {"first": self.tokens[0][a], "second": self.tokens[1][b], "contribution": float(self.contributions[a, b])}
+            for a, b in indices
+        ]
+
+    def parts(self) -> list[Markup]:
         return [
             paragraph(
                 f"The cosine of the two texts is {self.similarity:.4f}. Each text is the mean of its tokens, so the "
@@ -106,7 +114,7 @@ class SimilarityView(View):
                 column_name="second text",
                 written=[[f"{100 * value:.1f}" for value in row] for row in self.contributions.tolist()],
                 note="In hundredths of the cosine.",
-                below=table(["first text", "second text", "contribution"], rows),
+                below=table(["first text", "second text", "contribution"], [list(row.values()) for row in self.rows()]),
             ),
         ]
 

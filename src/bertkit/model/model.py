@@ -60,11 +60,8 @@ class Model:
 
     def __repr__(self) -> str:
         config = self.config
-        heads = ", ".join(self.network.heads) or "none"
-        return (
-            f"Model({config.num_hidden_layers} layers, hidden_size={config.hidden_size}, "
-            f"vocab_size={config.vocab_size}, heads: {heads}, {self.precision})"
-        )
+        shape = f"{config.num_hidden_layers} layers, hidden_size={config.hidden_size}, vocab_size={config.vocab_size}"
+        return f"Model({shape}, heads: {', '.join(self.network.heads) or 'none'}, {self.precision})"
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
         """Save a directory that transformers and sentence-transformers can open, atomically.
@@ -83,6 +80,10 @@ class Model:
     def encoder(self) -> Encoder:
         """The encoder: call it with a Batch to get hidden states."""
         return self.network.encoder
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Each parameter with its published name, such as ``embeddings.word_embeddings.weight``."""
+        return self.network.published_parameters()
 
     @property
     def device(self) -> torch.device:
@@ -371,8 +372,7 @@ class Model:
         such as ``zip(texts, labels)``, or examples from `bertkit.tasks.reading`; ``report`` as in `predict`.
 
         Raises:
-            DataError, UsageError: no examples; another form; a label that is missing, or unknown to the model; labels
-                match by name.
+            DataError, UsageError: no examples; another form; a label that is missing, or whose name the model lacks.
         """
         trained = self._trained_for_use()
         return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)

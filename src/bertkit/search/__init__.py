@@ -2,7 +2,7 @@
 
 Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
 of the embedding, queries as vectors, filters on metadata.
-Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
+Gives: Index, which finds passages by words and meaning (`bertkit.Index`); VectorStore, the interface of every
 store; EmbeddedStore, the store of a folder; hits, best first; parquet files of records.
 May import: later, errors, files, locate, device, executor, compiled, corpus, tasks, checkpoint, inference, neighbors,
 model, words.
@@ -13,31 +13,26 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.search.embedded.store import EmbeddedStore
-    from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or
-    from bertkit.search.parquet import export_parquet, read_identity, read_records, write_records
-    from bertkit.search.store import Hit, Identity, Record, RepairReport, SearchReport, VectorStore
+    from bertkit.search.bulk import BulkEmbedding as BulkEmbedding
+    from bertkit.search.embedded.store import EmbeddedStore as EmbeddedStore
+    from bertkit.search.encoder import Encoder as Encoder
+    from bertkit.search.filters import And as And
+    from bertkit.search.filters import Between as Between
+    from bertkit.search.filters import Equal as Equal
+    from bertkit.search.filters import Filter as Filter
+    from bertkit.search.filters import InDocument as InDocument
+    from bertkit.search.filters import Not as Not
+    from bertkit.search.filters import OneOf as OneOf
+    from bertkit.search.filters import Or as Or
+    from bertkit.search.parquet import export_parquet as export_parquet
+    from bertkit.search.parquet import read_identity as read_identity
+    from bertkit.search.parquet import read_records as read_records
+    from bertkit.search.parquet import write_records as write_records
+    from bertkit.search.store import Hit as Hit
+    from bertkit.search.store import Identity as Identity
+    from bertkit.search.store import Record as Record
+    from bertkit.search.store import RepairReport as RepairReport
+    from bertkit.search.store import SearchReport as SearchReport
+    from bertkit.search.store import VectorStore as VectorStore
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "And",
-    "Between",
-    "EmbeddedStore",
-    "Equal",
-    "Filter",
-    "Hit",
-    "Identity",
-    "InDocument",
-    "Not",
-    "OneOf",
-    "Or",
-    "Record",
-    "RepairReport",
-    "SearchReport",
-    "VectorStore",
-    "export_parquet",
-    "read_identity",
-    "read_records",
-    "write_records",
-]

@@ -93,7 +93,7 @@ class Alignment(TextTask):
         """
         cls.check_options(options)
         if not options.get("teacher"):
-            raise UsageError("alignment needs a teacher: name a sentence encoder with --teacher")
+            raise UsageError("alignment needs a teacher: name a sentence encoder with teacher=")
         if not examples:
             raise DataError("no texts to train on: expected at least one")
         vectors = [example.vector for example in examples if example.vector is not None]

@@ -6,6 +6,7 @@ May import: errors, files, compiled.
 """
 
 from bertkit.tokenizer.encoding import Encoding, Encodings
+from bertkit.tokenizer.layout import Layout
 from bertkit.tokenizer.tokenizer import Tokenizer
 from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
@@ -13,6 +14,7 @@ from bertkit.tokenizer.vocabulary import Vocabulary
 __all__ = [
     "Encoding",
     "Encodings",
+    "Layout",
     "Tokenizer",
     "Vocabulary",
     "train_vocabulary",

@@ -229,9 +229,14 @@ class Tokenizer:
             self.vocabulary.token(token_id)
         return self.engine.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def tokens(self, encoding: Encoding) -> list[str]:
-        """The tokens of an Encoding as strings."""
-        return [self.vocabulary.tokens[token_id] for token_id in encoding.input_ids]
+    def tokens(self, encoding: Encoding | Sequence[int] | np.ndarray) -> list[str]:
+        """The tokens of an Encoding, or of ids, as strings; ``vocabulary.id`` is the id of one token.
+
+        Raises:
+            DataError: an id outside the vocabulary.
+        """
+        ids = encoding.input_ids if isinstance(encoding, Encoding) else encoding
+        return [self.vocabulary.token(int(token_id)) for token_id in ids]
 
     def normalize(self, text: str) -> str:
         """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents.

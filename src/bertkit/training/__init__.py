@@ -10,62 +10,35 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.training.feed import Feed
-    from bertkit.training.gradients import (
-        compute_gradients,
-        compute_gradients_of_vectors,
-        evaluate,
-        outputs_of,
-        without_dropout,
-    )
-    from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
-    from bertkit.training.optimizers import AdamW2018, CombinedOptimizer, make_optimizer
-    from bertkit.training.ranks import Ranks, gather_full_tensor
-    from bertkit.training.run import Run
-    from bertkit.training.run_folder import (
-        claim_run_folder,
-        naming_full_disk,
-        read_run_settings,
-        released_if_refused,
-        write_run_settings,
-    )
-    from bertkit.training.schedules import SCHEDULES, learning_rate_factor
-    from bertkit.training.settings import OPTIMIZERS, TrainingSettings
-    from bertkit.training.signals import stop_signals
-    from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints
-    from bertkit.training.trainer import EVALUATIONS, SHARE_OF_TIME, Trainer
+    from bertkit.training.feed import Feed as Feed
+    from bertkit.training.gradients import compute_gradients as compute_gradients
+    from bertkit.training.gradients import compute_gradients_of_vectors as compute_gradients_of_vectors
+    from bertkit.training.gradients import evaluate as evaluate
+    from bertkit.training.gradients import outputs_of as outputs_of
+    from bertkit.training.gradients import without_dropout as without_dropout
+    from bertkit.training.metrics_log import MetricsLog as MetricsLog
+    from bertkit.training.metrics_log import tensorboard_writer as tensorboard_writer
+    from bertkit.training.optimizers import AdamW2018 as AdamW2018
+    from bertkit.training.optimizers import CombinedOptimizer as CombinedOptimizer
+    from bertkit.training.optimizers import make_optimizer as make_optimizer
+    from bertkit.training.ranks import Ranks as Ranks
+    from bertkit.training.ranks import gather_full_tensor as gather_full_tensor
+    from bertkit.training.run import Run as Run
+    from bertkit.training.run_folder import claim_run_folder as claim_run_folder
+    from bertkit.training.run_folder import naming_full_disk as naming_full_disk
+    from bertkit.training.run_folder import read_run_settings as read_run_settings
+    from bertkit.training.run_folder import released_if_refused as released_if_refused
+    from bertkit.training.run_folder import write_run_settings as write_run_settings
+    from bertkit.training.schedules import SCHEDULES as SCHEDULES
+    from bertkit.training.schedules import learning_rate_factor as learning_rate_factor
+    from bertkit.training.settings import OPTIMIZERS as OPTIMIZERS
+    from bertkit.training.settings import TrainingSettings as TrainingSettings
+    from bertkit.training.signals import stop_signals as stop_signals
+    from bertkit.training.state import TrainingState as TrainingState
+    from bertkit.training.state import checkpoint_folder as checkpoint_folder
+    from bertkit.training.state import checkpoints as checkpoints
+    from bertkit.training.trainer import EVALUATIONS as EVALUATIONS
+    from bertkit.training.trainer import SHARE_OF_TIME as SHARE_OF_TIME
+    from bertkit.training.trainer import Trainer as Trainer
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "EVALUATIONS",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "SHARE_OF_TIME",
-    "AdamW2018",
-    "CombinedOptimizer",
-    "Feed",
-    "MetricsLog",
-    "Ranks",
-    "Run",
-    "Trainer",
-    "TrainingSettings",
-    "TrainingState",
-    "checkpoint_folder",
-    "checkpoints",
-    "claim_run_folder",
-    "compute_gradients",
-    "compute_gradients_of_vectors",
-    "evaluate",
-    "gather_full_tensor",
-    "learning_rate_factor",
-    "make_optimizer",
-    "naming_full_disk",
-    "outputs_of",
-    "read_run_settings",
-    "released_if_refused",
-    "stop_signals",
-    "tensorboard_writer",
-    "without_dropout",
-    "write_run_settings",
-]

@@ -76,7 +76,7 @@ def claim_run_folder(
         record.parent.mkdir(parents=True, exist_ok=True)
         write_run_settings(record, settings)
     elif not resume:
-        raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
+        raise UsageError(f"{folder} already contains a run: pass resume=True to continue it, or choose another folder")
     elif differing := [text for name, text in _differing(before, settings) if name not in ignored]:
         raise UsageError(
             f"{folder} was started with other settings ({'; '.join(differing)}): resume with those, or choose another "

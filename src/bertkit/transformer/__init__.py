@@ -11,55 +11,35 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.transformer.albert import AlbertConfig, AlbertEncoder
-    from bertkit.transformer.config import SIZES, BertConfig
-    from bertkit.transformer.deberta.config import DebertaConfig
-    from bertkit.transformer.deberta.encoder import DebertaEncoder
-    from bertkit.transformer.decoder import Decoder
-    from bertkit.transformer.encoder import BertEncoder
-    from bertkit.transformer.gated.config import GteConfig, NomicBertConfig
-    from bertkit.transformer.gated.encoder import GatedEncoder
-    from bertkit.transformer.gated.prepared import PreparedGatedEncoder
-    from bertkit.transformer.gpt2 import Gpt2Config, Gpt2Encoder
-    from bertkit.transformer.interface import Encoder, EncoderConfig, EncoderOutput, PreparedEncoder
-    from bertkit.transformer.modernbert.config import ModernBertConfig
-    from bertkit.transformer.modernbert.encoder import ModernBertEncoder
-    from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
-    from bertkit.transformer.original import TransformerConfig
-    from bertkit.transformer.prepared import PreparedBertEncoder
-    from bertkit.transformer.prepared_decoder import PreparedCausalEncoder, PreparedDecoder
-    from bertkit.transformer.recorder import LayerRecord, Recorder
-    from bertkit.transformer.relative_bias import RelativeBiasEncoder
+    from bertkit.transformer.albert import AlbertConfig as AlbertConfig
+    from bertkit.transformer.albert import AlbertEncoder as AlbertEncoder
+    from bertkit.transformer.config import SIZES as SIZES
+    from bertkit.transformer.config import BertConfig as BertConfig
+    from bertkit.transformer.deberta.config import DebertaConfig as DebertaConfig
+    from bertkit.transformer.deberta.encoder import DebertaEncoder as DebertaEncoder
+    from bertkit.transformer.decoder import Decoder as Decoder
+    from bertkit.transformer.encoder import BertEncoder as BertEncoder
+    from bertkit.transformer.gated.config import GteConfig as GteConfig
+    from bertkit.transformer.gated.config import NomicBertConfig as NomicBertConfig
+    from bertkit.transformer.gated.encoder import GatedEncoder as GatedEncoder
+    from bertkit.transformer.gated.prepared import PreparedGatedEncoder as PreparedGatedEncoder
+    from bertkit.transformer.gpt2 import Gpt2Config as Gpt2Config
+    from bertkit.transformer.gpt2 import Gpt2Encoder as Gpt2Encoder
+    from bertkit.transformer.interface import Encoder as Encoder
+    from bertkit.transformer.interface import EncoderConfig as EncoderConfig
+    from bertkit.transformer.interface import EncoderOutput as EncoderOutput
+    from bertkit.transformer.interface import PreparedEncoder as PreparedEncoder
+    from bertkit.transformer.kernels.dispatch import linear_for as linear_for
+    from bertkit.transformer.kernels.linear import PlainLinear as PlainLinear
+    from bertkit.transformer.modernbert.config import ModernBertConfig as ModernBertConfig
+    from bertkit.transformer.modernbert.encoder import ModernBertEncoder as ModernBertEncoder
+    from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder as PreparedModernBertEncoder
+    from bertkit.transformer.original import TransformerConfig as TransformerConfig
+    from bertkit.transformer.prepared import PreparedBertEncoder as PreparedBertEncoder
+    from bertkit.transformer.prepared_decoder import PreparedCausalEncoder as PreparedCausalEncoder
+    from bertkit.transformer.prepared_decoder import PreparedDecoder as PreparedDecoder
+    from bertkit.transformer.recorder import LayerRecord as LayerRecord
+    from bertkit.transformer.recorder import Recorder as Recorder
+    from bertkit.transformer.relative_bias import RelativeBiasEncoder as RelativeBiasEncoder
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "SIZES",
-    "AlbertConfig",
-    "AlbertEncoder",
-    "BertConfig",
-    "BertEncoder",
-    "DebertaConfig",
-    "DebertaEncoder",
-    "Decoder",
-    "Encoder",
-    "EncoderConfig",
-    "EncoderOutput",
-    "GatedEncoder",
-    "Gpt2Config",
-    "Gpt2Encoder",
-    "GteConfig",
-    "LayerRecord",
-    "ModernBertConfig",
-    "ModernBertEncoder",
-    "NomicBertConfig",
-    "PreparedBertEncoder",
-    "PreparedCausalEncoder",
-    "PreparedDecoder",
-    "PreparedEncoder",
-    "PreparedGatedEncoder",
-    "PreparedModernBertEncoder",
-    "Recorder",
-    "RelativeBiasEncoder",
-    "TransformerConfig",
-]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.words.encoder import StaticEncoder
+    from bertkit.words.encoder import StaticEncoder as StaticEncoder
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = ["StaticEncoder"]

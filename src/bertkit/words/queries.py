@@ -60,16 +60,19 @@ def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
     return nearest_to(encoder, encoder.vector(word), k, without=_rows_of(encoder, [word]))
 
 
-def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list[NearWord]:
+def analogy(
+    encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10, *, with_inputs: bool = False
+) -> list[NearWord]:
     """The ``k`` words nearest to a - b + c of unit vectors: "king" - "man" + "woman" (Mikolov et al. 2013, "3CosAdd").
 
-    The three words are excluded, as one of them is nearly always the nearest.
+    Args:
+        with_inputs: do not exclude the three words, one of which is nearly always the nearest.
 
     Raises:
         UsageError: a word has no vector, or ``k`` is below 1.
     """
     first, second, third = unit(np.stack([encoder.vector(word) for word in (a, b, c)]))
-    return nearest_to(encoder, first - second + third, k, without=_rows_of(encoder, (a, b, c)))
+    return nearest_to(encoder, first - second + third, k, without=() if with_inputs else _rows_of(encoder, (a, b, c)))
 
 
 def _rows_of(encoder: StaticEncoder, words: Sequence[str]) -> list[int]:

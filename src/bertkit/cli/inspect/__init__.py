@@ -27,8 +27,8 @@ VIEWS = {  # name -> summary; the file is named after the command
 }
 
 command = App(name="inspect")
-for name, summary in VIEWS.items():
-    command.command(f"bertkit.cli.inspect.{name.replace('-', '_')}:command", name=name, help=summary)
+for order, (name, summary) in enumerate(VIEWS.items()):
+    command.command(f"bertkit.cli.inspect.{name.replace('-', '_')}:command", name=name, help=summary, sort_key=order)
 
 
 @command.default

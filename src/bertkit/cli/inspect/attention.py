@@ -24,4 +24,4 @@ def command(
     """
     from bertkit.inspection import inspect_attention
 
-    show(inspected, lambda model: inspect_attention(model, text, pair, layers=layers))
+    show(inspected, lambda model: inspect_attention(model, text, pair, layers=layers), has_rows=False)

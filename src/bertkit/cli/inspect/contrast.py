@@ -1,11 +1,14 @@
 """bertkit inspect contrast"""
 
-from dataclasses import asdict
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from bertkit.cli.inspect.shown import NO_OUTPUT, Shown, write
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
-from bertkit.cli.output import emit, note
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
+from bertkit.cli.output import note
+
+if TYPE_CHECKING:
+    from bertkit.inspection import View
+    from bertkit.model import Model
 
 _NUM_BASELINE_TEXTS = 300
 
@@ -18,9 +21,7 @@ def command(
     word: str,
     static: str | None = None,
     baseline: str = "python-docs",
-    shown: Shown = NO_OUTPUT,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: InspectedInside = INSIDE,
 ) -> None:
     """Compare static and contextual vectors of a word in two texts, by layer.
 
@@ -40,8 +41,6 @@ def command(
     baseline
         Texts for random pairs, the first 300 sentences of up to 40 words: a file, a folder, or "python-docs", the
         documentation of this Python.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.corpus.sentences import split_sentences
     from bertkit.corpus.texts import read_texts
@@ -52,21 +51,12 @@ def command(
     sentences = (sentence for line in lines for sentence in split_sentences(line))
     texts = list(islice((one for one in sentences if 3 <= len(one.split()) <= 40), _NUM_BASELINE_TEXTS))
     vectors = None if static is None else StaticEncoder.open(static)
-    view = inspect_contrast(
-        open_model(model, compute),
-        (first, second),
-        word,
-        texts,
-        static=vectors,
-        static_name=static or "input embeddings of the model",
-    )
-    if view.num_unknown:
-        note(f"{view.num_unknown} words of the two texts have no static vector and were left out of the averages")
-    if shown.out is not None or shown.json:
-        write(shown, lambda: view)
-        return
-    emit(
-        {"text": text, "tokens": tokens, "input_ids": ids}
-        for text, tokens, ids in zip(view.texts, view.tokens, view.input_ids, strict=True)
-    )
-    emit(asdict(one) for one in view.contrasts)
+    name = static or "input embeddings of the model"
+
+    def view(model: "Model") -> "View":
+        result = inspect_contrast(model, (first, second), word, texts, static=vectors, static_name=name)
+        if result.num_unknown:
+            note(f"{result.num_unknown} words of the two texts have no static vector and were left out of the averages")
+        return result
+
+    show(inspected, view)

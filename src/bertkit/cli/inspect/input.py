@@ -21,4 +21,4 @@ def command(
     """
     from bertkit.inspection import inspect_input
 
-    show(inspected, lambda model: inspect_input(model, text, pair))
+    show(inspected, lambda model: inspect_input(model, text, pair), has_rows=False)

@@ -40,4 +40,9 @@ def command(
 
     check_limit(limit)
     rows = list(islice(read_texts(texts, column), limit))
-    show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters), texts)
+    show(
+        inspected,
+        lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters),
+        texts,
+        has_rows=False,
+    )

@@ -20,24 +20,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Shown:
-    """Where to write the result.
-
-    Parameters
-    ----------
-    out
-        The HTML file to write, a self-contained page.
-    json
-        Print all numbers as one line of JSON.
-    """
-
-    out: OutPath | None = None
-    json: bool = False
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Inspected(Shown):
+class Inspected:
     """The models, and where to write the result.
 
     Parameters
@@ -46,10 +29,16 @@ class Inspected(Shown):
         A folder, a hub name, or the import name of an installed model package.
     against
         A second model, shown beside the first.
+    out
+        The HTML file to write, a self-contained page.
+    json
+        Print all numbers as one line of JSON, instead of a table.
     """
 
     model: str = EMBEDDING_MODEL
     against: str | None = None
+    out: OutPath | None = None
+    json: bool = False
     compute: Compute = EXACT
 
     def __post_init__(self) -> None:
@@ -105,9 +94,9 @@ class InspectedLens(InspectedPretrained):
     compute: Recorded = RECORDED
 
 
-NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
+ENCODER, PRETRAINED = Inspected(), InspectedPretrained()
 INSIDE, LENS = InspectedInside(), InspectedLens()
-"""Defaults; `write` rejects them, as they have no output."""
+"""Defaults."""
 
 
 def check_limit(limit: int) -> None:
@@ -120,11 +109,12 @@ def check_limit(limit: int) -> None:
         raise UsageError(f"--limit {limit}: expected at least 1")
 
 
-def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | None) -> None:
-    """Make the view of a model, or of two side by side, and write its page, print its numbers, or both.
+def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | None, has_rows: bool = True) -> None:
+    """Make the view of a model, or of two side by side, print its table or numbers, and write its page.
 
     Args:
         inputs: files that the view is made of, which its page must not replace.
+        has_rows: the view has a table, so that no other output is needed.
 
     Raises:
         UsageError: as of `write`.
@@ -136,24 +126,27 @@ def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | 
         views = [make(open_model(name, inspected.compute)) for name in names]
         return views[0] if len(views) == 1 else SideBySideView(tuple(names), tuple(views))
 
-    write(inspected, view, *inputs)
+    write(inspected, view, *inputs, has_rows=has_rows)
 
 
-def write(shown: Shown, make: "Callable[[], View]", *inputs: Path | None) -> None:
-    """Make a view, and write its page, print its numbers, or both.
+def write(shown: Inspected, make: "Callable[[], View]", *inputs: Path | None, has_rows: bool = True) -> None:
+    """Make a view, print its table or numbers, and write its page.
 
     Raises:
-        UsageError: neither is requested, or the page cannot be written; raised before the view is made.
+        UsageError: no output is requested of a view without a table, or the page cannot be written; raised before the
+            view is made.
     """
-    if shown.out is None and not shown.json:
+    if shown.out is None and not shown.json and not has_rows:
         raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
     if shown.out is not None:
         check_page(shown.out, *inputs)
     view = make()
     if shown.out is not None:
         view.html(shown.out)
-        if not shown.json:
-            emit([{"page": str(shown.out), "bytes": shown.out.stat().st_size}])
     if shown.json:
         json.dump(view.to_dict(), sys.stdout, ensure_ascii=False)
         print()
+    elif has_rows:
+        emit(view.rows())
+    elif shown.out is not None:
+        emit([{"page": str(shown.out), "bytes": shown.out.stat().st_size}])
