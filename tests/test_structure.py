@@ -178,7 +178,11 @@ def test_lines_end_alike_on_every_system():
     assert calls and not wrong, f"text is written without newline=: {wrong}"
 
 
-PAGES = [path for folder in (ROOT, ROOT / "docs", ROOT / "benchmarks") for path in sorted(folder.glob("*.md"))]
+PAGES = [
+    path
+    for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "tutorials", ROOT / "benchmarks")
+    for path in sorted(folder.glob("*.md"))
+]
 
 
 def test_files_named_in_scripts_and_pages_exist():
