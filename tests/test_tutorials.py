@@ -26,7 +26,7 @@ PAGES = [
     pytest.param(path, id=path.stem, marks=() if path.name.startswith(QUICK) else pytest.mark.full)
     for path in tutorials.pages()
 ]
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture
