@@ -5,7 +5,7 @@ all tags. They are converted to BIO, BIOES, IO, names or plain labels.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,18 +101,20 @@ def read_tagged(
         UsageError: a csv file with labels, or an unknown role.
     """
     bad_rows = bad_rows or BadRows()
-    reading, tags_of_file = _Reading("plain", STANDARD, scheme, label_names, ()), []
+    reading = None
     source = _Source(
         path, labeled, columns, words, snap_spans, class_names, lambda sentence: bad_rows.note(path, sentence)
     )
+    items: Iterable[Item] = _items(source)
     if labeled and scheme != "plain":
-        tags_of_file = [item.tags for item in _items(source) if item.tags is not None]
-        reading = _reading(tags_of_file, scheme, label_names)
+        items = list(items)
+        if tags_of_file := [item.tags for item in items if item.tags is not None]:
+            reading = _reading(tags_of_file, scheme, label_names)
     has_any = False
-    for item in _items(source):
+    for item in items:
         tags, problem = None, item.problem
         if labeled and not problem:
-            tags, problem = _tags(item, reading)
+            tags, problem = _tags(item, reading or _Reading("plain", STANDARD, scheme, label_names, ()))
         if problem:
             bad_rows.add(item.path or path, item.line, problem, item.text)
             continue
@@ -122,9 +124,7 @@ def read_tagged(
         yield TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
     if not has_any:
         raise bad_rows.none_left(path)
-    if (form := format_of(path)) is not None:
-        bad_rows.note(path, f"read as {form.name}")
-    if tags_of_file:
+    if reading is not None:
         bad_rows.note(path, _described(reading))
 
 
@@ -208,7 +208,7 @@ def _items(source: _Source) -> Iterator[Item]:
             for row in map(text_row, lines):
                 yield Item(row.line, row.values["text"], problem=row.problem)
     elif suffix in (".jsonl", ".parquet", ".json", ".ndjson") or format_of(path) is not None:
-        with open_rows(path, columns.values(), ()) as table:
+        with open_rows(path, columns.values(), (), note=source.note) as table:
             yield from _of_rows(source, table)
     elif suffix == ".csv":
         raise UsageError(

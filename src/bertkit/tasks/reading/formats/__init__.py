@@ -1,6 +1,6 @@
 """Formats of annotation tools and data hubs; a new one is a file in this folder and a line in `FORMATS`."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -28,18 +28,25 @@ def format_of(path: str | Path) -> Format | None:
 
 @contextmanager
 def open_rows(
-    path: str | Path, asked: Collection[str], known: Iterable[str], shapes: Mapping[int, int] | None = None
+    path: str | Path,
+    asked: Collection[str],
+    known: Iterable[str],
+    shapes: Mapping[int, int] | None = None,
+    note: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Table]:
     """The rows of a file in any format: `open_table`, or the table of its format.
 
     Args:
         asked: names of requested columns; if all are numbers, the file is a plain table.
+        note: called with the format that was recognized.
 
     Raises:
         DataError: as `open_table`, or no rows.
         DependencyError: a format that requires a library.
     """
     form = None if asked and all(name.isdecimal() for name in asked) else format_of(path)
+    if form is not None:
+        note(f"read as {form.name}")
     if form is None:
         with open_table(path, asked, known, shapes) as table:
             yield table
