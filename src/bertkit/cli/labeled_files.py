@@ -73,8 +73,8 @@ def read_both(
     held_out = []
     if dev is not None:
         task = kind.of_examples(examples, options)
-        how = dict(options) | task.reading_options
-        held_out = list(kind.read(ExampleFile(dev, True, columns, task.known_labels, bad_rows, how, class_names)))
+        file = task.labeled_file(dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
+        held_out = list(task.read(file))
         if skip:
             fits = held_out if model is None else fitting(model, held_out, skipped)
             held_out = _usable(kind, fits, skipped, held_out=True)

@@ -209,6 +209,6 @@ def _start_end_label(span: Any) -> tuple[int, int, str] | None:
     if not isinstance(span, list | tuple) or len(span) != 3:
         return None
     start, end, label = span
-    if type(start) is int and type(end) is int and isinstance(label, str) and label:
-        return start, end, label
+    if type(start) is int and type(end) is int and isinstance(label, str) and label.strip():
+        return start, end, label.strip()
     return None

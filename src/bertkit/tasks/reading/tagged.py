@@ -51,7 +51,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence"),
     "spans": ("spans", "entities", "label", "labels"),
     "words": ("words", "tokens"),
-    "tags": ("tags", "ner_tags", "pos_tags", "labels"),
+    "tags": ("tags", "ner_tags", "pos_tags", "chunk_tags", "labels"),
 }
 _SHOWN = 8  # names in a note
 
