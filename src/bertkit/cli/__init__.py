@@ -82,13 +82,17 @@ def app() -> "App":
 
 
 def _use_docstrings(commands: "App", arguments: list[str]) -> None:
-    """Make the docstring of the command that the arguments name its help; summaries are for lists of commands."""
+    """Make the docstring of the command that the arguments name its help, as summaries are for lists of commands, and
+    let it ignore parts of models."""
+    from bertkit.cli.ignored_parts import accept_ignored_parts
+
     for name in arguments:
         if name.startswith("-") or name not in commands:
             return
         commands = commands[name]
         if commands.default_command is not None:
             commands.help = None
+            accept_ignored_parts(commands)
 
 
 def main() -> None:
@@ -138,9 +142,16 @@ def _with_options(message: str) -> str:
 
     >>> _with_options("shorten it, or choose on_long='truncate' or on_long='window'")
     'shorten it, or choose --on-long truncate or --on-long window'
+    >>> _with_options("pass ignore_tensors=['a.*', 'b'] to bertkit.load to skip them")
+    "pass --ignore-tensors 'a.*' 'b' to skip them"
     """
     message = message.replace("(read_tagged, scheme='plain')", "(--scheme plain)")
     message = re.sub(r"--[a-z-]+ \((?:class_names|label_separator)\)", lambda match: match[0].split()[0], message)
+    message = re.sub(
+        r"ignore_(tensors|config_keys)=\[(.*?)\] to bertkit\.load",
+        lambda match: f"--ignore-{match[1].replace('_', '-')} {match[2].replace(',', '')}",
+        message,
+    )
     return re.sub(r"on_long='(\w+)'", r"--on-long \1", message).replace("; snap_spans moves", "; --snap-spans moves")
 
 
