@@ -200,6 +200,22 @@ def test_integers_with_names_given(write):
         list(read_labeled_texts(indices, "set"))
 
 
+def test_tags_of_several_kinds_are_chosen_by_name(write, capsys):
+    row = {
+        "id": "0", "tokens": ["Ada", "ran"], "pos_tags": ["NNP", "VBD"], "chunk_tags": ["B-NP", "B-VP"],
+        "ner_tags": ["B-PER", "O"],
+    }  # fmt: skip
+    path = write("a.jsonl", row)
+    several = "a.jsonl has ner_tags and pos_tags and chunk_tags: choose one with --columns tags=NAME"
+    with pytest.raises(DataError, match=several):
+        list(read_tagged(path))
+    assert run(["data", str(path)]) == 2 and several in capsys.readouterr().err
+    for name in ("pos_tags", "chunk_tags", "ner_tags"):
+        assert [text.tags for text in read_tagged(path, columns={"tags": name})] == [tuple(row[name])]
+    with pytest.raises(DataError, match="no column 'upos' for the tags; it has id, tokens, pos_tags"):
+        list(read_tagged(path, columns={"tags": "upos"}))
+
+
 def test_spacy_is_asked_for_by_name(write):
     try:
         import spacy

@@ -9,6 +9,7 @@ from random_models import published_model, save_published, vocabulary_tokens
 from bertkit import Tokenizer, load
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import read_lines
 from bertkit.finetuning.advice import on_rows
 from bertkit.tasks import ExampleFile, SequenceClassification, TextExample, TokenClassification
 from bertkit.tasks.reading import BadRows, read_labeled_texts, read_questions, read_tagged
@@ -411,3 +412,57 @@ def test_answers_without_a_position_are_whole_words(write):
 def test_the_log_names_the_labels():
     task = SequenceClassification.of_examples([TextExample("a", label=name) for name in ("x", "y", "x", "y")], {})
     assert list(task.choices_for([])) == ["2 labels: x, y"]
+
+
+def test_answers_in_other_letters_or_lines_than_their_context(write):
+    for context, answer in (
+        ("The Cat sat.", "the cat"), ("The cat\nsat down.", "cat sat"), ("The cat  sat.", "cat sat"),
+        ("STRASSE", "straße"),
+    ):  # fmt: skip
+        rows = [{"question": "q", "context": context, "answers": {"text": [answer], "answer_start": [0]}}]
+        for path in (
+            write("a.jsonl", json.dumps(rows[0])),
+            write("a.csv", f'question,context,answer\nq,"{context}","{answer}"\n'),
+        ):
+            with pytest.raises(
+                DataError, match=rf"line \d: the answer {answer!r} is not in its context: correct it, or"
+            ):
+                list(read_questions(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("a.csv", "text,label\na,x\nb,y\n", lambda path: read_labeled_texts(path, "class")),
+        ("a.csv", "text,labels\na,x|z\nb,y\n", lambda path: read_labeled_texts(path, "set")),
+        ("a.jsonl", '{"text": "a", "labels": [[0, 1, "X"]]}\n' * 2, read_tagged),
+        ("a.jsonl", '{"words": ["a"], "tags": ["B-X"]}\n' * 2, read_tagged),
+        ("a.conll", "# x y z\na\tB-X\n\n# 7\nb\tO\n", read_tagged),
+        ("a.conllu", "# text = a\n1\ta\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n2\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", read_tagged),
+        (
+            "a.tsv",
+            "#FORMAT=WebAnno TSV 3.3\n#T_SP=NamedEntity|value\n\n#Text=a\n1-1\t0-1\ta\tX\n\n#Text=b\n2-1\t0-1\tb\t_\n",
+            read_tagged,
+        ),
+        ("a.csv", "sentence,word,tag\n1,a,O\n2,b,B-X\n", read_tagged),
+        ("a.txt", "__label__x a\n__label__y b\n", lambda path: read_labeled_texts(path, "class")),
+    ],
+)  # fmt: skip
+def test_labeled_files_are_read_once(write, monkeypatch, name, content, read):
+    path, numbers = write(name, content), []
+
+    def counted(file, path):
+        for line in read_lines(file, path):
+            numbers.append(line.number)
+            yield line
+
+    monkeypatch.setattr("bertkit.files.lines.read_lines", counted)
+    assert len(list(read(path))) == 2
+    assert numbers == list(range(1, content.count("\n") + 1))
+
+
+def test_labels_of_spans_are_stripped(write):
+    path = write("a.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " PER "]]}))
+    assert [one.tags for one in read_tagged(path)] == [("B-PER", "O")]
+    with pytest.raises(DataError, match=r"the span \[0, 3, ' '\] is invalid"):
+        list(read_tagged(write("b.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " "]]}))))

@@ -36,9 +36,9 @@ NOTHING = IgnoredParts()
 
 
 def accept_ignored_parts(commands: "App") -> None:
-    """Add the options to a command, unless it has them; they apply to all models that it opens."""
+    """Add the options to a command, unless it has some of its own; they apply to all models that it opens."""
     function: Callable[..., Any] | None = commands.default_command
-    if function is None or "ignore_tensors" in (signature := inspect.signature(function)).parameters:
+    if function is None or {"ignore_tensors", "ignored"} & (signature := inspect.signature(function)).parameters.keys():
         return
 
     @wraps(function)
