@@ -78,7 +78,8 @@ def command(
         if task is None and len(bad_rows.rows) > len(examples):
             errors.append(f"{name}: {bad_rows.rows[0]}")
             continue
-        if task is None and any(MULTI_LABEL in sentence for sentence in bad_rows.noted()):
+        said = [*bad_rows.noted(), *(row.why for row in bad_rows.rows)]
+        if task is None and any(MULTI_LABEL in sentence for sentence in said):
             continue
         break
     else:
@@ -110,7 +111,7 @@ def _labels(example: Any) -> Iterator[str]:
 
     if isinstance(example, TaggedText):
         row = own_row(example)
-        yield from row.get("tags", [label for _, _, label in row.get("spans", [])])
+        yield from row.get("tags", [span["label"] for span in row.get("spans", [])])
     elif hasattr(example, "answers"):
         yield f"{len(example.answers)} answers"
     elif isinstance(example.label, tuple):

@@ -83,15 +83,23 @@ def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[
     """Rows of a delimited file, and the delimiter.
 
     It is a tab in a tsv file or if the first line has one outside quotes; a semicolon, as where commas are decimal, if
-    the first line has semicolons and no comma; else a comma.
+    the first line has semicolons and no comma; else a comma. With tabs, quotes are text unless each field of the first
+    line is in quotes.
     """
     first = next(lines, None)
     if first is not None:
         lines = chain([first], lines)
     if extension(path) == ".tsv" or (first is not None and "\t" in _QUOTED.sub("", first.text)):
+        if first is not None and are_all_quoted(first.content.split("\t")):
+            return quoted_fields(lines, "\t"), "\t"
         return tab_fields(lines), "\t"
     delimiter = ";" if first is not None and ";" in first.text and "," not in first.text else ","
     return quoted_fields(lines, delimiter), delimiter
+
+
+def are_all_quoted(fields: Sequence[str]) -> bool:
+    """Whether several fields of a line are all in quotes."""
+    return len(fields) > 1 and all(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
 
 
 def tab_fields(lines: Iterator[Line]) -> Iterator[Fields]:

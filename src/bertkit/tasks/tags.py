@@ -231,7 +231,7 @@ def entities_in(tags: Sequence[str], scheme: FileScheme, notation: Notation = ST
     return entities
 
 
-def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> list[str]:
+def spell(entities: Iterable[Entity], num_words: int, scheme: Scheme | Literal["IOB1"]) -> list[str]:
     """Tags of a text with these entities, in order, in the standard notation."""
     tags = [OUTSIDE] * num_words
     notation, before = _NAMES if scheme == "names" else STANDARD, (0, 0, "")

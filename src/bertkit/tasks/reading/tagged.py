@@ -49,7 +49,7 @@ WORD_SPANS = "word_spans"
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence"),
-    "spans": ("spans", "entities", "label", "labels"),
+    "spans": ("spans", "entities", "annotations", "label", "labels"),
     "words": ("words", "tokens"),
     "tags": ("tags", "ner_tags", "pos_tags", "chunk_tags", "labels"),
 }
