@@ -105,6 +105,11 @@ KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,Ada,NNP,B-PER\n,Byron,NNP,I-PER\n
         ("a.csv", LABEL_STUDIO_TSV, "Label Studio, JSON-MIN or CSV", [("Ada", "PER")]),
         ("a.jsonl", {"id": 1, "text": "Ada Byron", "annotations": [
             {"id": 3, "label": "PER", "start_offset": 0, "end_offset": 9, "user": 1}]}, None, [("Ada Byron", "PER")]),
+        ("a.jsonl", ["Ada ran", {"entities": [[0, 3, "PER"]]}], None, [("Ada", "PER")]),
+        ("a.csv", "tokens,ner_tags\n\"['Ada', 'ran']\",\"['B-PER', 'O']\"\n", None, [("Ada", "PER")]),
+        ("a.tsv", "tokens\ttags\n[\"Ada\"]\t[\"B-PER\"]\n", None, [("Ada", "PER")]),
+        ("a.csv", 'id,text,label\n1,Ada ran,"[{""label"": ""PER"", ""start_offset"": 0, ""end_offset"": 3}]"\n', None,
+         [("Ada", "PER")]),
         ("a.json", [["Ada ran", {"entities": [[0, 3, "PER"]]}]], None, [("Ada", "PER")]),
         ("a.tsv", WEBANNO, "WebAnno TSV 3", [("Ada Byron", "PER"), ("Babbage", "PER"), ("Bath", "LOC")]),
         ("a.csv", KAGGLE, "a word in each row", [("Ada Byron", "PER"), ("Bath", "LOC")]),

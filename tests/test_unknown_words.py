@@ -14,7 +14,7 @@ from bertkit import EmbedReport, Tokenizer
 from bertkit.cli import run
 from bertkit.errors import UnknownWordsWarning
 from bertkit.finetuning.cross_validation import check_training_data
-from bertkit.inference import PredictReport
+from bertkit.inference import PredictReport, embed_sparse
 from bertkit.tasks import SequenceClassification, Similarity, TextExample, TextSet
 from bertkit.tokenizer.layout import Layout
 from bertkit.words.distilling import distill
@@ -125,7 +125,7 @@ def test_fill_mask_warns() -> None:
 def test_prompts_of_other_methods_do_not_hide_texts_without_known_tokens(model: bertkit.Model) -> None:
     given = ["\U0001f642", "", "cat"]
     masks, report = our_model("masked_lm", 3), EmbedReport()
-    vectors = masks.embed_sparse(given, prompt="the ", report=report)
+    vectors = embed_sparse(masks._runner, masks.checkpoint.sparse, given, prompt="the ", report=report)
     assert (report.num_empty, report.num_unknown) == (2, 1)
     assert (vectors.dense() == masks.embed_sparse([f"the {text}" for text in given], report=report).dense()).all()
     static = distill(our_model("encoder", 3), 8)

@@ -192,7 +192,15 @@ def _keys(record: Architecture) -> dict[str, str]:
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     id2label = content.get("id2label")
     if id2label is None:
-        return None
+        ids: Any = content.get("label2id")
+        if not isinstance(ids, dict) or not ids or not all(type(number) is int for number in ids.values()):
+            return None
+        is_default = all(name == f"LABEL_{number}" for name, number in ids.items())
+        return (
+            None
+            if is_default or sorted(ids.values()) != list(range(len(ids)))
+            else tuple(sorted(ids, key=ids.__getitem__))
+        )
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}
     except (ValueError, AttributeError):

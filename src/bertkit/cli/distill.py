@@ -82,6 +82,7 @@ def command(
     from bertkit.finetuning import PAPER, Finetuning
     from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
     from bertkit.tasks import Alignment, ExampleFile, TextTask
+    from bertkit.tasks.example_file import labeled_file
     from bertkit.training import stop_signals
 
     settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
@@ -111,7 +112,7 @@ def command(
         kind = type(task_to_distill(model))
         change_trained(model, words=words, label_names=label_names, are_of_data=True)
         how = {"snap_spans": True} if snap_spans else {}
-        as_trained = partial(model.trained.task.labeled_file, class_names=label_names, bad_rows=bad_rows, **how)
+        as_trained = partial(labeled_file, model.trained.task, class_names=label_names, bad_rows=bad_rows, **how)
         files = [replace(as_trained(file.path, columns=file.columns), labeled=file.labeled) for file in files]
     parts = [list(kind.read(file)) for file in files]
     note_reading(bad_rows)

@@ -211,9 +211,10 @@ def _evaluate_task(
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import findings_of, write_evidence_report
     from bertkit.tasks import JudgedTask
+    from bertkit.tasks.example_file import labeled_file
 
     task, counts = model.trained.task, PredictReport()
-    file = partial(task.labeled_file, columns=columns_of(columns), **how)
+    file = partial(labeled_file, task, columns=columns_of(columns), **how)
     skipped: dict[Path, list[Any]] = {}
 
     def rows_of(path: Path) -> Iterator[Any]:

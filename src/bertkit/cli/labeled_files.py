@@ -8,6 +8,7 @@ from bertkit.cli.output import note
 from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.inference.runner import chunks
 from bertkit.tasks import ExampleFile, TextTask
+from bertkit.tasks.example_file import labeled_file
 from bertkit.tasks.reading import BadRows
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def read_both(
     held_out = []
     if dev is not None:
         task = kind.of_examples(examples, options)
-        file = task.labeled_file(dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
+        file = labeled_file(task, dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
         held_out = list(task.read(file))
         if skip:
             fits = held_out if model is None else fitting(model, held_out, skipped)

@@ -20,6 +20,7 @@ from bertkit.inference.embed import max_sequence_length
 from bertkit.inference.score_pairs import HEAD as PAIRS_HEAD
 from bertkit.model import Model
 from bertkit.tasks import ExampleFile, task_settings
+from bertkit.tasks.example_file import labeled_file
 from bertkit.tokenizer.layout import Layout
 from bertkit.version import __version__
 
@@ -124,7 +125,7 @@ def examples_for(
         path: csv, tsv, jsonl or parquet; for taggers also CoNLL.
         columns: columns by role, where their names are not recognized.
         bad_rows: receives unusable rows, and notes; None: such a row is an error.
-        reading: for examples of the model's task, further arguments of `TextTask.labeled_file`.
+        reading: for examples of the model's task, further arguments of `labeled_file`.
 
     Raises:
         UsageError: a model whose accuracy is not measured, or arguments that its examples do not have.
@@ -132,7 +133,7 @@ def examples_for(
     """
     kind, trained = kind_of_examples(model, output_of(model)), model.checkpoint.trained
     if trained is not None and kind is type(trained.task):
-        return list(kind.read(trained.task.labeled_file(path, columns=columns or {}, bad_rows=bad_rows, **reading)))
+        return list(kind.read(labeled_file(trained.task, path, columns=columns or {}, bad_rows=bad_rows, **reading)))
     if reading:
         raise UsageError(f"{' and '.join(reading)}: the examples of this model are scored pairs, without labels")
     return list(kind.read(ExampleFile(path, True, columns or {}, bad_rows=bad_rows)))

@@ -181,12 +181,11 @@ class Model:
         *,
         as_queries: bool = False,
         on_long: OnLong = "truncate",
-        prompt: str = "",
         report: EmbedReport | None = None,
     ) -> inference.SparseVectors:
         """Learned sparse vectors (SPLADE): a weight of at least 0 for each vocabulary entry, from the masked LM head,
         or with ``as_queries`` from the query table of an inference-free model. Without a report, texts that were cut
-        raise a TruncationWarning. ``prompt`` is a prefix of every text.
+        raise a TruncationWarning.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
@@ -194,13 +193,7 @@ class Model:
         """
         self.require_trained("masked_lm")
         return inference.embed_sparse(
-            self._runner,
-            self.checkpoint.sparse,
-            texts,
-            as_queries=as_queries,
-            on_long=on_long,
-            prompt=prompt,
-            report=report,
+            self._runner, self.checkpoint.sparse, texts, as_queries=as_queries, on_long=on_long, report=report
         )
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
-from bertkit.files import BadRows
 from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
@@ -192,27 +191,6 @@ class TextTask(ABC):
     def reading_options(self) -> dict[str, Any]:
         """``ExampleFile.options`` by which files are read as for training."""
         return {}
-
-    def labeled_file(
-        self,
-        path: str | Path,
-        *,
-        columns: Mapping[str, str] = {},
-        class_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-        **options: Any,
-    ) -> ExampleFile:
-        """A file of labeled examples, read with the labels and reading options of this task.
-
-        Args:
-            options: options of reading that are not settings of the task, such as "snap_spans".
-
-        Raises:
-            UsageError: an option that the task does not have.
-        """
-        self.check_options(options)
-        options |= self.reading_options
-        return ExampleFile(path, True, columns, self.known_labels, bad_rows, options, class_names)
 
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:

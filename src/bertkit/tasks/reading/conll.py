@@ -9,7 +9,7 @@ from bertkit.errors import DataError
 from bertkit.files import extension
 from bertkit.files.labeled_tables import check_roles
 from bertkit.files.lines import Line, open_lines
-from bertkit.tasks.tags import OUTSIDE, Entity
+from bertkit.tasks.tags import OUTSIDE, STANDARD, Entity
 from bertkit.tasks.words import joined
 from bertkit.tokenizer.encoding import Span
 
@@ -46,7 +46,7 @@ def conll_items(
     check_roles(columns, CONLL_ROLES)
     with open_lines(path) as opened:
         lines = list(opened)  # comments are told from words by all of them
-    layout = _layout(lines, columns, is_conllu=extension(path) == ".conllu")
+    layout = _layout(lines, columns, note, is_conllu=extension(path) == ".conllu")
     if layout.num_comments:
         note(f"lines with # at their start were read as comments: {layout.num_comments:,}")
     for block in _blocks(lines, layout):
@@ -90,7 +90,9 @@ class _Layout:
         return self.is_conllu or (is_alone and (len(fields) != self.width or fields[-1].strip() not in self.tags))
 
 
-def _layout(lines: Sequence[Line], columns: Mapping[str, str], *, is_conllu: bool) -> _Layout:
+def _layout(
+    lines: Sequence[Line], columns: Mapping[str, str], note: Callable[[str], None], *, is_conllu: bool
+) -> _Layout:
     first: list[str] = []
     with_hash: list[str] = []
     names: Sequence[str] = CONLLU_COLUMNS
@@ -107,7 +109,37 @@ def _layout(lines: Sequence[Line], columns: Mapping[str, str], *, is_conllu: boo
     is_conllu = is_conllu or (len(first) == len(CONLLU_COLUMNS) and re.fullmatch(r"1|1-\d+", first[0]) is not None)
     word, tag = _columns_of(columns, names if is_conllu else (), len(first)) if first else (0, 0)
     layout = _Layout(is_conllu, len(first), word, tag, frozenset(tags), 0)
-    return replace(layout, num_comments=0 if is_conllu else sum(map(layout.is_comment, with_hash)))
+    if is_conllu:
+        return layout
+    if len(first) > 2 and "word" not in columns and _counts_words(lines, layout):
+        layout = replace(layout, word=1)
+        note("the first column counts the words, which are in the second")
+    if len(first) > 2 and "tag" not in columns and (others := _columns_of_tags(lines, layout)):
+        shown = " and ".join(str(column + 1) for column in others)
+        note(f"column {shown} has tags too: the last column was taken, --columns tag={others[-1] + 1} takes another")
+    return replace(layout, num_comments=sum(map(layout.is_comment, with_hash)))
+
+
+def _counts_words(lines: Sequence[Line], layout: "_Layout") -> bool:
+    """Whether the first column is 1, 2, 3, ... or 0, 1, 2, ... in each text."""
+    for block in _blocks(lines, layout):
+        numbers = [_fields(line.text)[0] for line in block]
+        if not any(numbers == [str(number) for number in range(start, start + len(block))] for start in (0, 1)):
+            return False
+    return True
+
+
+def _columns_of_tags(lines: Sequence[Line], layout: "_Layout") -> list[int]:
+    """Columns before the last that have tags in the notation B-PER, if the last has."""
+    columns = [column for column in range(layout.width) if column != layout.word]
+    for block in _blocks(lines, layout):
+        for fields in (_fields(line.text) for line in block):
+            columns = [
+                column
+                for column in columns
+                if column < len(fields) and STANDARD.parts(fields[column].strip())[0] is not None
+            ]
+    return columns[:-1] if columns[-1:] == [layout.tag] else []
 
 
 def _fields(text: str) -> list[str]:

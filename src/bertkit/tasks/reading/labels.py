@@ -23,7 +23,7 @@ MULTI_LABEL = "multi-label-classification"
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
 _IGNORED = "-100"  # in the data of training loops
 _NOTHING = {"", "nan", "none", "null", "n/a", "<na>"}  # no label in a set, as tables of pandas have it
-_YES, _NO = {"1", "1.0", "true"}, {"0", "0.0", "false"}
+_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
 _NUMPY_LIST = re.compile(r"\[\s*('[^']*'|\"[^\"]*\")(\s+('[^']*'|\"[^\"]*\"))*\s*\]")
 
@@ -56,7 +56,7 @@ class LabelsOfFile:
         if kind == "class" and "-1" not in self._nothing and (number := values.get("-1", 0) + values.get(-1, 0)):
             self.notes["rows have the label -1, which counts as a class: remove them if it means no label"] = number
         texts = [str(value) for value in values if isinstance(value, str)]
-        lists = [text for text in texts if "|" in text or _items_in(text.strip())]
+        lists = [text for text in texts if "|" in text or items_in(text.strip())]
         if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):
             self.notes[f"labels such as {lists[0]!r:.40} count as one class each: for several use {MULTI_LABEL}"] = 0
         self._separator = label_separator
@@ -146,7 +146,7 @@ class LabelsOfFile:
         """The names of a set that is written as a string; or a problem with {name} for the column."""
         text = value.strip()
         if text[0] + text[-1] in ("[]", "()", "{}"):
-            items = _items_in(text)
+            items = items_in(text)
             if items is not None:
                 self.notes["rows have their labels as a list in text, which was parsed"] += 1
                 return items
@@ -211,7 +211,7 @@ def _is_integer(value: Any) -> bool:
     )
 
 
-def _items_in(text: str) -> list[Any] | None:
+def items_in(text: str) -> list[Any] | None:
     """The items of a list in JSON, Python or as numpy prints it; None for other text."""
     if _NUMPY_LIST.fullmatch(text):
         return [single or double for single, double in re.findall(r"'([^']*)'|\"([^\"]*)\"", text)]
