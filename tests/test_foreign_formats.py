@@ -155,6 +155,20 @@ def test_annotations_that_cannot_be_used(write, name, content, message):
         list(read_tagged(write(name, content)))
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "tokens,ner_tags\n\"['Ada', 'ran']\",\"['B-PER', 'O']\"\n"),
+        ("a.csv", "sentence,word,tag\n1,Ada,B-PER\n1,ran,O\n"),
+        ("a.csv", LABEL_STUDIO_CSV.replace("Ada; ran", "Ada ran")),
+        ("a.csv", "text,note\nAda ran,x\n"),
+        ("a.jsonl", PRODIGY | {"text": "Ada ran", "tokens": [], "spans": []}),
+    ],
+)
+def test_files_for_training_are_read_for_prediction_too(write, name, content):
+    assert [one.text for one in read_tagged(write(name, content), labeled=False)] == ["Ada ran"]
+
+
 def test_json_of_spacy_2(write):
     bad = BadRows()
     texts = list(read_tagged(write("a.json", SPACY_JSON), scheme="BIO", bad_rows=bad))

@@ -211,9 +211,7 @@ class _Source:
 
 def _items(source: _Source) -> Iterator[Item]:
     path, labeled, columns, suffix = source.path, source.labeled, source.columns, extension(source.path)
-    if not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
-        yield from _of_table(path, columns)
-    elif not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
+    if not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 yield Item(row.line, row.values["text"], problem=row.problem)
@@ -225,6 +223,8 @@ def _items(source: _Source) -> Iterator[Item]:
         known = [name for names in _KNOWN.values() for name in names]
         with open_rows(path, columns.values(), known, note=source.note) as table:
             yield from _of_rows(source, table)
+    elif not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
+        yield from _of_table(path, columns)
     elif suffix == ".csv":
         raise UsageError(
             f"{path}: expected a CoNLL, jsonl or parquet file for words with tags, or columns for a word, its tag and "
