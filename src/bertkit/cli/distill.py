@@ -101,9 +101,9 @@ def command(
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if not is_of_task:
-        given = [name for name, value in of_labels.items() if value]
+        of_examples = [name for name, value in of_labels.items() if value]
         _check_none(
-            [*given, *changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors"
+            [*of_examples, *changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors"
         )
     kind: type[TextTask] = Alignment
     files = [ExampleFile(path, not unlabeled, columns_of(columns)) for path in (*train, *([dev] if dev else []))]

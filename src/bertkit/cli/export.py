@@ -60,14 +60,14 @@ def command(
 
     if (columns or snap_spans) and examples is None:
         raise UsageError(f"--{'columns' if columns else 'snap-spans'} is for reading a file: give one with --examples")
-    opened, given = open_model(model, Compute(device="cpu")), []
+    opened, rows = open_model(model, Compute(device="cpu")), []
     change_trained(opened, words=words, label_names=label_names, are_of_data=examples is not None)
     if examples is not None:
         reading = {"snap_spans": snap_spans, "class_names": label_names}
         reading, bad_rows = {name: value for name, value in reading.items() if value}, BadRows()
-        given = examples_for(opened, examples, columns_of(columns), bad_rows=bad_rows, **reading)
+        rows = examples_for(opened, examples, columns_of(columns), bad_rows=bad_rows, **reading)
         note_reading(bad_rows)
-    exported = export_model(opened, out, format, precision=precision, examples=given, max_loss=max_loss)
+    exported = export_model(opened, out, format, precision=precision, examples=rows, max_loss=max_loss)
     emit(
         [
             {

@@ -23,7 +23,7 @@ class IgnoredParts:
     Parameters
     ----------
     ignore_tensors
-        Tensors without a place in a model that is opened, to ignore: names, or patterns such as 'cls.extra.*'.
+        Unexpected tensors of a model that is opened, to ignore: names, or patterns such as 'cls.extra.*'.
     ignore_config_keys
         Unknown keys of the config.json of a model that is opened, to ignore.
     """
@@ -36,7 +36,7 @@ NOTHING = IgnoredParts()
 
 
 def accept_ignored_parts(commands: "App") -> None:
-    """Add the options to a command, unless it has some of its own; they apply to all models that it opens."""
+    """Add the options to a command, unless it has such parameters already; they apply to all models that it opens."""
     function: Callable[..., Any] | None = commands.default_command
     if function is None or {"ignore_tensors", "ignored"} & (signature := inspect.signature(function)).parameters.keys():
         return

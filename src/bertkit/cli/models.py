@@ -129,7 +129,7 @@ def change_trained(
     """Set the no-answer threshold, rule of words or label names of a fine-tuned model, if they are given.
 
     Args:
-        are_of_data: label names are those of integers in data, and of the model if it has none.
+        are_of_data: label names are those of integers in data, and of a model without names.
 
     Raises:
         MissingHeadError: the model was not fine-tuned for a task.

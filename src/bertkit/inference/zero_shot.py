@@ -104,11 +104,13 @@ def classify(
         raise UsageError(f"labels={list(labels)}: expected at least two, or multi_label=True to score one by itself")
     pairs = ((_checked(text), ending) for text in texts for ending in endings)
     counts = PredictReport() if report is None else report
-    around = {ending: runner.tokenizer.num_known(ending) for ending in endings}
+    num_known = {ending: runner.tokenizer.num_known(ending) for ending in endings}
 
     def decode(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
-        known = [around[example.pair] for example in examples]
-        counts.num_empty += int(encodings.after_prompts(known).are_empty().sum())  # a hypothesis does not count
+        num_of_hypothesis = [num_known[example.pair] for example in examples]
+        counts.num_empty += int(
+            encodings.after_prompts(num_of_hypothesis).are_empty().sum()
+        )  # a hypothesis does not count
         return list(logits)
 
     stream = predict_stream(runner, task, pairs, layout, counts, decode=decode)

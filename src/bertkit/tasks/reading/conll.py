@@ -45,7 +45,7 @@ def conll_items(
     """
     check_roles(columns, CONLL_ROLES)
     with open_lines(path) as opened:
-        lines = list(opened)  # comments are told from words by all of them
+        lines = list(opened)  # all of them decide which are comments
     layout = _layout(lines, columns, note, is_conllu=extension(path) == ".conllu")
     if layout.num_comments:
         note(f"lines with # at their start were read as comments: {layout.num_comments:,}")
