@@ -395,6 +395,22 @@ def test_classifier_keeps_its_labels(tmp_path: Path) -> None:
     assert config.id2label == {0: "O", 1: "B-X", 2: "I-X"} and config.label2id == {"O": 0, "B-X": 1, "I-X": 2}
 
 
+@pytest.mark.parametrize(
+    ("label2id", "names"),
+    [
+        ({"I-X": 2, "O": 0, "B-X": 1}, ("O", "B-X", "I-X")),
+        ({"LABEL_0": 0, "LABEL_1": 1}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+        ({"O": 0, "B-X": 2, "I-X": 2}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+        ({"O": [0], "B-X": 1, "I-X": 2}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+        ({}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ],
+)
+def test_label_names_may_be_in_label2id_alone(tmp_path: Path, label2id: dict, names: tuple[str, ...]) -> None:
+    published(tmp_path, "token_classification", num_labels=3)
+    edit_json(tmp_path / "config.json", id2label=None, label2id=label2id)
+    assert bertkit.load(tmp_path).checkpoint.label_names == names
+
+
 def test_regression_stays_regression(tmp_path: Path) -> None:
     published(tmp_path, "sequence_classification", num_labels=1)
     bertkit.load(tmp_path).save(tmp_path / "saved")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from random_models import our_model
 from sklearn.base import clone
@@ -254,6 +255,38 @@ def test_classes_accept_columns(encoder: Path) -> None:
     expected = SequenceClassifier(encoder, **FAST).fit(texts, y, dev=(texts, y))
     assert np.array_equal(column.predict(texts), expected.predict(texts)) and column.classes_.tolist() == ["no", "yes"]
     assert column.score(texts, y[:, None]) == expected.score(texts, y)
+
+
+def test_labels_are_cleaned_as_those_of_files(encoder: Path) -> None:
+    texts, has = data(20)
+    plain, spaced = np.where(has, "pos", "neg"), np.where(has, " pos", "neg ")
+    classifier = SequenceClassifier(encoder, **FAST).fit(texts, spaced)
+    assert classifier.classes_.tolist() == ["neg", "pos"]
+    assert classifier.score(texts, spaced) == classifier.score(texts, plain)
+    for labels, message in (
+        (["", "a", "b"], "text 0: its label is '', which means no label"),
+        (["a", " ", "b"], "text 1: its label is '', which means no label"),
+        ([0, 1, -100], "text 2: its label is -100, which means no label"),
+        ([2, 0, 1, -1], "text 3: its label is -1, which means no label"),
+        (["a", "-1", "b"], "text 1: its label is '-1', which means no label"),
+        (["-", "a", "b"], "text 0: its label is '-', which means no label"),
+    ):
+        with pytest.raises(DataError, match=message):
+            SequenceClassifier(encoder).fit([f"text {number}" for number in range(len(labels))], labels)
+    for labels in ([1, -1], ["+", "-"], [-2, -1, 0], [1, 0, -1]):
+        fitted = SequenceClassifier(encoder, num_epochs=1, batch_size=4).fit(texts[: 2 * len(labels)], labels * 2)
+        assert fitted.classes_.tolist() == sorted(labels)
+
+
+def test_columns_of_several_labels_name_the_classes(encoder: Path, tmp_path: Path) -> None:
+    texts, has = data(20)
+    table = pd.DataFrame({"toxic": has.astype(int), "rude": (~has).astype(float)})
+    classifier = SequenceClassifier(encoder, **FAST).fit(texts, table)
+    assert classifier.classes_.tolist() == ["toxic", "rude"] and classifier.predict(texts).shape == (20, 2)
+    classifier.save(tmp_path / "saved")
+    assert bertkit.load(tmp_path / "saved").trained.task.label_names == ("rude", "toxic")
+    loaded = SequenceClassifier.load(tmp_path / "saved")
+    assert np.array_equal(loaded.predict_proba(texts), classifier.predict_proba(texts))
 
 
 def test_inputs_of_fit_that_cannot_be_used_are_named(encoder: Path) -> None:

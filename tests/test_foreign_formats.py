@@ -62,6 +62,20 @@ WEBANNO = r"""#FORMAT=WebAnno TSV 3.3
 2-2	26-30	Bath	NNP	*	LOC
 2-3	30-31	.	.	_	_
 """
+LABEL_STUDIO_CSV = (
+    '"annotation_id","annotator","created_at","id","label","lead_time","text"\n'
+    '0,"1","2024-01-01T00:00:00Z",1,"[{""start"":0,""end"":3,""text"":""Ada"",""labels"":[""PER""]}]",1.0,"Ada; ran"\n'
+)
+LABEL_STUDIO_TSV = (
+    '"annotation_id"\t"annotator"\t"id"\t"label"\t"text"\n'
+    '0\t"1"\t1\t"[{""start"":0,""end"":3,""text"":""Ada"",""labels"":[""PER""]}]"\t"Ada, ran"\n'
+)
+SPACY_JSON = [
+    {"id": 0, "paragraphs": [{"raw": "Ada Byron ran. Bath", "sentences": [
+        {"tokens": [{"id": number, "orth": word, "ner": tag} for number, (word, tag) in enumerate(sentence)]}
+        for sentence in ([("Ada", "B-PER"), ("Byron", "L-PER"), ("ran", "O"), (".", "O")], [("Bath", "U-LOC")])
+    ]}]}
+]  # fmt: skip
 KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,Ada,NNP,B-PER\n,Byron,NNP,I-PER\n,ran,VB,O\nSentence: 2,Bath,NNP,B-LOC\n"
 
 
@@ -87,6 +101,15 @@ KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,Ada,NNP,B-PER\n,Byron,NNP,I-PER\n
             "Label Studio, JSON-MIN",
             [("Ada", "PER")],
         ),
+        ("a.csv", LABEL_STUDIO_CSV, "Label Studio, JSON-MIN or CSV", [("Ada", "PER")]),
+        ("a.csv", LABEL_STUDIO_TSV, "Label Studio, JSON-MIN or CSV", [("Ada", "PER")]),
+        ("a.jsonl", {"id": 1, "text": "Ada Byron", "annotations": [
+            {"id": 3, "label": "PER", "start_offset": 0, "end_offset": 9, "user": 1}]}, None, [("Ada Byron", "PER")]),
+        ("a.jsonl", ["Ada ran", {"entities": [[0, 3, "PER"]]}], None, [("Ada", "PER")]),
+        ("a.csv", "tokens,ner_tags\n\"['Ada', 'ran']\",\"['B-PER', 'O']\"\n", None, [("Ada", "PER")]),
+        ("a.tsv", "tokens\ttags\n[\"Ada\"]\t[\"B-PER\"]\n", None, [("Ada", "PER")]),
+        ("a.csv", 'id,text,label\n1,Ada ran,"[{""label"": ""PER"", ""start_offset"": 0, ""end_offset"": 3}]"\n', None,
+         [("Ada", "PER")]),
         ("a.json", [["Ada ran", {"entities": [[0, 3, "PER"]]}]], None, [("Ada", "PER")]),
         ("a.tsv", WEBANNO, "WebAnno TSV 3", [("Ada Byron", "PER"), ("Babbage", "PER"), ("Bath", "LOC")]),
         ("a.csv", KAGGLE, "a word in each row", [("Ada Byron", "PER"), ("Bath", "LOC")]),
@@ -114,12 +137,43 @@ def test_entities_of_annotation_tools(write, name, content, form, expected):
         ("a.tsv", WEBANNO.replace("\tBath\tNNP", "\tYork\tNNP"), r"line 13: the token 'York' is not in its text"),
         ("a.tsv", WEBANNO.replace("NamedEntity", "Chunk"), r"has the layers .*: expected one, or NamedEntity"),
         ("a.json", '[{"text": "a", "spans": []}, {"te', r"a.json, line 1 is not JSON"),
+        (
+            "a.json",
+            [{"id": 0, "paragraphs": [{"sentences": [{"tokens": [{"orth": "a", "ner": "-"}]}]}]}],
+            r"line 1 has a token without a tag, '-'",
+        ),
+        (
+            "a.json",
+            [{"id": 0, "paragraphs": [{"sentences": [{"tokens": [{"orth": "a"}]}]}]}],
+            r"line 1: it lacks 'ner'",
+        ),
         ("a.jsonl", {"text": "ab", "word_spans": [[1, 0]], "spans": []}, r"'word_spans' is .* expected \[start, end\]"),
     ],
 )
 def test_annotations_that_cannot_be_used(write, name, content, message):
     with pytest.raises(DataError, match=message):
         list(read_tagged(write(name, content)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "tokens,ner_tags\n\"['Ada', 'ran']\",\"['B-PER', 'O']\"\n"),
+        ("a.csv", "sentence,word,tag\n1,Ada,B-PER\n1,ran,O\n"),
+        ("a.csv", LABEL_STUDIO_CSV.replace("Ada; ran", "Ada ran")),
+        ("a.csv", "text,note\nAda ran,x\n"),
+        ("a.jsonl", PRODIGY | {"text": "Ada ran", "tokens": [], "spans": []}),
+    ],
+)
+def test_files_for_training_are_read_for_prediction_too(write, name, content):
+    assert [one.text for one in read_tagged(write(name, content), labeled=False)] == ["Ada ran"]
+
+
+def test_json_of_spacy_2(write):
+    bad = BadRows()
+    texts = list(read_tagged(write("a.json", SPACY_JSON), scheme="BIO", bad_rows=bad))
+    assert [entities(text) for text in texts] == [[("Ada Byron", "PER")], [("Bath", "LOC")]]
+    assert "read as spaCy JSON" in bad.noted()[0] and "scheme BIOES, 2 types" in bad.noted()[1]
 
 
 def test_brat_folders(write, tmp_path):
@@ -198,6 +252,22 @@ def test_integers_with_names_given(write):
         DataError, match=r"'labels' holds integers \(\[0, 2\]\): name them, from 0 on, with class_names="
     ):
         list(read_labeled_texts(indices, "set"))
+
+
+def test_tags_of_several_kinds_are_chosen_by_name(write, capsys):
+    row = {
+        "id": "0", "tokens": ["Ada", "ran"], "pos_tags": ["NNP", "VBD"], "chunk_tags": ["B-NP", "B-VP"],
+        "ner_tags": ["B-PER", "O"],
+    }  # fmt: skip
+    path = write("a.jsonl", row)
+    several = "a.jsonl has ner_tags and pos_tags and chunk_tags: choose one with --columns tags=NAME"
+    with pytest.raises(DataError, match=several):
+        list(read_tagged(path))
+    assert run(["data", str(path)]) == 2 and several in capsys.readouterr().err
+    for name in ("pos_tags", "chunk_tags", "ner_tags"):
+        assert [text.tags for text in read_tagged(path, columns={"tags": name})] == [tuple(row[name])]
+    with pytest.raises(DataError, match="no column 'upos' for the tags; it has id, tokens, pos_tags"):
+        list(read_tagged(path, columns={"tags": "upos"}))
 
 
 def test_spacy_is_asked_for_by_name(write):

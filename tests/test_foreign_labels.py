@@ -9,6 +9,7 @@ from random_models import published_model, save_published, vocabulary_tokens
 from bertkit import Tokenizer, load
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import read_lines
 from bertkit.finetuning.advice import on_rows
 from bertkit.tasks import ExampleFile, SequenceClassification, TextExample, TokenClassification
 from bertkit.tasks.reading import BadRows, read_labeled_texts, read_questions, read_tagged
@@ -53,6 +54,8 @@ def conll(*texts: str) -> str:
         ("𠀀𠀁ada", "𠀀|𠀁|ada"),
         ("\U0002ebf0\U00030000\U00031350x", "\U0002ebf0|\U00030000|\U00031350|x"),  # extensions I, G and H
         ("🇫🇷ada", "🇫🇷|ada"),
+        ("서울(首爾)에서 KAIST를", "서울|(|首|爾|)|에서|KAIST를"),
+        ("“北”ada(京).", "“|北|”|ada|(|京|)|."),
         ("我在U.S.工作，“好”！", "我|在|U.S.|工|作|，|“|好|”|！"),
         ("ﾄﾖﾀの〇", "ﾄ|ﾖ|ﾀ|の|〇"),
         ("ភាសា។ ຂ້ອຍ", "ភា|សា|។|ຂ້|ອ|ຍ"),
@@ -181,6 +184,9 @@ def test_spans_inside_words_are_snapped_on_request(write):
         (conll("B-PER I-PER O").replace("\n", "\r"), [("B-PER", "I-PER", "O")], "BIO, 1 type: PER"),
         (conll("DET NOUN"), [("DET", "NOUN")], "plain labels, 2: DET, NOUN"),
         ("# id a\tdomain=en\nAda _ _ B-P\n\n# id b\nx _ _ O\n", [("B-P",), ("O",)], "scheme BIO, 1 type: P"),
+        (conll("B:PER I:PER O", "B:LOC"), [("B-PER", "I-PER", "O"), ("B-LOC",)], "BIO, written as B:TYPE, 2 types"),
+        (conll("PER/B PER/I O"), [("B-PER", "I-PER", "O")], "BIO, written as TYPE/B, 1 type: PER"),
+        (conll("a:b c:d O"), [("a:b", "c:d", "O")], "names, 2 types: a:b, c:d"),
         ("# O\nAda B-P\n#x O\n", [("O", "B-P", "O")], "scheme BIO, 1 type: P"),
         ("# sent_1\nAda B-P\n\n# 7\nx O\n", [("B-P",), ("O",)], "lines with # at their start were read as comments: 2"),
     ],
@@ -202,6 +208,10 @@ def test_tags_in_every_notation(write, content, expected, note):
         (conll("B-PER I_PER O"), r"the tag 'I_PER' of word 2, .* did you mean 'B-PER'\?"),
         (conll("O B-PER PER O"), r"the tag 'PER' of word 3, .* did you mean 'B-PER'\?"),
         (conll("b-PER B-PER O"), r"the tag 'b-PER' of word 1, .* did you mean 'B-PER'\?"),
+        (conll("b-per i-per o", "b-loc o"), r"line 1: the tag 'b-per' of word 1, .* did you mean 'B-per'\?"),
+        (conll("o per-b per-i"), r"line 1: the tag 'o' of word 1, .* did you mean 'O'\?"),
+        (conll("B-PER|B-ORG I-PER O"), r"line 1: word 1 has the tags 'B-PER\|B-ORG', but each word is in one entity"),
+        (conll("S_PER O B_LOC E_LOC", "B-PER O S_PER"), r"line 6: the tag 'B-PER' of word 1, .* mean 'S_PER'\?"),
         ("Ada\tB-PER\t\nran\tO\t\n", r"line 1 has an empty field, the tag: 'Ada.tB-PER.*does it end in a tab\?"),
         ("Ada\tB-PER\n\tO\n", r"line 2 has an empty field, the word: '.tO'"),
     ],
@@ -209,6 +219,32 @@ def test_tags_in_every_notation(write, content, expected, note):
 def test_slips_in_tags_are_refused_with_the_tag_that_is_meant(write, content, message):
     with pytest.raises(DataError, match=message):
         list(read_tagged(write("a.conll", content)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "tags", "note"),
+    [
+        (
+            "#\thttp://x\n1\tAda\tB-PER\tO\n2\tran\tO\tO\n\n#\thttp://y\n1\tBath\tB-LOC\tB-ORG\n",
+            ["Ada ran", "Bath"],
+            [("O", "O"), ("B-ORG",)],
+            ["the first column counts the words, which are in the second",
+             "column 3 has tags too: the last column was taken, --columns tag=3 takes another"],
+        ),
+        ("0 Ada B-PER\n1 ran O\n", ["Ada ran"], [("B-PER", "O")], ["the first column counts the words"]),
+        ("1 CD B-NUM\n3 CD O\n", ["1 3"], [("B-NUM", "O")], []),
+        ("Ada NNP B-NP B-PER\nran VBD B-VP O\n", ["Ada ran"], [("B-PER", "O")], ["column 3 has tags too"]),
+        ("1 B-NUM\n", ["1"], [("B-NUM",)], []),
+    ],
+)  # fmt: skip
+def test_columns_of_words_and_tags(write, content, words, tags, note):
+    bad = BadRows()
+    texts = list(read_tagged(write("a.tsv", content), bad_rows=bad))
+    assert [text.text for text in texts] == words and [text.tags for text in texts] == tags
+    noted = [sentence for sentence in bad.noted() if " column" in sentence]
+    assert len(noted) == len(note) and all(part in sentence for part, sentence in zip(note, noted, strict=True))
+    (first, *_) = read_tagged(write("a.tsv", content), columns={"word": "1"})
+    assert first.text[0] == next(line[0] for line in content.split("\n") if line[0] != "#")
 
 
 def test_every_reader_accepts_lines_that_end_in_cr(write):
@@ -291,7 +327,7 @@ def test_unclear_separators_are_refused_with_the_option(write):
     assert "labels such as 'x|y' count as one class each: for several use multi-label-classification" in notes
 
 
-@pytest.mark.parametrize(("yes", "no"), [("1.0", "0.0"), ("True", "False"), (" 1", "0 "), ("true", "0")])
+@pytest.mark.parametrize(("yes", "no"), [("yes", "No"), ("1.0", "0.0"), ("True", "False"), (" 1", "0 "), ("true", "0")])
 def test_one_hot_columns(write, yes, no):
     path = write("a.csv", f"text,p,q\na,{yes},{no}\n")
     assert labels_of(path, columns={"label": "p,q"})[0] == [("p",)]
@@ -411,3 +447,57 @@ def test_answers_without_a_position_are_whole_words(write):
 def test_the_log_names_the_labels():
     task = SequenceClassification.of_examples([TextExample("a", label=name) for name in ("x", "y", "x", "y")], {})
     assert list(task.choices_for([])) == ["2 labels: x, y"]
+
+
+def test_answers_in_other_letters_or_lines_than_their_context(write):
+    for context, answer in (
+        ("The Cat sat.", "the cat"), ("The cat\nsat down.", "cat sat"), ("The cat  sat.", "cat sat"),
+        ("STRASSE", "straße"),
+    ):  # fmt: skip
+        rows = [{"question": "q", "context": context, "answers": {"text": [answer], "answer_start": [0]}}]
+        for path in (
+            write("a.jsonl", json.dumps(rows[0])),
+            write("a.csv", f'question,context,answer\nq,"{context}","{answer}"\n'),
+        ):
+            with pytest.raises(
+                DataError, match=rf"line \d: the answer {answer!r} is not in its context: correct it, or"
+            ):
+                list(read_questions(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("a.csv", "text,label\na,x\nb,y\n", lambda path: read_labeled_texts(path, "class")),
+        ("a.csv", "text,labels\na,x|z\nb,y\n", lambda path: read_labeled_texts(path, "set")),
+        ("a.jsonl", '{"text": "a", "labels": [[0, 1, "X"]]}\n' * 2, read_tagged),
+        ("a.jsonl", '{"words": ["a"], "tags": ["B-X"]}\n' * 2, read_tagged),
+        ("a.conll", "# x y z\na\tB-X\n\n# 7\nb\tO\n", read_tagged),
+        ("a.conllu", "# text = a\n1\ta\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n2\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", read_tagged),
+        (
+            "a.tsv",
+            "#FORMAT=WebAnno TSV 3.3\n#T_SP=NamedEntity|value\n\n#Text=a\n1-1\t0-1\ta\tX\n\n#Text=b\n2-1\t0-1\tb\t_\n",
+            read_tagged,
+        ),
+        ("a.csv", "sentence,word,tag\n1,a,O\n2,b,B-X\n", read_tagged),
+        ("a.txt", "__label__x a\n__label__y b\n", lambda path: read_labeled_texts(path, "class")),
+    ],
+)  # fmt: skip
+def test_labeled_files_are_read_once(write, monkeypatch, name, content, read):
+    path, numbers = write(name, content), []
+
+    def counted(file, path):
+        for line in read_lines(file, path):
+            numbers.append(line.number)
+            yield line
+
+    monkeypatch.setattr("bertkit.files.lines.read_lines", counted)
+    assert len(list(read(path))) == 2
+    assert numbers == list(range(1, content.count("\n") + 1))
+
+
+def test_labels_of_spans_are_stripped(write):
+    path = write("a.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " PER "]]}))
+    assert [one.tags for one in read_tagged(path)] == [("B-PER", "O")]
+    with pytest.raises(DataError, match=r"the span \[0, 3, ' '\] is invalid"):
+        list(read_tagged(write("b.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " "]]}))))

@@ -179,7 +179,13 @@ def test_lines_end_alike_on_every_system():
     assert calls and not wrong, f"text is written without newline=: {wrong}"
 
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("[a-z]*.md"), *(ROOT / "docs").glob("[!_r]*/*.md"), ROOT / "docs/reference/index.md", *(ROOT / "benchmarks").glob("*.md")]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("[a-z]*.md"),
+    *(ROOT / "docs").glob("[!_r]*/*.md"),
+    ROOT / "docs/reference/index.md",
+    *(ROOT / "benchmarks").glob("*.md"),
+]
 
 
 def test_files_named_in_scripts_and_pages_exist():

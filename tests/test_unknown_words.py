@@ -1,10 +1,12 @@
 """[UNK] tokens are counted wherever texts are encoded, and a text of [UNK] alone is counted like an empty one."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bertkit.words.distilling import distill
 from examples_of_tasks import model_of
 from random_models import our_model, vocabulary_tokens
 
@@ -12,8 +14,10 @@ import bertkit
 from bertkit import EmbedReport, Tokenizer
 from bertkit.cli import run
 from bertkit.errors import UnknownWordsWarning
-from bertkit.inference import PredictReport
-from bertkit.tasks import SequenceClassification
+from bertkit.finetuning.cross_validation import check_training_data
+from bertkit.inference import PredictReport, embed_sparse
+from bertkit.tasks import SequenceClassification, Similarity, TextExample, TextSet
+from bertkit.tokenizer.layout import Layout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,6 +110,62 @@ def test_predictions_count_and_warn() -> None:
     with pytest.warns(UnknownWordsWarning, match=r"1 of 3 tokens are \[UNK\]") as caught:
         classifier.predict(["\U0001f642"])
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_fill_mask_warns() -> None:
+    model = our_model("masked_lm", 3)
+    with pytest.warns(UnknownWordsWarning, match=r"1 of 5 tokens are \[UNK\]") as caught:
+        model.fill_mask("the \U0001f642 [MASK]")
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fill_mask("the [MASK]")
+
+
+def test_prompts_of_other_methods_do_not_hide_texts_without_known_tokens(model: bertkit.Model) -> None:
+    given = ["\U0001f642", "", "cat"]
+    masks, report = our_model("masked_lm", 3), EmbedReport()
+    vectors = embed_sparse(masks._runner, masks.checkpoint.sparse, given, prompt="the ", report=report)
+    assert (report.num_empty, report.num_unknown) == (2, 1)
+    assert (vectors.dense() == masks.embed_sparse([f"the {text}" for text in given], report=report).dense()).all()
+    static = distill(our_model("encoder", 3), 8)
+    report = EmbedReport()
+    static.embed(given, prompt="the ", report=report)
+    assert report.num_empty == 2
+    task = Similarity(query_prompt="the ", document_prompt="the cat \U0001f680 ")
+    rows = [TextSet("\U0001f642", ("",)), TextSet("cat", ("dog",))]
+    encodings = task.encode(model.tokenizer, rows, Layout())
+    assert encodings.are_empty().tolist() == [True, True, False, False]
+    assert encodings.take(np.array([3, 1])).are_empty().tolist() == [False, True]
+    assert encodings.between(1, 3).are_empty().tolist() == [True, False]
+
+
+def test_hypotheses_do_not_hide_texts_without_known_tokens() -> None:
+    classifier, report = model_of(SequenceClassification(("entailment", "contradiction"))), PredictReport()
+    classifier.classify(["\U0001f642", "cat"], ["the", "dog"], template="{} cat", report=report)
+    assert (report.num_examples, report.num_unknown, report.num_empty) == (4, 2, 2)
+
+
+def test_evidence_has_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model_of(SequenceClassification(("no", "yes"))).save(tmp_path / "model")
+    rows = [("the cat", "no"), ("\U0001f642", "yes"), ("cat \U0001f680", "no")] * 4
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    base = ["evaluate", "--model", str(tmp_path / "model"), "--data", str(tmp_path / "a.csv")]
+    assert run(base) == 0
+    assert "8 of 44 tokens are unknown to the model ([UNK]); 4 texts have no known token" in capsys.readouterr().err
+    assert run([*base, "--report", str(tmp_path / "a.html")]) == 0
+    noted = capsys.readouterr().err
+    assert "Unknown to the model ([UNK]): 8 of 44 tokens; 4 texts have no known token." in noted
+    lengths = json.loads((tmp_path / "a.json").read_text())["lengths"]
+    assert (lengths["num_unknown"], lengths["num_empty"]) == (8, 4)
+    assert "unknown tokens ([UNK]): 8, texts without a known token: 4" in (tmp_path / "a.html").read_text()
+
+
+def test_check_of_training_data_has_the_counts(encoder: Path) -> None:
+    rows = [TextExample(text, label=label) for text, label in (("the cat", "a"), ("\U0001f642", "b"), ("dog x", "b"))]
+    checked = check_training_data(str(encoder), "sequence-classification", rows * 5)
+    assert (checked.num_unknown, checked.num_empty) == (5, 5)
+    assert ("warning", "5 tokens are unknown to the model ([UNK]); 5 rows have no known token.") in checked.findings()
 
 
 def rank(scorer: bertkit.Model) -> None:

@@ -34,6 +34,12 @@ class TrainedTask:
     metrics: dict[str, float] = field(default_factory=dict)  # on held-out examples
     card: str = field(default="", compare=False)  # README.md of its directory
 
+    @property
+    def has_names(self) -> bool:
+        """False for a published model whose labels are LABEL_0 and so on."""
+        names = self.task.label_names or ()
+        return names != tuple(f"LABEL_{number}" for number in range(len(names)))
+
     def with_settings(self, **settings: Any) -> Self:
         """A copy with other settings of the task, such as ``no_answer_threshold``, or names for LABEL_0 and so on.
 
@@ -53,7 +59,7 @@ class TrainedTask:
         known = self.task.label_names or ()
         if tuple(names) == known:
             return self
-        if len(set(names)) != len(known) or known != tuple(f"LABEL_{number}" for number in range(len(known))):
+        if len(set(names)) != len(known) or self.has_names:
             raise UsageError(
                 f"label names {', '.join(names):.80}: this model has {len(known)} labels, {', '.join(known):.80}; "
                 "expected these, or for LABEL_0 and so on as many different names"

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
 from bertkit.architectures.registry import NOT_SUPPORTED, OTHER_MODEL_TYPES
+from bertkit.checkpoint.ignored_parts import is_ignored_key
 from bertkit.checkpoint.sentence import activation_path, read_activation
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import check_required_values, member, read_json
@@ -70,7 +71,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         CheckpointError: the file is missing, belongs to another kind of model, or has an unknown key.
     """
     path = directory / "config.json"
-    content = read_json(path)
+    content = config_content(path)
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
     model_type = content.get("model_type", "bert")
@@ -103,6 +104,12 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         score_activation=_score_activation(content, path),
         is_tied=member(content, _TIED, bool, path, True),
     )
+
+
+def config_content(path: Path) -> dict[str, Any] | None:
+    """The content of a ``config.json`` without the keys of `ignoring`; None without the file."""
+    content = read_json(path)
+    return None if content is None else {key: value for key, value in content.items() if not is_ignored_key(key)}
 
 
 def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: Path) -> None:
@@ -185,7 +192,15 @@ def _keys(record: Architecture) -> dict[str, str]:
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     id2label = content.get("id2label")
     if id2label is None:
-        return None
+        ids: Any = content.get("label2id")
+        if not isinstance(ids, dict) or not ids or not all(type(number) is int for number in ids.values()):
+            return None
+        is_default = all(name == f"LABEL_{number}" for name, number in ids.items())
+        return (
+            None
+            if is_default or sorted(ids.values()) != list(range(len(ids)))
+            else tuple(sorted(ids, key=ids.__getitem__))
+        )
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}
     except (ValueError, AttributeError):

@@ -21,6 +21,7 @@ from bertkit.architectures.encoder_decoder import (
 )
 from bertkit.checkpoint.config_file import (
     REQUIRED_VALUES,
+    config_content,
     refuse_unknown_keys,
     transformer_config,
 )
@@ -144,7 +145,7 @@ def open_encoder_decoder(directory: Path) -> EncoderDecoderCheckpoint:
     """
     folder = transformer_folder(directory)
     path = folder / "config.json"
-    content = read_json(path) or {}
+    content = config_content(path) or {}
     generation = read_generation_rules(folder)
     config = _LAYOUTS[content["model_type"]].read(content, generation, path)
     stored = stored_tensors(folder)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from bertkit.checkpoint.ignored_parts import is_ignored_tensor
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import read_json
 
@@ -38,11 +39,15 @@ class StoredTensor:
 
 
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
-    """All tensors in the safetensors files of a model folder, by name; only headers are read.
+    """All tensors in the safetensors files of a model folder, by name, without `ignoring`; only headers are read.
 
     Raises:
         CheckpointError: no safetensors weights, or a file that is truncated, malformed or outside the folder.
     """
+    return {name: tensor for name, tensor in _all_tensors(directory).items() if not is_ignored_tensor(name)}
+
+
+def _all_tensors(directory: Path) -> dict[str, StoredTensor]:
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if single.is_file():
         return {tensor.name: tensor for tensor in _read_header(single)}

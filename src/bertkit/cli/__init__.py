@@ -84,13 +84,17 @@ def app() -> "App":
 
 
 def _use_docstrings(commands: "App", arguments: list[str]) -> None:
-    """Make the docstring of the command that the arguments name its help; summaries are for lists of commands."""
+    """Make the docstring of the command that the arguments name its help, as summaries are for lists of commands, and
+    let it ignore parts of models."""
+    from bertkit.cli.ignored_parts import accept_ignored_parts
+
     for name in arguments:
         if name.startswith("-") or name not in commands:
             return
         commands = commands[name]
         if commands.default_command is not None:
             commands.help = None
+            accept_ignored_parts(commands)
 
 
 def main() -> None:
@@ -146,6 +150,11 @@ def options_in(message: str, options: Collection[str]) -> str:
 
 def _as_command(message: str, arguments: list[str]) -> str:
     """A message with the options of the command that the arguments name."""
+    message = re.sub(
+        r"ignore_(tensors|config_keys)=\[(.*?)\] to bertkit\.load",  # options of every command
+        lambda match: f"--ignore-{match[1].replace('_', '-')} {match[2].replace(',', '')}",
+        message,
+    )
     _, commands, _ = app().parse_commands(arguments)
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message

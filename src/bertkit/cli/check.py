@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
-from bertkit.errors import UsageError
+from bertkit.cli.task_options import AS_FOUND, ReadingOptions, check_options_of, given_options
 from bertkit.tasks import ExampleFile, judged_tasks, task_kind
 
 
@@ -21,7 +21,7 @@ def command(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
-    levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    reading: ReadingOptions = AS_FOUND,
     report: Path | None = None,
     precision: Literal["float32", "bfloat16"] = "float32",
     device: str = "auto",
@@ -42,8 +42,6 @@ def command(
         Names of labels that are integers in the file, in order from 0.
     skip_bad
         Skip rows that cannot be used, and count them.
-    levels
-        For ordinal regression, from the lowest to the highest.
     report
         An HTML file for the findings, with a JSON file next to it.
     precision
@@ -59,11 +57,10 @@ def command(
     if report is not None:
         checked_report(report, train)
     kind, roles, bad_rows = task_kind(task, judged_tasks()), columns_of(columns), bad_rows_of(skip_bad)
-    options = {} if levels is None else {"levels": levels}
-    if options.keys() - kind.options:
-        having = [name for name, other in judged_tasks().items() if options.keys() <= other.options.keys()]
-        raise UsageError(f"--levels is an option of {', '.join(having)}, not of {task}: omit it")
-    examples = list(kind.read(ExampleFile(train, True, roles, kind.labels_in(options), bad_rows, {}, label_names)))
+    options = given_options(reading)
+    check_options_of(task, options, judged_tasks())
+    labels = kind.labels_in(options)
+    examples = list(kind.read(ExampleFile(train, True, roles, labels, bad_rows, options, label_names)))
     kind.check_columns(examples, roles)
     note_reading(bad_rows)
     note_skipped(bad_rows.rows)

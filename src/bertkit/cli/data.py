@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.output import OutPath, check_jsonl, emit, note
+from bertkit.cli.task_options import AS_FOUND, ReadingOptions, check_options_of, given_options
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import check_not_input, whole_file
 
@@ -31,10 +32,7 @@ def command(
     task: str | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    words: str | None = None,
-    scheme: str | None = None,
-    label_separator: str | None = None,
-    snap_spans: bool = False,
+    reading: ReadingOptions = AS_FOUND,
     out: OutPath | None = None,
 ) -> None:
     """Show what a file of labeled examples holds and how it would be read: format, task, labels, an example, doubts.
@@ -49,19 +47,11 @@ def command(
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
     label_names
         Names of labels that are integers in the file, in order from 0.
-    words
-        For tags, the rule for splitting texts with spans into words: punctuation or spaces.
-    scheme
-        For tags, their scheme: BIO, BIOES, IO, names or plain; by default that of the file.
-    label_separator
-        For several labels in one column, the text between them; by default identified.
-    snap_spans
-        For tags, move spans that begin or end inside a word to its borders, and count them.
     out
         Write the examples to this file, in bertkit's jsonl format.
     """
     from bertkit.cli.labeled_files import columns_of
-    from bertkit.tasks import ExampleFile, task_kind
+    from bertkit.tasks import TASKS, ExampleFile, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
     from bertkit.tasks.reading.labels import MULTI_LABEL
@@ -71,21 +61,25 @@ def command(
     if out is not None:
         check_jsonl(out)
         check_not_input(out, file)
-    options = {"words": words, "scheme": scheme, "label_separator": label_separator, "snap_spans": snap_spans}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = given_options(reading)
+    if task is not None:
+        task_kind(task)  # an unknown name
+        check_options_of(task, options, TASKS)
     errors: list[str] = []
     for name in [task] if task is not None else _GUESSED:
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
-        request = ExampleFile(file, True, roles, None, bad_rows, options, label_names)
+        kind = task_kind(name)
+        request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)
         try:
-            examples = list(task_kind(name).read(request))
+            examples = list(kind.read(request))
         except (DataError, UsageError) as error:
             errors.append(f"{name}: {error}")
             continue
         if task is None and len(bad_rows.rows) > len(examples):
             errors.append(f"{name}: {bad_rows.rows[0]}")
             continue
-        if task is None and any(MULTI_LABEL in sentence for sentence in bad_rows.noted()):
+        said = [*bad_rows.noted(), *(row.why for row in bad_rows.rows)]
+        if task is None and any(MULTI_LABEL in sentence for sentence in said):
             continue
         break
     else:
@@ -117,7 +111,7 @@ def _labels(example: Any) -> Iterator[str]:
 
     if isinstance(example, TaggedText):
         row = own_row(example)
-        yield from row.get("tags", [label for _, _, label in row.get("spans", [])])
+        yield from row.get("tags", [span["label"] for span in row.get("spans", [])])
     elif hasattr(example, "answers"):
         yield f"{len(example.answers)} answers"
     elif isinstance(example.label, tuple):

@@ -1,7 +1,10 @@
 """bertkit distill"""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -26,6 +29,9 @@ def command(
     layers: int,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    words: str | None = None,
+    snap_spans: bool = False,
+    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
     settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
     unlabeled: bool = False,
@@ -55,6 +61,12 @@ def command(
         Examples that select the best weights; for a masked LM a held-out text.
     columns
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    words
+        For taggers, the rule for splitting texts into words, punctuation or spaces; by default the teacher's.
+    snap_spans
+        For taggers, move spans that begin or end inside a word to its borders, and count them.
+    label_names
+        Names of labels that are integers in the files or LABEL_0 and so on in the teacher, in order from 0.
     unlabeled
         The texts have no labels: learn the labels that the teacher predicts.
     steps
@@ -64,30 +76,47 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.cli.labeled_files import columns_of
+    from bertkit.cli.labeled_files import columns_of, note_reading
+    from bertkit.cli.models import Compute, change_trained, open_model
+    from bertkit.files import BadRows
     from bertkit.finetuning import PAPER, Finetuning
     from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
-    from bertkit.model import load
     from bertkit.tasks import Alignment, ExampleFile, TextTask
+    from bertkit.tasks.example_file import labeled_file
     from bertkit.training import stop_signals
 
     settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
-    model = load(teacher, device="cpu")
+    of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
+    model = open_model(teacher, Compute(device="cpu"))
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
-        for_examples = [name for name, given in (("columns", columns), ("unlabeled", unlabeled)) if given]
-        _check_none([*for_examples, *changed_fields(settings)], "a masked LM: its recipe is domain-adapt")
+        for_examples = {"columns": columns, "unlabeled": unlabeled, **of_labels}
+        _check_none(
+            [*(name for name, given in for_examples.items() if given), *changed_fields(settings)],
+            "a masked LM: its recipe is domain-adapt",
+        )
         student = _initial_student(model, teacher, layers, out)
         _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
         return
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if not is_of_task:
-        _check_none([*changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors")
-    kind: type[TextTask] = type(task_to_distill(model)) if is_of_task else Alignment
-    files = [*map(Path, train), *([] if dev is None else [dev])]
-    parts = [list(kind.read(ExampleFile(path, not unlabeled, columns_of(columns)))) for path in files]
-    student = _initial_student(model, teacher, layers, out)
+        of_examples = [name for name, value in of_labels.items() if value]
+        _check_none(
+            [*of_examples, *changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors"
+        )
+    kind: type[TextTask] = Alignment
+    files = [ExampleFile(path, not unlabeled, columns_of(columns)) for path in (*train, *([dev] if dev else []))]
+    bad_rows = BadRows()
+    if is_of_task:
+        kind = type(task_to_distill(model))
+        change_trained(model, words=words, label_names=label_names, are_of_data=True)
+        how = {"snap_spans": True} if snap_spans else {}
+        as_trained = partial(labeled_file, model.trained.task, class_names=label_names, bad_rows=bad_rows, **how)
+        files = [replace(as_trained(file.path, columns=file.columns), labeled=file.labeled) for file in files]
+    parts = [list(kind.read(file)) for file in files]
+    note_reading(bad_rows)
+    student = _initial_student(model, teacher, layers, out, of_labels)
     if is_of_task:
         run: Finetuning = Distillation(
             out, student, kind.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
@@ -114,11 +143,14 @@ def _check_none(names: list[str], teacher: str) -> None:
         raise UsageError(f"{options} {verb} no effect on {teacher}; omit {omitted}")
 
 
-def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Path:
+def _initial_student(model: "Model", teacher: str, layers: int, out: Path, settings: Mapping[str, Any] = {}) -> Path:
     """The folder OUT-student with the student before training, written unless OUT has a run, which began with it.
 
+    Args:
+        settings: further settings of the teacher on the command line.
+
     Raises:
-        UsageError: the run in OUT began with other layers or another teacher, or an invalid number of layers.
+        UsageError: the run in OUT began with other layers, settings or another teacher, or an invalid number of layers.
     """
     from bertkit.checkpoint.content_hash import content_hash
     from bertkit.finetuning.student import student_of
@@ -127,6 +159,7 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path) -> Pa
     out = out.absolute()
     folder = out.with_name(f"{out.name}-student")
     record, made_of = folder / "student.json", {"teacher": content_hash(locate(teacher)), "layers": layers}
+    made_of |= {name: value for name, value in settings.items() if value}
     if out.is_dir() and any(out.iterdir()):
         if read_json(record) != made_of:
             raise UsageError(

@@ -97,10 +97,9 @@ def examples(
         locate(other)
     if report is not None:
         checked_report(report, data)
-    opened, title = open_trained(model, compute, no_answer_threshold, words), f"{folder.name} on {data.name}"
-    if label_names is not None:
-        opened.change_task(label_names=label_names)
-    how = {"snap_spans": snap_spans, "class_names": label_names}
+    title = f"{folder.name} on {data.name}"
+    opened = open_trained(model, compute, no_answer_threshold, words, label_names, are_of_data=True)
+    how = {"class_names": label_names} | ({"snap_spans": True} if snap_spans else {})
     done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
     if card:
         _add_to_card(folder / "README.md", data, done)
@@ -150,11 +149,11 @@ def _evaluate_task(
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import findings_of, write_evidence_report
-    from bertkit.tasks import ExampleFile, JudgedTask
+    from bertkit.tasks import JudgedTask
+    from bertkit.tasks.example_file import labeled_file
 
     task, counts = model.trained.task, PredictReport()
-    file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels,
-                   options=task.reading_options | how, class_names=how["class_names"])  # fmt: skip
+    file = partial(labeled_file, task, columns=columns_of(columns), **how)
     skipped: dict[Path, list[Any]] = {}
 
     def rows_of(path: Path) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """bertkit finetune"""
 
-from dataclasses import make_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,39 +8,12 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.task_options import NO_OPTIONS, TaskOptions, given_options
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
-from bertkit.tasks.task import Option
-
-
-def _options() -> dict[str, Option]:
-    """The options of all tasks by name, each with the help of every task that has it."""
-    options: dict[str, Option] = {}
-    for kind in TASKS.values():
-        for name, option in kind.options.items():
-            before = options.setdefault(name, option)
-            if option.help not in before.help:
-                options[name] = replace(before, help=f"{before.help} {option.help}")
-    return options
-
-
-TaskOptions: Any = Parameter(name="*")(
-    make_dataclass(
-        "TaskOptions",
-        [
-            (name, Annotated[option.type | None, Parameter(help=option.help, consume_multiple=True)], None)
-            for name, option in _options().items()
-        ],
-        frozen=True,
-        namespace={"__module__": __name__},
-    )
-)
-"""Options of all tasks, as arguments of the command line."""
-
-NO_OPTIONS = TaskOptions()
 
 
 class GivenSettings(FinetuningSettings):
@@ -131,7 +104,7 @@ def command(
     from bertkit.training import Ranks, stop_signals
 
     kind = task_kind(task)
-    asked = {name: value for name, value in vars(options).items() if value is not None}
+    asked = given_options(options)
     chosen = FinetuningSettings(**settings.given)
     if defaults == "paper":
         chosen = chosen.completed(PAPER)

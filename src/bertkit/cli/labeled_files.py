@@ -8,6 +8,7 @@ from bertkit.cli.output import note
 from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.inference.runner import chunks
 from bertkit.tasks import ExampleFile, TextTask
+from bertkit.tasks.example_file import labeled_file
 from bertkit.tasks.reading import BadRows
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def read_both(
     held_out = []
     if dev is not None:
         task = kind.of_examples(examples, options)
-        how = dict(options) | task.reading_options
-        held_out = list(kind.read(ExampleFile(dev, True, columns, task.known_labels, bad_rows, how, class_names)))
+        file = labeled_file(task, dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
+        held_out = list(task.read(file))
         if skip:
             fits = held_out if model is None else fitting(model, held_out, skipped)
             held_out = _usable(kind, fits, skipped, held_out=True)

@@ -132,21 +132,38 @@ def open_trained(
     no_answer_threshold: float | None = None,
     words: str | None = None,
     label_names: Sequence[str] | None = None,
+    *,
+    are_of_data: bool = False,
 ) -> "Model":
-    """Load a fine-tuned model, with another no-answer threshold, rule of words or label names if they are given.
+    """Load a fine-tuned model, with the settings of `change_trained`."""
+    opened = open_model(model, compute)
+    change_trained(opened, no_answer_threshold, words, label_names, are_of_data=are_of_data)
+    return opened
+
+
+def change_trained(
+    opened: "Model",
+    no_answer_threshold: float | None = None,
+    words: str | None = None,
+    label_names: Sequence[str] | None = None,
+    *,
+    are_of_data: bool = False,
+) -> None:
+    """Set the no-answer threshold, rule of words or label names of a fine-tuned model, if they are given.
+
+    Args:
+        are_of_data: label names are those of integers in data, and of a model without names.
 
     Raises:
         MissingHeadError: the model was not fine-tuned for a task.
         UsageError: a setting that the task of the model does not have, or names for a model that has other names.
     """
-    opened = open_model(model, compute)
     if no_answer_threshold is not None:
         opened.change_task(no_answer_threshold=no_answer_threshold, no_answer=True)
+    if label_names is not None and not (are_of_data and opened.trained.has_names):
+        opened.change_task(label_names=label_names)
     if words is not None:
         opened.change_task(words=words)
-    if label_names is not None:
-        opened.change_task(label_names=label_names)
-    return opened
 
 
 def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:

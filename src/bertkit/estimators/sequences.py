@@ -19,6 +19,7 @@ from bertkit.tasks import (
     TextExample,
     TextTask,
 )
+from bertkit.tasks.reading.labels import ways_of_nothing
 from bertkit.tasks.texts import OfTexts, names_of
 
 
@@ -164,12 +165,17 @@ def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:
     Raises:
         DataError: an invalid label.
     """
+    nothing = set() if num_classes else ways_of_nothing(label for label in labels if isinstance(label, str | int))
     for index, label in enumerate(labels):
         if num_classes is None:
             if not isinstance(label, str | Real | np.bool_) or label != label:
                 raise DataError(
                     f"text {index}: its label is {label!r:.60}: expected a str or a number; correct it, or remove the "
                     "text"
+                )
+            if str(label) in nothing:
+                raise DataError(
+                    f"text {index}: its label is {label!r}, which means no label: correct it, or remove the text"
                 )
         elif not (isinstance(label, list | tuple) and len(label) == num_classes and all(map(_is_decided, label))):
             raise DataError(

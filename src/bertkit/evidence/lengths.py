@@ -32,6 +32,8 @@ class Lengths:
     num_cut: int  # number of texts that were cut
     num_tokens_cut: int
     num_in_windows: int  # number of texts encoded in several windows
+    num_unknown: int  # [UNK] tokens
+    num_empty: int  # texts or pairs without a known token
     slices: list[Slice]  # from short to long, of about equal size; then cut and uncut texts
 
 
@@ -68,6 +70,8 @@ def lengths_of(outcomes: Outcomes, metric: str, max_length: int | None, on_long:
         int((cut > 0).sum()),
         int(cut.sum()),
         int(windows.sum()),
+        outcomes.num_unknown,
+        outcomes.num_empty,
         slices,
     )
 

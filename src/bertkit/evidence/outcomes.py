@@ -33,6 +33,8 @@ class Outcomes:
     num_windows: np.ndarray  # (N,) int64
     was_read: np.ndarray | None = None  # (W,) bool: the word was encoded; None: not a tagger
     losses: np.ndarray | None = None  # (N,); None: no losses
+    num_unknown: int = 0  # [UNK] tokens
+    num_empty: int = 0  # texts or pairs without a known token
 
     @cached_property
     def example_of(self) -> np.ndarray:
@@ -100,18 +102,20 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
     taken = OutcomeArrays(task)
     for _ in model.predict_stream(examples, report=PredictReport(), decode=taken.decode, progress=progress):
         pass
-    return Outcomes(task, examples, targets, *taken.arrays())
+    return taken.outcomes(examples, targets)
 
 
 class OutcomeArrays:
     """Replacement for the ``decode`` of a task that keeps only arrays."""
 
     def __init__(self, task: JudgedTask) -> None:
-        self.task = task
+        self.task, self.num_unknown, self.num_empty = task, 0, 0
         self._parts: list[tuple[np.ndarray | None, ...]] = []
 
     def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
         predictions: Sequence[Any] = self.task.decode(examples, encodings, logits)
+        self.num_unknown += int(encodings.num_unknown.sum())
+        self.num_empty += int(encodings.are_empty().sum())
         owned = encodings.owned[:, 1] - encodings.owned[:, 0]
         lengths, cut, windows = (
             np.bincount(encodings.text_index, of_sequence, len(examples)).astype(np.int64)
@@ -124,9 +128,12 @@ class OutcomeArrays:
         self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))
         return [None] * len(examples)
 
-    def arrays(self) -> tuple[Any, ...]:
-        """The fields of `Outcomes` from ``predicted`` on."""
-        return tuple(None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+    def outcomes(self, examples: Sequence[Any], targets: np.ndarray) -> Outcomes:
+        """The outcomes of all decoded examples, in order, with their targets."""
+        arrays: list[Any] = [
+            None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True)
+        ]
+        return Outcomes(self.task, examples, targets, *arrays, num_unknown=self.num_unknown, num_empty=self.num_empty)
 
 
 def excerpt(text: str, around: int = 0) -> str:

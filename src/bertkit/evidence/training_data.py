@@ -43,6 +43,8 @@ class TrainingData:
     counts: dict[str, int]  # rows of each label, the most frequent first; empty for numbers and words
     num_alone: int  # rows with a label that no other row has; training refuses them
     num_compared: int  # rows whose labels were compared with predictions: all usable ones, or a random part of many
+    num_unknown: int  # [UNK] tokens of the compared rows
+    num_empty: int  # compared rows without a known token
     num_repeated: int  # rows that repeat the text of an earlier row
     num_contradicting: int  # rows whose text has another label in another row
     repeated: list[Repeated]  # contradictions first
@@ -73,6 +75,9 @@ class TrainingData:
             shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
             advice = "compare macro F1, and try class weights (balanced)"
             yield "warning", f"The labels are imbalanced, such as {shown}: {advice}."
+        if self.num_unknown:
+            empty = f"; {self.num_empty:,} rows have no known token" if self.num_empty else ""
+            yield "warning", f"{self.num_unknown:,} tokens are unknown to the model ([UNK]){empty}."
         if self.num_contradicting:
             yield "warning", f"{self.num_contradicting:,} rows have the same text as another row, but another label."
         if self.num_repeated > _MANY_DUPLICATES * self.num_examples:
@@ -109,6 +114,8 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any], num_alone: int
         counts=dict(counts.most_common()),
         num_alone=num_alone,
         num_compared=len(outcomes.examples),
+        num_unknown=outcomes.num_unknown,
+        num_empty=outcomes.num_empty,
         num_repeated=num_repeated,
         num_contradicting=num_contradicting,
         repeated=repeated[:_NUM_SHOWN],

@@ -11,6 +11,7 @@ from bertkit.export.comparison import difference, pad_token_id
 from bertkit.export.graph import OPSET, Graph
 from bertkit.export.network import graph_of
 from bertkit.export.runtimes import FORMATS, Runtime, check_format, convert, quantize
+from bertkit.files import BadRows
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.heads import HEADS, HEADS_WITH_LABELS
@@ -19,6 +20,7 @@ from bertkit.inference.embed import max_sequence_length
 from bertkit.inference.score_pairs import HEAD as PAIRS_HEAD
 from bertkit.model import Model
 from bertkit.tasks import ExampleFile, task_settings
+from bertkit.tasks.example_file import labeled_file
 from bertkit.tokenizer.layout import Layout
 from bertkit.version import __version__
 
@@ -109,20 +111,32 @@ def export_model(
     return exported
 
 
-def examples_for(model: Model, path: str | Path, columns: Mapping[str, str] | None = None) -> list[Any]:
+def examples_for(
+    model: Model,
+    path: str | Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    bad_rows: BadRows | None = None,
+    **reading: Any,
+) -> list[Any]:
     """Read the examples on which the int8 export of a model is measured: labeled examples of its task, or scored pairs.
 
     Args:
         path: csv, tsv, jsonl or parquet; for taggers also CoNLL.
         columns: columns by role, where their names are not recognized.
+        bad_rows: receives unusable rows, and notes; None: such a row is an error.
+        reading: for examples of the model's task, further arguments of `labeled_file`.
 
     Raises:
-        UsageError: a model whose accuracy is not measured.
+        UsageError: a model whose accuracy is not measured, or arguments that its examples do not have.
         DataError: a row that cannot be used.
     """
     kind, trained = kind_of_examples(model, output_of(model)), model.checkpoint.trained
-    labels = trained.task.known_labels if trained is not None and kind is type(trained.task) else None
-    return list(kind.read(ExampleFile(path, True, columns or {}, labels)))
+    if trained is not None and kind is type(trained.task):
+        return list(kind.read(labeled_file(trained.task, path, columns=columns or {}, bad_rows=bad_rows, **reading)))
+    if reading:
+        raise UsageError(f"{' and '.join(reading)}: the examples of this model are scored pairs, without labels")
+    return list(kind.read(ExampleFile(path, True, columns or {}, bad_rows=bad_rows)))
 
 
 def _check_precision(model: Model, head: str, precision: str, examples: Sequence[Any], max_loss: float | None) -> None:

@@ -83,15 +83,23 @@ def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[
     """Rows of a delimited file, and the delimiter.
 
     It is a tab in a tsv file or if the first line has one outside quotes; a semicolon, as where commas are decimal, if
-    the first line has semicolons and no comma; else a comma.
+    the first line has semicolons and no comma; else a comma. With tabs, quotes are text unless each field of the first
+    line is in quotes.
     """
     first = next(lines, None)
     if first is not None:
         lines = chain([first], lines)
     if extension(path) == ".tsv" or (first is not None and "\t" in _QUOTED.sub("", first.text)):
+        if first is not None and are_all_quoted(first.content.split("\t")):
+            return quoted_fields(lines, "\t"), "\t"
         return tab_fields(lines), "\t"
     delimiter = ";" if first is not None and ";" in first.text and "," not in first.text else ","
     return quoted_fields(lines, delimiter), delimiter
+
+
+def are_all_quoted(fields: Sequence[str]) -> bool:
+    """Whether several fields of a line are all in quotes."""
+    return len(fields) > 1 and all(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
 
 
 def tab_fields(lines: Iterator[Line]) -> Iterator[Fields]:
@@ -128,7 +136,7 @@ def named_rows(
 
 
 def json_rows(lines: Iterator[Line]) -> Iterator[Row]:
-    """Objects of a jsonl file; a string is an object with the only key "text"."""
+    """Objects of a jsonl file; a string is an object with the only key "text", as in a pair with another object."""
     return _without_blank_end(map(_json_row, lines))
 
 
@@ -139,12 +147,18 @@ def _json_row(line: Line) -> Row:
     except (ValueError, RecursionError):
         problem = f" is not JSON: {content:.60}" if content else _BLANK
         return Row(line.number, problem=problem, text=content, is_blank=not content)
-    if isinstance(value, str):
-        value = {"text": value}
+    value = {"text": value} if isinstance(value, str) else _of_pair(value)
     if not isinstance(value, dict):
         problem = f" is a JSON {type(value).__name__}: expected an object or a string"
         return Row(line.number, problem=problem, text=content)
     return Row(line.number, value, invalid=line.invalid)
+
+
+def _of_pair(value: Any) -> Any:
+    """A text and an object, as in training data of spaCy, as one object; other values unchanged."""
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return {"text": value[0], **value[1]}
+    return value
 
 
 def json_list_rows(text: str) -> Iterator[Row]:
@@ -160,8 +174,7 @@ def json_list_rows(text: str) -> Iterator[Row]:
         except (ValueError, RecursionError):
             yield Row(line, problem=f" is not JSON: {text[match.end() : match.end() + 60]!r}")
             return
-        if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
-            value = {"text": value[0], **value[1]}
+        value = _of_pair(value)
         if isinstance(value, dict):
             yield Row(line, value)
         else:

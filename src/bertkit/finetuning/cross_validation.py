@@ -5,7 +5,7 @@ from typing import Any
 
 from bertkit.device import resolve_device
 from bertkit.errors import DataError
-from bertkit.evidence.outcomes import OutcomeArrays, Outcomes
+from bertkit.evidence.outcomes import OutcomeArrays
 from bertkit.evidence.training_data import TrainingData, training_data_of
 from bertkit.finetuning.fitted_head import FrozenFeatures, best_penalty, folds_of
 from bertkit.finetuning.network import model_to_train
@@ -54,5 +54,4 @@ def check_training_data(
         some, encodings, logits = features.logits(held_out, features.fit(kept, penalty, _ITERATIONS))
         arrays.decode(some, encodings, logits)
         order += some
-    outcomes = Outcomes(judged, order, judged.truth(order), *arrays.arrays())
-    return training_data_of(outcomes, examples, num_alone=len(alone))
+    return training_data_of(arrays.outcomes(order, judged.truth(order)), examples, num_alone=len(alone))

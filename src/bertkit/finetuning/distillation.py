@@ -49,6 +49,8 @@ class Distillation(Finetuning):
     ) -> Trainer:  # fmt: skip
         trainer = super()._trainer(run, model, data, dev, should_stop, frozen)
         task, teacher = model.trained.task, load(self.teacher, device="cpu")
+        if not teacher.trained.has_names:
+            teacher.change_task(label_names=task.label_names)
         labels, theirs = task.label_names or (), task_to_distill(teacher).label_names or ()
         if labels != theirs:
             raise UsageError(

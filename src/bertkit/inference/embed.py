@@ -82,11 +82,11 @@ class EmbedReport:
     num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
     num_unknown: int = 0  # [UNK] tokens; in a static encoder tokens without a vector, skipped in averages
 
-    def add(self, encodings: Encodings, num_texts: int, empty_length: int | None = None) -> None:
-        """Add the counts of some texts; ``empty_length`` as in `Encodings.are_empty`."""
+    def add(self, encodings: Encodings, num_texts: int) -> None:
+        """Add the counts of some texts."""
         self.num_texts += num_texts
         self.num_tokens += len(encodings.input_ids)
-        self.num_empty += int(encodings.are_empty(empty_length).sum())
+        self.num_empty += int(encodings.are_empty().sum())
         self.num_texts_cut += encodings.num_texts_cut
         self.num_tokens_cut += int(encodings.num_tokens_cut.sum())
         self.num_unknown += int(encodings.num_unknown.sum())
@@ -180,7 +180,7 @@ class _Plan:
     normalize: bool
     prompt: str
     prompt_length: int  # tokens at the start that are not pooled
-    empty_length: int  # known tokens of an empty text
+    num_of_prompt: int  # known tokens of the prompt
     max_length: int
     kept: tuple[int | None, int | None]  # `kept_components`
 
@@ -188,10 +188,6 @@ class _Plan:
     def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
         embedding_dim(runner, settings, options)  # checks the options
         prompt = prompt_of(options, settings)
-        length, num_unknown = 2, 0  # [CLS] [SEP]
-        if prompt:
-            encoding = runner.tokenizer.encode(prompt)
-            length, num_unknown = len(encoding), encoding.num_unknown
         return cls(
             options,
             LayerSelection.parse(options.layers),
@@ -200,8 +196,8 @@ class _Plan:
             settings.normalize if options.normalize is None else options.normalize,
             prompt,
             # An unpooled prompt is skipped together with the [CLS] before it, as its publishers do.
-            0 if settings.include_prompt or not prompt else length - 1,
-            length - num_unknown,
+            0 if settings.include_prompt or not prompt else len(runner.tokenizer.encode(prompt)) - 1,
+            runner.tokenizer.num_known(prompt) if prompt else 0,
             max_sequence_length(runner, settings, options.max_length),
             kept_components(options, settings),
         )
@@ -215,7 +211,8 @@ class _Plan:
             first_index=report.num_texts,
             with_offsets=False,
         )
-        report.add(encodings, len(texts), self.empty_length)
+        encodings = encodings.after_prompts(self.num_of_prompt) if self.prompt else encodings
+        report.add(encodings, len(texts))
         return encodings
 
     def pool(

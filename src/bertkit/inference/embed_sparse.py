@@ -67,6 +67,7 @@ def embed_sparse(
     *,
     as_queries: bool = False,
     on_long: OnLong = "truncate",
+    prompt: str = "",
     report: EmbedReport | None = None,
 ) -> SparseVectors:
     """Sparse vectors of texts; as `Model.embed_sparse`.
@@ -88,8 +89,14 @@ def embed_sparse(
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             chunk = texts[start : start + _TEXTS_AT_A_TIME]
             encodings = runner.tokenizer.encode_batch(
-                chunk, max_length=longest, on_long=on_long, first_index=start, with_offsets=False
+                [prompt + text for text in chunk] if prompt else chunk,
+                max_length=longest,
+                on_long=on_long,
+                first_index=start,
+                with_offsets=False,
             )
+            if prompt:
+                encodings = encodings.after_prompts(runner.tokenizer.num_known(prompt))
             cut.add(encodings, len(chunk))
 
             def forward(batch: Batch, indices: np.ndarray) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
 from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong
@@ -38,8 +38,8 @@ class FilledMask:
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
     """Predict every [MASK] in a text, in order (Devlin et al. 2018, section 3.1).
 
-    With ``on_long="truncate"`` cutting issues a TruncationWarning. With ``on_long="window"`` each [MASK] of a long text
-    is predicted in the window with the most context.
+    With ``on_long="truncate"`` cutting issues a TruncationWarning, and [UNK] tokens an UnknownWordsWarning. With
+    ``on_long="window"`` each [MASK] of a long text is predicted in the window with the most context.
 
     Raises:
         UsageError: no [MASK] in the text, ``top_k`` below 1, or a left-to-right model.
@@ -54,6 +54,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     num_tokens_cut = int(encodings.num_tokens_cut.sum())
     remedy = "a [MASK] in the removed part is not filled; choose on_long='window'"
     warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
+    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=3)
     num_entries = len(tokenizer.vocabulary)
 
     masked = [

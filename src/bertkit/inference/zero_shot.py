@@ -104,7 +104,16 @@ def classify(
         raise UsageError(f"labels={list(labels)}: expected at least two, or multi_label=True to score one by itself")
     pairs = ((_checked(text), ending) for text in texts for ending in endings)
     counts = PredictReport() if report is None else report
-    stream = predict_stream(runner, task, pairs, layout, counts, decode=_logits)
+    num_known = {ending: runner.tokenizer.num_known(ending) for ending in endings}
+
+    def decode(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
+        num_of_hypothesis = [num_known[example.pair] for example in examples]
+        counts.num_empty += int(
+            encodings.after_prompts(num_of_hypothesis).are_empty().sum()
+        )  # a hypothesis does not count
+        return list(logits)
+
+    stream = predict_stream(runner, task, pairs, layout, counts, decode=decode)
     rows = [row for _, part in stream for row in part]
     warn_unless_reported(counts, report)
     if not rows:
@@ -124,7 +133,3 @@ def _checked(text: Any) -> str:
     if not isinstance(text, str):
         raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
     return text
-
-
-def _logits(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
-    return list(logits)

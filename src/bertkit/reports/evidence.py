@@ -123,6 +123,10 @@ def findings_of(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if lengths.num_cut:
         lost = f"{lengths.num_tokens_cut:,} tokens lost"
         yield "warning", f"Cut at the model's limit: {lengths.num_cut:,} of {evidence.num_examples:,} texts, {lost}."
+    if lengths.num_unknown:
+        shown = f"{lengths.num_unknown:,} of {lengths.num_tokens:,} tokens"
+        empty = f"; {lengths.num_empty:,} texts have no known token" if lengths.num_empty else ""
+        yield "warning", f"Unknown to the model ([UNK]): {shown}{empty}."
     if errors.num_likely:
         yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: check them."
     if (seeds := evidence.seeds) is not None:
@@ -212,7 +216,8 @@ def _lengths(evidence: Evidence) -> Iterator[Any]:
     yield (
         f"{lengths.num_tokens:,} tokens in all, {lengths.shortest:,} to {lengths.longest:,} in a text, median "
         f"{number(lengths.median)}. {limit} Texts cut: {lengths.num_cut:,}, tokens lost: {lengths.num_tokens_cut:,}; "
-        f"texts in several windows: {lengths.num_in_windows:,}."
+        f"texts in several windows: {lengths.num_in_windows:,}; unknown tokens ([UNK]): {lengths.num_unknown:,}, texts "
+        f"without a known token: {lengths.num_empty:,}."
     )
     rows = [(one.name, one.num_examples, *_measured(one.score)) for one in lengths.slices]
     yield Only("card", Table(("", evidence.unit, evidence.metric, _INTERVAL), rows))

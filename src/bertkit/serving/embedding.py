@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from fastapi import Request, Response
 
-from bertkit.inference import EmbedReport, Runner
+from bertkit.inference import EmbedReport, Runner, embed_sparse
 from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
 from bertkit.serving.served_models import Served, ServedModel
 from bertkit.serving.service import Service
@@ -170,7 +170,7 @@ def token_vectors(
         [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
     )
     report = EmbedReport()
-    report.add(encodings, len(texts))
+    report.add(encodings.after_prompts(model.tokenizer.num_known(prompt)) if prompt else encodings, len(texts))
     ticket.count(report.num_texts_cut, report)
     service.reserve(ticket, len(encodings.input_ids) * model.config.hidden_size * _BYTES_PER_NUMBER)
     rows = model.last_hidden_states(encodings)
@@ -200,9 +200,10 @@ def sparse_vectors(
     if on_long == "error":
         refuse_endless(served, texts)
     prompt, report = served.prompts.get(prompt_name or "", ""), EmbedReport()
-    vectors = served.model.embed_sparse(
-        [prompt + text for text in texts], as_queries=as_queries, on_long=on_long, report=report
-    )
+    model = served.model
+    model.require_trained("masked_lm")
+    options = {"as_queries": as_queries, "on_long": on_long, "prompt": prompt, "report": report}
+    vectors = embed_sparse(model._runner, model.checkpoint.sparse, texts, **options)
     ticket.count(report.num_texts_cut, report)
     service.reserve(ticket, len(vectors.weights) * _BYTES_PER_WEIGHT)
     if not np.isfinite(vectors.weights).all():

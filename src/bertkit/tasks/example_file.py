@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertkit.files import BadRows
+
+if TYPE_CHECKING:
+    from bertkit.tasks.task import TextTask
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,24 @@ class ExampleFile:
     bad_rows: BadRows | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     class_names: Sequence[str] | None = None
+
+
+def labeled_file(
+    task: "TextTask",
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] = {},
+    class_names: Sequence[str] | None = None,
+    bad_rows: BadRows | None = None,
+    **options: Any,
+) -> ExampleFile:
+    """A file of labeled examples, read with the labels and reading options of a task.
+
+    Args:
+        options: options of reading that are not settings of the task, such as "snap_spans".
+
+    Raises:
+        UsageError: an option that the task does not have.
+    """
+    task.check_options(options)
+    return ExampleFile(path, True, columns, task.known_labels, bad_rows, options | task.reading_options, class_names)

@@ -163,7 +163,7 @@ class OrdinalRegression(_OneNumber):
     name: ClassVar[str] = "ordinal-regression"
     label_kind: ClassVar[LabelKind] = "class"
     options: ClassVar[Mapping[str, Option]] = {
-        "levels": Option(list[str], "For ordinal regression, from the lowest to the highest.")
+        "levels": Option(list[str], "For ordinal regression, from the lowest to the highest.", is_of_reading=True)
     }
 
     def __post_init__(self) -> None:

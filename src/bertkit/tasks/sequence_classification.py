@@ -195,7 +195,7 @@ class MultiLabelClassification(_Classification):
     options: ClassVar[Mapping[str, Option]] = {
         **_Classification.options,
         "label_separator": Option(
-            str, "Text between labels in one column, such as | or a comma; by default identified."
+            str, "Text between labels in one column, such as | or a comma; by default identified.", is_of_reading=True
         ),
     }
 

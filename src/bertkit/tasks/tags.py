@@ -16,6 +16,7 @@ letter may also follow the type, and the separator may be an underscore: PER-B, 
 """
 
 import difflib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -91,7 +92,12 @@ class Notation:
 STANDARD = Notation()
 """B-PER."""
 
-_NOTATIONS = (STANDARD, Notation("_"), Notation("-", is_suffix=True), Notation("_", is_suffix=True))
+_NOTATIONS = (
+    STANDARD,
+    Notation("_"),
+    *(Notation(separator, is_suffix=True) for separator in "-_"),
+    *(Notation(separator, is_suffix) for separator in ":/" for is_suffix in (False, True)),
+)
 _NAMES = Notation("")
 
 
@@ -118,7 +124,14 @@ def guess_notation(counts: Mapping[str, int]) -> Notation | None:
             return notation
     if OUTSIDE in counts and others and all(len(tag) > 1 for tag in others):
         return _NAMES
-    return None
+    capitals = Counter({_with_capital(tag): number for tag, number in counts.items()})
+    return None if capitals.keys() == counts.keys() else guess_notation(capitals)
+
+
+def _with_capital(tag: str) -> str:
+    """A tag with its letter in uppercase: b-per as B-per, per-b as per-B, o as O."""
+    parts = re.split(r"([-_:/])", tag)
+    return "".join(part.upper() if len(part) == 1 else part for part in parts)
 
 
 def _is_called_outside(tag: str) -> bool:
@@ -138,6 +151,8 @@ def meant_tag(tag: str, known: Collection[str]) -> str:
         return OUTSIDE
     plain = _plain_letters(tag)
     near = [name for name in known if name.casefold() == plain.casefold()]
+    if not near and (capital := _with_capital(plain)) != plain:
+        return capital
     return next(iter(near or difflib.get_close_matches(plain, known, 1, 0.5)), "")
 
 
@@ -231,7 +246,7 @@ def entities_in(tags: Sequence[str], scheme: FileScheme, notation: Notation = ST
     return entities
 
 
-def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> list[str]:
+def spell(entities: Iterable[Entity], num_words: int, scheme: Scheme | Literal["IOB1"]) -> list[str]:
     """Tags of a text with these entities, in order, in the standard notation."""
     tags = [OUTSIDE] * num_words
     notation, before = _NAMES if scheme == "names" else STANDARD, (0, 0, "")

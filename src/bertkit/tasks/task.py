@@ -114,6 +114,7 @@ class Option:
     type: Any  # type of its value on the command line
     help: str
     default: Any = None
+    is_of_reading: bool = False  # it decides how labeled files are read
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,17 @@ class TokenClassification(OneOfClasses, JudgedTask):
     peft_type: ClassVar[str | None] = "TOKEN_CLS"
     options: ClassVar[Mapping[str, Option]] = {
         **OneOfClasses.options,
-        "words": Option(Words, "Rule for splitting texts into words; by default the one that fits the training words."),
-        "snap_spans": Option(bool, "Move spans that begin or end inside a word to its borders, and count them.", False),
-        "scheme": Option(Scheme, "Scheme of the tags; by default that of the file. plain: labels of words."),
+        "words": Option(
+            Words,
+            "For tags: rule for splitting texts into words; by default the one that fits the training words.",
+            is_of_reading=True,
+        ),
+        "snap_spans": Option(
+            bool, "For tags: move spans that begin or end inside a word to its borders, and count them.", False, True
+        ),
+        "scheme": Option(
+            Scheme, "For tags: their scheme; by default that of the file. plain: labels of words.", is_of_reading=True
+        ),
     }
 
     @classmethod

@@ -121,10 +121,17 @@ def _is_joined(character: str) -> bool:
 
 
 def _set_apart(text: str, start: int, end: int) -> list[Span]:
-    """Split a run without spaces into leading punctuation, the word, a possessive 's, and trailing punctuation."""
+    """Split a run without spaces into leading punctuation, the word, a possessive 's, and trailing punctuation.
+
+    Beside a letter of a script without spaces, opening marks may end the run, and closing marks may begin it.
+    """
     before: list[Span] = []
     after: list[Span] = []
     opening, closing = _patterns()[2:]
+    if text[end : end + 1].strip():
+        closing += opening
+    if text[:start][-1:].strip():
+        opening += closing
     while end - start > 1 and text[start] in opening:
         before.append((start, start + 1))
         start += 1
@@ -209,6 +216,6 @@ def _start_end_label(span: Any) -> tuple[int, int, str] | None:
     if not isinstance(span, list | tuple) or len(span) != 3:
         return None
     start, end, label = span
-    if type(start) is int and type(end) is int and isinstance(label, str) and label:
-        return start, end, label
+    if type(start) is int and type(end) is int and isinstance(label, str) and label.strip():
+        return start, end, label.strip()
     return None

@@ -5,11 +5,12 @@ in one array per field. All keep which characters and words of the text each tok
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bertkit.errors import UsageError
 from bertkit.tokenizer.ragged import ranges
@@ -85,6 +86,7 @@ class Encodings(Sequence[Encoding]):
     text_index: np.ndarray  # (S,) int64
     owned: np.ndarray  # (S, 2) int64
     unknown_id: int = -1  # id of [UNK]; -1 if the vocabulary has none
+    num_of_prompt: np.ndarray | None = None  # (S,) int64 known tokens of the prompt before each text; None: no prompts
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
@@ -105,17 +107,13 @@ class Encodings(Sequence[Encoding]):
         first, end = self.owned[sequences].T
         return np.bincount(sequences[(positions >= first) & (positions < end)], minlength=len(self))
 
-    def are_empty(self, empty_length: int | None = None) -> np.ndarray:
-        """(S,) bool: sequences of a whole text without a known token: empty, or only [UNK].
-
-        Args:
-            empty_length: known tokens of an empty text; None: the special tokens.
-        """
-        if empty_length is None:  # all sequences have as many
-            empty_length = int(np.count_nonzero(self.special_tokens_mask[: self.cu_seqlens[:2][-1]]))
+    def are_empty(self) -> np.ndarray:
+        """(S,) bool: sequences of a whole text without a known token after its prompt: empty, or only [UNK]."""
+        num_special = int(np.count_nonzero(self.special_tokens_mask[: self.cu_seqlens[:2][-1]]))  # as in all sequences
         first, end = self.owned.T
         is_whole = (first == 0) & (end == self.seqlens) & (self.num_tokens_cut == 0)
-        return is_whole & (self.seqlens - self.num_unknown == empty_length)
+        num_known = self.seqlens - self.num_unknown - num_special
+        return is_whole & (num_known == (0 if self.num_of_prompt is None else self.num_of_prompt))
 
     @property
     def num_texts_cut(self) -> int:
@@ -185,6 +183,14 @@ class Encodings(Sequence[Encoding]):
     def __iter__(self) -> Iterator[Encoding]:
         return map(self.__getitem__, range(len(self)))
 
+    def after_prompts(self, num_known: ArrayLike) -> "Encodings":
+        """These encodings of texts with prompts.
+
+        Args:
+            num_known: known tokens of the prompt of each text, as of `Tokenizer.num_known`; or one for all.
+        """
+        return replace(self, num_of_prompt=np.broadcast_to(np.asarray(num_known, np.int64), len(self)))
+
     def take(self, indices: np.ndarray) -> "Encodings":
         """The sequences at ``indices``, in that order."""
         seqlens = self.seqlens[indices]
@@ -202,6 +208,7 @@ class Encodings(Sequence[Encoding]):
             self.text_index[indices],
             self.owned[indices],
             self.unknown_id,
+            None if self.num_of_prompt is None else self.num_of_prompt[indices],
         )
 
     def between(self, start: int, end: int) -> "Encodings":
@@ -218,4 +225,5 @@ class Encodings(Sequence[Encoding]):
             self.text_index[start:end],
             self.owned[start:end],
             self.unknown_id,
+            None if self.num_of_prompt is None else self.num_of_prompt[start:end],
         )

@@ -135,6 +135,11 @@ class Tokenizer:
         )
         return encoding
 
+    def num_known(self, text: str) -> int:
+        """Number of tokens of a text that the vocabulary has, without special tokens and [UNK]."""
+        encoding = self.encode(text)
+        return int(np.count_nonzero(~encoding.special_tokens_mask)) - encoding.num_unknown
+
     def encode_batch(
         self,
         texts: Sequence[str],

@@ -303,7 +303,7 @@ class StaticEncoder:
         report.num_texts += len(texts)
         report.num_tokens += int(counts[:, 0].sum())
         report.num_unknown += int(counts[:, 1].sum())
-        report.num_empty += int((counts[:, 0] == counts[:, 1]).sum())
+        report.num_empty += int((counts[:, 0] - counts[:, 1] == self._num_known(prompt)).sum())
         report.num_texts_cut += len(cut)
         report.num_tokens_cut += int(counts[:, 2].sum())
         before, after = kept_components(options, self.settings)
@@ -311,6 +311,15 @@ class StaticEncoder:
         if self.settings.normalize if options.normalize is None else options.normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return np.ascontiguousarray(vectors[:, :after])
+
+    def _num_known(self, prompt: str) -> int:
+        """Number of tokens of a prompt with a vector."""
+        if not prompt:
+            return 0
+        sums, counts = self.average(self.tokens.ids([prompt]))
+        if self.ngrams is not None:
+            self._add_unknown([prompt], sums, counts)
+        return int(counts[0, 0] - counts[0, 1])
 
     def _add_unknown(self, texts: list[str], sums: np.ndarray, counts: np.ndarray) -> None:
         """Add the n-gram vectors of unknown words to the averages."""

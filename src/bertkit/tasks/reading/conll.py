@@ -1,7 +1,7 @@
 """CoNLL files, with a word on each line and its tag in a column, and CoNLL-U."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from bertkit.errors import DataError
 from bertkit.files import extension
 from bertkit.files.labeled_tables import check_roles
 from bertkit.files.lines import Line, open_lines
-from bertkit.tasks.tags import OUTSIDE, Entity
+from bertkit.tasks.tags import OUTSIDE, STANDARD, Entity
 from bertkit.tasks.words import joined
 from bertkit.tokenizer.encoding import Span
 
@@ -44,31 +44,32 @@ def conll_items(
         note: called with what is guessed.
     """
     check_roles(columns, CONLL_ROLES)
-    layout = _layout(path, columns, labeled)
+    with open_lines(path) as opened:
+        lines = list(opened)  # all of them decide which are comments
+    layout = _layout(lines, columns, note, is_conllu=extension(path) == ".conllu")
     if layout.num_comments:
         note(f"lines with # at their start were read as comments: {layout.num_comments:,}")
-    with open_lines(path) as lines:
-        for block in _blocks(lines, layout):
-            words: list[str] = []
-            tags: list[str] = []
-            line, problem = block[0].number, ""
-            for number, text, invalid in block:
-                fields = _fields(text)
-                if layout.is_conllu and not fields[0].isdecimal():
-                    continue  # 8-9 is a multiword token, whose parts follow; 8.1 an empty node
-                problem = invalid or _wrong_fields(fields, layout.width, labeled)
-                if not problem:
-                    words.append(fields[layout.word])
-                    tags.append(fields[layout.tag].strip())
-                    for what, field in (("word", words[-1]), ("tag", tags[-1] if labeled else "-")):
-                        if not problem and not field.strip():
-                            ending = "; does it end in a tab?" if text.rstrip("\r\n").endswith("\t") else ""
-                            problem = f" has an empty field, the {what}: {text.rstrip()!r:.60}{ending}"
-                if problem:
-                    line = number
-                    break
-            if words or problem:
-                yield Item(line, *joined(words), tags if labeled and not problem else None, problem=problem)
+    for block in _blocks(lines, layout):
+        words: list[str] = []
+        tags: list[str] = []
+        line, problem = block[0].number, ""
+        for number, text, invalid in block:
+            fields = _fields(text)
+            if layout.is_conllu and not fields[0].isdecimal():
+                continue  # 8-9 is a multiword token, whose parts follow; 8.1 an empty node
+            problem = invalid or _wrong_fields(fields, layout.width, labeled)
+            if not problem:
+                words.append(fields[layout.word])
+                tags.append(fields[layout.tag].strip())
+                for what, field in (("word", words[-1]), ("tag", tags[-1] if labeled else "-")):
+                    if not problem and not field.strip():
+                        ending = "; does it end in a tab?" if text.rstrip("\r\n").endswith("\t") else ""
+                        problem = f" has an empty field, the {what}: {text.rstrip()!r:.60}{ending}"
+            if problem:
+                line = number
+                break
+        if words or problem:
+            yield Item(line, *joined(words), tags if labeled and not problem else None, problem=problem)
 
 
 @dataclass(frozen=True)
@@ -89,25 +90,56 @@ class _Layout:
         return self.is_conllu or (is_alone and (len(fields) != self.width or fields[-1].strip() not in self.tags))
 
 
-def _layout(path: str | Path, columns: Mapping[str, str], labeled: bool) -> _Layout:
+def _layout(
+    lines: Sequence[Line], columns: Mapping[str, str], note: Callable[[str], None], *, is_conllu: bool
+) -> _Layout:
     first: list[str] = []
     with_hash: list[str] = []
     names: Sequence[str] = CONLLU_COLUMNS
-    is_conllu, tags = extension(path) == ".conllu", {OUTSIDE}
-    with open_lines(path) as lines:
-        for line in lines:
-            if line.text.split()[:1] == ["#"] or (is_conllu and line.text.startswith("#")):
-                with_hash.append(line.text)
-                if "global.columns" in line.text:
-                    names, is_conllu = tuple(line.text.partition("=")[2].lower().split()), True
-            elif line.text.strip() and not line.text.startswith(_DOCUMENT_START):
-                fields = _fields(line.text)
-                first = first or fields
-                tags.add(fields[-1].strip())
+    tags = {OUTSIDE}
+    for line in lines:
+        if line.text.split()[:1] == ["#"] or (is_conllu and line.text.startswith("#")):
+            with_hash.append(line.text)
+            if "global.columns" in line.text:
+                names, is_conllu = tuple(line.text.partition("=")[2].lower().split()), True
+        elif line.text.strip() and not line.text.startswith(_DOCUMENT_START):
+            fields = _fields(line.text)
+            first = first or fields
+            tags.add(fields[-1].strip())
     is_conllu = is_conllu or (len(first) == len(CONLLU_COLUMNS) and re.fullmatch(r"1|1-\d+", first[0]) is not None)
     word, tag = _columns_of(columns, names if is_conllu else (), len(first)) if first else (0, 0)
     layout = _Layout(is_conllu, len(first), word, tag, frozenset(tags), 0)
-    return replace(layout, num_comments=0 if is_conllu else sum(map(layout.is_comment, with_hash)))
+    if is_conllu:
+        return layout
+    if len(first) > 2 and "word" not in columns and _counts_words(lines, layout):
+        layout = replace(layout, word=1)
+        note("the first column counts the words, which are in the second")
+    if len(first) > 2 and "tag" not in columns and (others := _columns_of_tags(lines, layout)):
+        shown = " and ".join(str(column + 1) for column in others)
+        note(f"column {shown} has tags too: the last column was taken, --columns tag={others[-1] + 1} takes another")
+    return replace(layout, num_comments=sum(map(layout.is_comment, with_hash)))
+
+
+def _counts_words(lines: Sequence[Line], layout: "_Layout") -> bool:
+    """Whether the first column is 1, 2, 3, ... or 0, 1, 2, ... in each text."""
+    for block in _blocks(lines, layout):
+        numbers = [_fields(line.text)[0] for line in block]
+        if not any(numbers == [str(number) for number in range(start, start + len(block))] for start in (0, 1)):
+            return False
+    return True
+
+
+def _columns_of_tags(lines: Sequence[Line], layout: "_Layout") -> list[int]:
+    """Columns before the last that have tags in the notation B-PER, if the last has."""
+    columns = [column for column in range(layout.width) if column != layout.word]
+    for block in _blocks(lines, layout):
+        for fields in (_fields(line.text) for line in block):
+            columns = [
+                column
+                for column in columns
+                if column < len(fields) and STANDARD.parts(fields[column].strip())[0] is not None
+            ]
+    return columns[:-1] if columns[-1:] == [layout.tag] else []
 
 
 def _fields(text: str) -> list[str]:
@@ -115,7 +147,7 @@ def _fields(text: str) -> list[str]:
     return content.split("\t") if "\t" in content else content.split()
 
 
-def _blocks(lines: Iterator[Line], layout: _Layout) -> Iterator[list[Line]]:
+def _blocks(lines: Iterable[Line], layout: _Layout) -> Iterator[list[Line]]:
     """The lines between empty ones, without comments and document markers."""
     block: list[Line] = []
     for line in lines:

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from bertkit.files.labeled_tables import named_classes, unknown_label
@@ -21,9 +21,9 @@ MULTI_LABEL = "multi-label-classification"
 """The task for several labels of a text."""
 
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
-_IGNORED = "-100"  # no label, in the data of training loops
+_IGNORED = "-100"  # in the data of training loops
 _NOTHING = {"", "nan", "none", "null", "n/a", "<na>"}  # no label in a set, as tables of pandas have it
-_YES, _NO = {"1", "1.0", "true"}, {"0", "0.0", "false"}
+_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
 _NUMPY_LIST = re.compile(r"\[\s*('[^']*'|\"[^\"]*\")(\s+('[^']*'|\"[^\"]*\"))*\s*\]")
 
@@ -52,11 +52,11 @@ class LabelsOfFile:
         self.kind, self.label_names, self.class_names = kind, label_names, class_names
         self.notes: Counter[str] = Counter()
         self._is_published = bool(label_names) and all(map(_PUBLISHED.fullmatch, label_names or ()))
-        self._nothing = _ways_of_nothing(values, class_names) if kind == "class" else set()
+        self._nothing = ways_of_nothing(values, class_names) if kind == "class" else set()
         if kind == "class" and "-1" not in self._nothing and (number := values.get("-1", 0) + values.get(-1, 0)):
             self.notes["rows have the label -1, which counts as a class: remove them if it means no label"] = number
         texts = [str(value) for value in values if isinstance(value, str)]
-        lists = [text for text in texts if "|" in text or _items_in(text.strip())]
+        lists = [text for text in texts if "|" in text or items_in(text.strip())]
         if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):
             self.notes[f"labels such as {lists[0]!r:.40} count as one class each: for several use {MULTI_LABEL}"] = 0
         self._separator = label_separator
@@ -100,7 +100,7 @@ class LabelsOfFile:
                 "",
                 f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows",
             )
-        if str(value) == _IGNORED or str(value) in self._nothing:
+        if str(value) in self._nothing:
             return "", f" has {value!r} in {name!r}, which means no label: fill it in, or remove the row"
         if self.class_names is not None and _is_integer(value) and str(value) not in self.class_names:
             names, problem = named_classes([int(value)], name, self.class_names)
@@ -146,7 +146,7 @@ class LabelsOfFile:
         """The names of a set that is written as a string; or a problem with {name} for the column."""
         text = value.strip()
         if text[0] + text[-1] in ("[]", "()", "{}"):
-            items = _items_in(text)
+            items = items_in(text)
             if items is not None:
                 self.notes["rows have their labels as a list in text, which was parsed"] += 1
                 return items
@@ -190,14 +190,14 @@ class LabelsOfFile:
         return "?"
 
 
-def _ways_of_nothing(values: Mapping[Any, int], class_names: Sequence[str] | None) -> set[str]:
-    """Values that mean "no label" among those of a column: -1 where no class can have it, "-" unless "+" is another
-    class."""
+def ways_of_nothing(values: Iterable[Any], class_names: Sequence[str] | None = None) -> set[str]:
+    """Values that mean "no label" among those of a column: "", -100, -1 where no class can have it, and "-" unless "+"
+    is another class."""
     names = {str(value).strip() for value in values}
     others = names - {"-", "-1", ""}
     numbers = {int(name) for name in others if re.fullmatch(r"-?\d+", name)}
     has_gap = len(numbers) < len(others) or (bool(numbers) and min(numbers) >= 0 and len(numbers) > 2)
-    nothing = set()
+    nothing = {"", _IGNORED}
     if "-1" in names and (class_names is not None or (others and has_gap)):
         nothing.add("-1")
     if "-" in names and others and "+" not in names:
@@ -211,7 +211,7 @@ def _is_integer(value: Any) -> bool:
     )
 
 
-def _items_in(text: str) -> list[Any] | None:
+def items_in(text: str) -> list[Any] | None:
     """The items of a list in JSON, Python or as numpy prints it; None for other text."""
     if _NUMPY_LIST.fullmatch(text):
         return [single or double for single, double in re.findall(r"'([^']*)'|\"([^\"]*)\"", text)]

@@ -31,7 +31,9 @@ def _tagged(example: TaggedText) -> dict[str, Any]:
     scheme = guess_scheme({*tags, "O"})
     entities = entities_in(tags, scheme, notation_of({*tags, "O"}, scheme))
     if spell(entities, len(words), "BIO") == list(tags):
-        row["spans"] = [[words[first][0], words[end - 1][1], label] for first, end, label in entities]
+        row["spans"] = [
+            {"start": words[first][0], "end": words[end - 1][1], "label": label} for first, end, label in entities
+        ]
     else:
         row["tags"] = list(tags)
     if "tags" in row or words != words_of(example.text, "punctuation"):

@@ -5,7 +5,7 @@ all tags. They are converted to BIO, BIOES, IO, names or plain labels.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from bertkit.files.tables import Row
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.reading.conll import Item, conll_items
 from bertkit.tasks.reading.formats import format_of, open_rows
+from bertkit.tasks.reading.formats.format import TABLES, Sample
+from bertkit.tasks.reading.labels import items_in
 from bertkit.tasks.tags import (
     STANDARD,
     FileScheme,
@@ -49,9 +51,9 @@ WORD_SPANS = "word_spans"
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence"),
-    "spans": ("spans", "entities", "label", "labels"),
+    "spans": ("spans", "entities", "annotations", "label", "labels"),
     "words": ("words", "tokens"),
-    "tags": ("tags", "ner_tags", "pos_tags", "labels"),
+    "tags": ("tags", "ner_tags", "pos_tags", "chunk_tags", "labels"),
 }
 _SHOWN = 8  # names in a note
 
@@ -101,18 +103,20 @@ def read_tagged(
         UsageError: a csv file with labels, or an unknown role.
     """
     bad_rows = bad_rows or BadRows()
-    reading, tags_of_file = _Reading("plain", STANDARD, scheme, label_names, ()), []
+    reading = None
     source = _Source(
         path, labeled, columns, words, snap_spans, class_names, lambda sentence: bad_rows.note(path, sentence)
     )
+    items: Iterable[Item] = _items(source)
     if labeled and scheme != "plain":
-        tags_of_file = [item.tags for item in _items(source) if item.tags is not None]
-        reading = _reading(tags_of_file, scheme, label_names)
+        items = list(items)
+        if tags_of_file := [item.tags for item in items if item.tags is not None]:
+            reading = _reading(tags_of_file, scheme, label_names)
     has_any = False
-    for item in _items(source):
+    for item in items:
         tags, problem = None, item.problem
         if labeled and not problem:
-            tags, problem = _tags(item, reading)
+            tags, problem = _tags(item, reading or _Reading("plain", STANDARD, scheme, label_names, ()))
         if problem:
             bad_rows.add(item.path or path, item.line, problem, item.text)
             continue
@@ -122,9 +126,7 @@ def read_tagged(
         yield TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
     if not has_any:
         raise bad_rows.none_left(path)
-    if (form := format_of(path)) is not None:
-        bad_rows.note(path, f"read as {form.name}")
-    if tags_of_file:
+    if reading is not None:
         bad_rows.note(path, _described(reading))
 
 
@@ -132,6 +134,8 @@ def _reading(texts: Sequence[Sequence[str]], scheme: Scheme | None, label_names:
     counts = Counter(tag for tags in texts for tag in tags)
     notation = guess_notation(counts)
     file_scheme = "plain" if notation is None else guess_file_scheme(texts, notation)
+    if notation is not None and file_scheme == "plain":  # all tags are misspelled
+        file_scheme = "BIO"
     known = [tag for tag, _ in counts.most_common()]
     return _Reading(file_scheme, notation or STANDARD, scheme, label_names, known)
 
@@ -160,6 +164,12 @@ def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
     of_model = "BIO" if item.tags is None or file_scheme in ("IOB1", "IOE1", "IOE2") else file_scheme
     scheme: Scheme = reading.scheme or of_model  # pyrefly: ignore
     if item.tags is not None:
+        for number, tag in enumerate(tags) if file_scheme != "plain" else ():
+            if "|" in tag and all(notation.parts(part)[0] is not None for part in tag.split("|")):
+                return (
+                    None,
+                    f": word {number + 1} has the tags {tag!r}, but each word is in one entity: keep one of them",
+                )
         wrong = misspelled(tags, file_scheme, notation)
         if file_scheme == "plain" and scheme != "plain":
             wrong = next((number for number, tag in enumerate(tags) if tag != "O"), None)
@@ -201,15 +211,20 @@ class _Source:
 
 def _items(source: _Source) -> Iterator[Item]:
     path, labeled, columns, suffix = source.path, source.labeled, source.columns, extension(source.path)
-    if not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
-        yield from _of_table(path, columns)
-    elif not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
+    if not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 yield Item(row.line, row.values["text"], problem=row.problem)
-    elif suffix in (".jsonl", ".parquet", ".json", ".ndjson") or format_of(path) is not None:
-        with open_rows(path, columns.values(), ()) as table:
+    elif (
+        suffix in (".jsonl", ".parquet", ".json", ".ndjson")
+        or format_of(path) is not None
+        or (suffix in TABLES and _has_lists(path, columns))
+    ):
+        known = [name for names in _KNOWN.values() for name in names]
+        with open_rows(path, columns.values(), known, note=source.note) as table:
             yield from _of_rows(source, table)
+    elif not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
+        yield from _of_table(path, columns)
     elif suffix == ".csv":
         raise UsageError(
             f"{path}: expected a CoNLL, jsonl or parquet file for words with tags, or columns for a word, its tag and "
@@ -225,6 +240,17 @@ def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
     with open_lines(path) as lines:
         names = next(lines, Line(1, "", "")).text.rstrip("\r\n").split("\t")
     return "text" in columns or (not columns and any(name in names for name in _KNOWN["text"]))
+
+
+def _has_lists(path: str | Path, columns: Mapping[str, str]) -> bool:
+    """Whether the first row of a table has a list in a column of words, tags or spans."""
+    names = {*columns.values(), *_KNOWN["words"], *_KNOWN["tags"], *_KNOWN["spans"]}
+    return any(items_in(str(value)) is not None for name, value in Sample(Path(path)).row.items() if name in names)
+
+
+def _listed(value: Any) -> Any:
+    """The list that a table has as text."""
+    return value if not isinstance(value, str) or (items := items_in(value)) is None else items
 
 
 def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[Item]:
@@ -278,7 +304,7 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
                 problem = f": 'tags' is {tags!r:.60}, expected a list of {len(spans)} strings, one for each word"
             yield Item(row.line, text, spans, None if problem else tags, problem=problem, id=name, path=row.path)
         else:
-            value = _named_spans(row.values.get(spans_key), source.class_names)
+            value = _named_spans(_listed(row.values.get(spans_key)), source.class_names)
             entities, problem, snapped = entities_of_spans(value, text, spans, snap=source.snap_spans)
             yield Item(row.line, text, spans, None, entities, problem, name, snapped, row.path)
 
@@ -314,7 +340,7 @@ def _named_spans(spans: Any, class_names: Sequence[str] | None) -> Any:
 
 
 def _of_words(row: Row, words_key: str, tags_key: str, class_names: Sequence[str] | None) -> Item:
-    words, tags = row.values.get(words_key), row.values.get(tags_key) if tags_key else None
+    words, tags = _listed(row.values.get(words_key)), _listed(row.values.get(tags_key)) if tags_key else None
     if isinstance(tags, list) and any(type(tag) is int for tag in tags):
         tags, problem = named_classes(tags, tags_key, class_names)
         if problem:

@@ -6,15 +6,16 @@ and 3) and CoLA (2 of 4; 4).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.files import BadRows, extension, location
 from bertkit.files.labeled_tables import Table, check_roles, id_of, text_of
+from bertkit.files.tables import Row
 from bertkit.tasks.examples import Label, TextExample
-from bertkit.tasks.reading.formats import format_of, open_rows
+from bertkit.tasks.reading.formats import open_rows
 from bertkit.tasks.reading.labels import LabelKind, LabelsOfFile
 
 TEXT_ROLES = ("text", "pair", "label")
@@ -73,11 +74,16 @@ def read_labeled_texts(
         columns = {role: name for role, name in columns.items() if role != "label"}
     has_any, is_tsv = False, extension(path) == ".tsv"
     asked = ",".join(columns.values()).split(",") if columns else []
-    with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
+    with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES, lambda sentence: bad_rows.note(path, sentence)) as table:
         chosen = choose_columns(table, kind, columns)
-        labels = None if kind is None else _values(path, asked, chosen["label"])
-        of_file = LabelsOfFile(kind, labels or {}, label_names, class_names, label_separator)
-        for row in table.rows:
+        rows: Iterable[Row] = table.rows
+        labels: Counter[Any] = Counter()
+        if kind in ("class", "set"):
+            rows = list(rows)
+            values = (row.values.get(chosen["label"]) for row in rows)
+            labels = Counter(value for value in values if isinstance(value, str | int | float))
+        of_file = LabelsOfFile(kind, labels, label_names, class_names, label_separator)
+        for row in rows:
             example, problem = None, row.problem
             if not problem and not {"text", "pair"} & set(columns):
                 problem = _further_pair(row.values, chosen)
@@ -93,17 +99,8 @@ def read_labeled_texts(
             yield TextExample(text, pair, label, location(row.path or path, row.line), id_of(row.values))
     if not has_any:
         raise bad_rows.none_left(path)
-    if (form := format_of(path)) is not None:
-        bad_rows.note(path, f"read as {form.name}")
     for sentence, number in of_file.notes.items():
         bad_rows.note(path, sentence, number)
-
-
-def _values(path: str | Path, asked: Sequence[str], name: str) -> Counter[Any]:
-    """The number of rows with each value of the label, lists as tuples; empty for several columns."""
-    with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
-        values = (row.values.get(name) for row in table.rows)
-        return Counter(value for value in values if isinstance(value, str | int | float))
 
 
 def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, str]) -> dict[str, str]:

@@ -240,6 +240,10 @@ class Similarity(OfTextSets):
             encodings = tokenizer.encode_batch(
                 texts, max_length=layout.max_length, on_long=layout.on_long, first_index=first_index, with_offsets=False
             )
+        if self.prompts:
+            of_query, of_document = map(tokenizer.num_known, (self.query_prompt, self.document_prompt))
+            roles = [role for example in examples for role in example.roles]
+            encodings = encodings.after_prompts([of_query if role == QUERY else of_document for role in roles])
         return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:

@@ -4,13 +4,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bertkit.files import extension
 from bertkit.files.labeled_tables import Table
-from bertkit.files.tables import Row
+from bertkit.files.lines import Line
+from bertkit.files.tables import Row, delimited_fields
 
+TABLES = (".csv", ".tsv")
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -35,8 +39,12 @@ class Sample:
 
     @cached_property
     def row(self) -> Mapping[str, Any]:
-        """The first object of a json or jsonl file that can be read; {} without one."""
+        """The first object of a json or jsonl file, or row of a csv or tsv file, that can be read; {} without one."""
         text = self.text.lstrip()
+        if extension(self.path) in TABLES:
+            lines = (Line(number, line) for number, line in enumerate(StringIO(text, newline=""), start=1))
+            rows = [row.fields for row in islice(delimited_fields(self.path, lines)[0], 2)]
+            return dict(zip(*rows, strict=False)) if len(rows) == 2 else {}
         if extension(self.path) not in (".json", ".jsonl"):
             return {}
         if text[:1] == "[" and len(self.text) == _SAMPLE_BYTES:  # the first item may be larger

@@ -1,11 +1,13 @@
-"""Label Studio's exports JSON and JSON-MIN, with entities or choices."""
+"""Label Studio's exports JSON, JSON-MIN, CSV and TSV, with entities or choices."""
 
+import json
 from typing import Any
 
 from bertkit.tasks.reading.formats.format import Format, Sample
 from bertkit.tasks.reading.formats.spans import span_of
 
-_NOT_TEXT = {"annotator", "created_at", "updated_at", "sentiment", "label"}
+_OF_TASK = {"id", "annotation_id", "annotator", "lead_time", "created_at", "updated_at"}
+_CHOICES = ("choice", "sentiment", "label")
 
 
 def _is_export(sample: Sample) -> bool:
@@ -29,9 +31,10 @@ def _of_export(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _of_min(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    values = {name: _parsed(value) for name, value in values.items()}
     parts = [part for value in values.values() if isinstance(value, list) for part in value if isinstance(part, dict)]
-    text = _text({name: value for name, value in values.items() if name not in _NOT_TEXT}, "text")
-    choices = values.get("choice", values.get("sentiment", values.get("label")))
+    text = _text({name: value for name, value in values.items() if name not in {*_OF_TASK, *_CHOICES}}, "text")
+    choices = next((values[name] for name in _CHOICES if name in values), None)
     if isinstance(choices, dict):
         choices = choices.get("choices")
     if isinstance(choices, str):
@@ -39,6 +42,16 @@ def _of_min(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if not parts and isinstance(choices, list):
         parts = [{"choices": choices}]
     return _row(values.get("id"), text, parts)
+
+
+def _parsed(value: Any) -> Any:
+    """A value of a table, where lists and objects are in JSON."""
+    if not isinstance(value, str) or value[:1] + value[-1:] not in ("[]", "{}"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _text(data: dict[str, Any], name: str) -> str | None:
@@ -65,4 +78,4 @@ def _row(name: Any, text: str | None, values: list[dict[str, Any]]) -> tuple[dic
 
 
 LABEL_STUDIO = Format("Label Studio", _is_export, translate=_of_export)
-LABEL_STUDIO_MIN = Format("Label Studio, JSON-MIN", _is_min, translate=_of_min)
+LABEL_STUDIO_MIN = Format("Label Studio, JSON-MIN or CSV", _is_min, translate=_of_min)

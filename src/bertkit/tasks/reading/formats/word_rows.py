@@ -6,7 +6,7 @@ from pathlib import Path
 from bertkit.files import extension
 from bertkit.files.labeled_tables import open_table
 from bertkit.files.tables import Row
-from bertkit.tasks.reading.formats.format import Format, Sample
+from bertkit.tasks.reading.formats.format import TABLES, Format, Sample
 
 _COLUMNS = {  # by role, in lowercase
     "word": ("word", "words", "token", "tokens", "form"),
@@ -26,7 +26,7 @@ def _columns(names: list[str]) -> dict[str, str]:
 
 
 def _is_word_rows(sample: Sample) -> bool:
-    if extension(sample.path) not in (".csv", ".tsv") or not sample.lines:
+    if extension(sample.path) not in TABLES or not sample.lines:
         return False
     header = sample.lines[0]
     return len(_columns(header.split(next((mark for mark in "\t;" if mark in header), ",")))) == len(_COLUMNS)
