@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +177,19 @@ def test_fill_and_next_sentence(rows, tiny_model):
     assert [row["offsets"] for row in filled] == [[10, 16]] * 3
     (row,) = rows("next-sentence", "a fox", "a dog", "--model", tiny_model)
     assert row["score"] == pytest.approx(load(tiny_model).next_sentence_probability("a fox", "a dog"))
+
+
+def test_fill_and_next_sentence_use_the_model_that_was_made_here(
+    rows, complaint, tiny_model, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for words in (["fill", "a [MASK]"], ["next-sentence", "a fox", "a dog"]):
+        said = complaint(*words)
+        assert ".demo/bert/model" in said and "make demo-bert" in said and "--model bert-base-uncased" in said
+        named = rows(*words, "--model", tiny_model)
+        shutil.copytree(tiny_model, ".demo/bert/model")
+        assert rows(*words) == named
+        shutil.rmtree(".demo")
 
 
 def test_similarity(rows, tiny_model):

@@ -590,6 +590,6 @@ def test_rows_hold_the_numbers_of_the_page() -> None:
     first = similar.rows()[0]
     index = similar.tokens[0].index(first["first"]), similar.tokens[1].index(first["second"])
     assert similar.contributions[index] == first["contribution"]
-    own = inspect_difference(pretrained, pretrained, TEXTS).rows()
-    assert [row["most_similar_layer"] for row in own] == [row["layer"] for row in own]
-    assert [row["cosine"] for row in own] == pytest.approx([1] * len(own))
+    same = inspect_difference(pretrained, pretrained, TEXTS).rows()
+    assert [row["most_similar_layer"] for row in same] == [row["layer"] for row in same]
+    assert [row["cosine"] for row in same] == pytest.approx([1] * len(same))

@@ -1,6 +1,6 @@
 """bertkit fill"""
 
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
+from bertkit.cli.models import EXACT, Compute, open_model, own_or_named
 from bertkit.cli.output import emit
 from bertkit.tokenizer.layout import OnLong
 
@@ -9,7 +9,7 @@ def command(
     text: str,
     /,
     *,
-    model: str = PRETRAINED_MODEL,
+    model: str | None = None,
     top_k: int = 5,
     on_long: OnLong = "error",
     compute: Compute = EXACT,
@@ -21,13 +21,14 @@ def command(
     text
         A text with at least one [MASK].
     model
-        A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
+        A model with a masked LM head: a folder, a hub name, or the import name of an installed model
+        package; by default .demo/bert/model, which make demo-bert makes.
     top_k
         Number of tokens to show for each [MASK].
     on_long
         Policy for texts longer than the model's limit.
     """
-    filled = open_model(model, compute).fill_mask(text, top_k=top_k, on_long=on_long)
+    filled = open_model(own_or_named(model), compute).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(
         {
             "offsets": list(mask.offsets),

@@ -26,6 +26,9 @@ EMBEDDING_MODEL = "all-MiniLM-L6-v2"
 PRETRAINED_MODEL = "bert-base-uncased"
 """The default model for pre-training heads, which sentence encoders lack."""
 
+OWN_MODEL = ".demo/bert/model"
+"""The model with both pre-training heads that ``make demo-bert`` trains, in the working directory."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ EXACT = Compute()
 """The default device and precision of commands."""
 
 
+<<<<<<< ours
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Pooled:
@@ -70,6 +74,21 @@ class Pooled:
 
 AS_PUBLISHED = Pooled()
 """The model's pooling of the last layer."""
+=======
+def own_or_named(model: str | None) -> str:
+    """The model of ``--model``, else the one that was trained here.
+
+    Raises:
+        UsageError: neither exists.
+    """
+    if model is None and not Path(OWN_MODEL).is_dir():
+        raise UsageError(
+            f"no --model is given, and there is no {OWN_MODEL} here: make it in ten minutes with make demo-bert, or "
+            "bertkit pretrain --corpus python-docs --recipe bert-minutes --minutes 10 --out .demo/bert; or download a "
+            f"published model: --model {PRETRAINED_MODEL}"
+        )
+    return model or OWN_MODEL
+>>>>>>> theirs
 
 
 def open_model(model: str, compute: Compute) -> "Model":

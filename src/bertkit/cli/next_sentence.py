@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
+from bertkit.cli.models import EXACT, Compute, open_model, own_or_named
 from bertkit.cli.output import emit
 
 
@@ -11,7 +11,7 @@ def command(
     following: str,
     /,
     *,
-    model: str = PRETRAINED_MODEL,
+    model: str | None = None,
     on_long: Literal["error", "truncate"] = "error",
     compute: Compute = EXACT,
 ) -> None:
@@ -24,10 +24,11 @@ def command(
     following
         The text that may follow it.
     model
-        A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
+        A model with a next sentence head: a folder, a hub name, or the import name of an installed model
+        package; by default .demo/bert/model, which make demo-bert makes.
     on_long
         What to do with a pair longer than the model's limit: refuse it, or cut the longer text.
     """
-    chosen = open_model(model, compute)
+    chosen = open_model(own_or_named(model), compute)
     probability = chosen.next_sentence_probability(text, following, on_long=on_long)
     emit([{"follows": probability >= 0.5, "score": probability}])

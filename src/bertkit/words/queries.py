@@ -66,7 +66,7 @@ def analogy(
     """The ``k`` words nearest to a - b + c of unit vectors: "king" - "man" + "woman" (Mikolov et al. 2013, "3CosAdd").
 
     Args:
-        with_inputs: do not exclude the three words, one of which is nearly always the nearest.
+        with_inputs: do not exclude the three words. One of them is nearly always the nearest.
 
     Raises:
         UsageError: a word has no vector, or ``k`` is below 1.
