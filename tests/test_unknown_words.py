@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bertkit.words.distilling import distill
+from bertkit.words.extraction import extract
 from examples_of_tasks import model_of
 from random_models import our_model, vocabulary_tokens
 
@@ -128,7 +128,7 @@ def test_prompts_of_other_methods_do_not_hide_texts_without_known_tokens(model: 
     vectors = embed_sparse(masks._runner, masks.checkpoint.sparse, given, prompt="the ", report=report)
     assert (report.num_empty, report.num_unknown) == (2, 1)
     assert (vectors.dense() == masks.embed_sparse([f"the {text}" for text in given], report=report).dense()).all()
-    static = distill(our_model("encoder", 3), 8)
+    static = extract(our_model("encoder", 3), 8)
     report = EmbedReport()
     static.embed(given, prompt="the ", report=report)
     assert report.num_empty == 2

@@ -1,6 +1,6 @@
 """bertkit fill"""
 
-from bertkit.cli.models import EXACT, Compute, open_model, own_or_named
+from bertkit.cli.models import EXACT, Compute, open_model, pretrained_name
 from bertkit.cli.output import emit
 from bertkit.tokenizer.layout import OnLong
 
@@ -28,7 +28,7 @@ def command(
     on_long
         Policy for texts longer than the model's limit.
     """
-    filled = open_model(own_or_named(model), compute).fill_mask(text, top_k=top_k, on_long=on_long)
+    filled = open_model(pretrained_name(model), compute).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(
         {
             "offsets": list(mask.offsets),

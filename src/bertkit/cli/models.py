@@ -52,7 +52,6 @@ EXACT = Compute()
 """The default device and precision of commands."""
 
 
-<<<<<<< ours
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Pooled:
@@ -74,8 +73,9 @@ class Pooled:
 
 AS_PUBLISHED = Pooled()
 """The model's pooling of the last layer."""
-=======
-def own_or_named(model: str | None) -> str:
+
+
+def pretrained_name(model: str | None) -> str:
     """The model of ``--model``, else the one that was trained here.
 
     Raises:
@@ -88,7 +88,6 @@ def own_or_named(model: str | None) -> str:
             f"published model: --model {PRETRAINED_MODEL}"
         )
     return model or OWN_MODEL
->>>>>>> theirs
 
 
 def open_model(model: str, compute: Compute) -> "Model":

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from bertkit.cli.models import EXACT, Compute, open_model, own_or_named
+from bertkit.cli.models import EXACT, Compute, open_model, pretrained_name
 from bertkit.cli.output import emit
 
 
@@ -29,6 +29,6 @@ def command(
     on_long
         What to do with a pair longer than the model's limit: refuse it, or cut the longer text.
     """
-    chosen = open_model(own_or_named(model), compute)
+    chosen = open_model(pretrained_name(model), compute)
     probability = chosen.next_sentence_probability(text, following, on_long=on_long)
     emit([{"follows": probability >= 0.5, "score": probability}])
