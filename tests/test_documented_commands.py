@@ -22,7 +22,7 @@ from bertkit.tokenizer.layout import Layout
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name not in ("tutorials", "generated")),
 ]
 SHORTER = {  # commands that take minutes, or need trained models
     "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
