@@ -24,6 +24,7 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
+highlight_language = "none"  # of blocks without a language, such as outputs
 html_theme = "furo"
 html_title = "bertkit"
 html_copy_source = False
