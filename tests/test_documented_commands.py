@@ -147,6 +147,22 @@ def test_python(block: str, folder: Path) -> None:
     exec(compile(block, "a document", "exec"), {})
 
 
+@pytest.mark.full
+def test_calls_of_the_migration_page(folder: Path) -> None:
+    page = (ROOT / "docs" / "migration.md").read_text()
+    (first,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(first, names)
+    calls = re.findall(r"\| `([^`|]+)` \|$", page, re.MULTILINE)
+    commands = [call for call in calls if call.startswith("bertkit ")]
+    assert len(calls) > 25 and len(commands) > 5
+    for call in calls:
+        if call in commands:
+            app().parse_commands(call.split()[1:])
+        else:
+            exec(call, names)
+
+
 def test_documents_and_examples_import_from_rooms_only() -> None:
     """``bertkit`` and ``bertkit.ROOM`` are the public surface; what lies deeper may move."""
     pages = [*DOCUMENTS, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
