@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import module_of
+from bertkit.checkpoint.config_file import default_label_names
 from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.checkpoint.sparse import SparseSettings
@@ -38,7 +39,7 @@ class TrainedTask:
     def has_names(self) -> bool:
         """False for a published model whose labels are LABEL_0 and so on."""
         names = self.task.label_names or ()
-        return names != tuple(f"LABEL_{number}" for number in range(len(names)))
+        return names != default_label_names(len(names))
 
     def with_settings(self, **settings: Any) -> Self:
         """A copy with other settings of the task, such as ``no_answer_threshold``, or names for LABEL_0 and so on.

@@ -189,18 +189,20 @@ def _keys(record: Architecture) -> dict[str, str]:
     return {field.name: record.key_names.get(field.name, field.name) for field in fields(record.config) if field.init}
 
 
+def default_label_names(num_labels: int) -> tuple[str, ...]:
+    """LABEL_0, LABEL_1, ...: the names that transformers gives to labels without names."""
+    return tuple(f"LABEL_{index}" for index in range(num_labels))
+
+
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     id2label = content.get("id2label")
     if id2label is None:
         ids: Any = content.get("label2id")
-        if not isinstance(ids, dict) or not ids or not all(type(number) is int for number in ids.values()):
+        if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
             return None
-        is_default = all(name == f"LABEL_{number}" for name, number in ids.items())
-        return (
-            None
-            if is_default or sorted(ids.values()) != list(range(len(ids)))
-            else tuple(sorted(ids, key=ids.__getitem__))
-        )
+        names = tuple(sorted(ids, key=ids.__getitem__))
+        has_names = sorted(ids.values()) == list(range(len(ids))) and names != default_label_names(len(names))
+        return names if has_names else None
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}
     except (ValueError, AttributeError):

@@ -10,7 +10,7 @@ import torch
 from bertkit.architectures import Network, architecture_of
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.checkpoint.checkpoint import Checkpoint, check_label_names
-from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.config_file import PublishedConfig, default_label_names, read_config
 from bertkit.checkpoint.generation_rules import read_generation_rules
 from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.limits import limits_of
@@ -94,7 +94,7 @@ def open_checkpoint(
             raise UsageError("label_names requires a new classification head: the labels of a stored head are fixed")
         label_names = label_names_stored(stored, stored_heads, names, config, folder)
     elif label_names is None:
-        label_names = ("LABEL_0", "LABEL_1")
+        label_names = default_label_names(2)
     else:
         check_label_names(label_names)
     num_layers = record.num_stored_layers(config.transformer)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertkit.architectures import Architecture
 from bertkit.architectures.tensor_names import TensorNames, module_of
-from bertkit.checkpoint.config_file import PublishedConfig
+from bertkit.checkpoint.config_file import PublishedConfig, default_label_names
 from bertkit.checkpoint.weights import StoredTensor
 from bertkit.errors import CheckpointError
 from bertkit.heads import HEADS_WITH_LABELS, poolings_of
@@ -71,7 +71,7 @@ def label_names_stored(
     shape = stored[names.published(f"{module_of(with_labels[-1])}.classifier.weight")].shape
     num_labels = shape[0] if shape else 0
     names_given = config.label_names
-    if config.num_labels is not None and names_given == _default_names(len(names_given or ())):
+    if config.num_labels is not None and names_given == default_label_names(len(names_given or ())):
         names_given = None
     num_named = config.num_labels if names_given is None else len(names_given)
     if num_named not in (None, num_labels):
@@ -81,7 +81,7 @@ def label_names_stored(
             f"LABEL_1, ... (bertkit convert {folder} --out NEW_FOLDER --ignore-config-keys id2label num_labels)"
         )
     if names_given is None:
-        return _default_names(num_labels)
+        return default_label_names(num_labels)
     if len(set(names_given)) < num_labels:
         repeated = next(name for name in names_given if names_given.count(name) > 1)
         raise CheckpointError(
@@ -89,10 +89,6 @@ def label_names_stored(
             "labels: give each its own name"
         )
     return names_given
-
-
-def _default_names(num_labels: int) -> tuple[str, ...]:
-    return tuple(f"LABEL_{index}" for index in range(num_labels))
 
 
 def form_of_head(
