@@ -111,8 +111,8 @@ def command(
     if is_of_task:
         kind = type(task_to_distill(model))
         change_trained(model, words=words, label_names=label_names, are_of_data=True)
-        how = {"snap_spans": True} if snap_spans else {}
-        as_trained = partial(labeled_file, model.trained.task, class_names=label_names, bad_rows=bad_rows, **how)
+        how = {"class_names": label_names, "snap_spans": snap_spans}
+        as_trained = partial(labeled_file, model.trained.task, bad_rows=bad_rows, **how)
         files = [replace(as_trained(file.path, columns=file.columns), labeled=file.labeled) for file in files]
     parts = [list(kind.read(file)) for file in files]
     note_reading(bad_rows)

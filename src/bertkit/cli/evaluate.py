@@ -99,7 +99,7 @@ def examples(
         checked_report(report, data)
     title = f"{folder.name} on {data.name}"
     opened = open_trained(model, compute, no_answer_threshold, words, label_names, are_of_data=True)
-    how = {"class_names": label_names} | ({"snap_spans": True} if snap_spans else {})
+    how = {"class_names": label_names, "snap_spans": snap_spans}
     done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
     if card:
         _add_to_card(folder / "README.md", data, done)

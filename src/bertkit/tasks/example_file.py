@@ -45,10 +45,11 @@ def labeled_file(
     """A file of labeled examples, read with the labels and reading options of a task.
 
     Args:
-        options: options of reading that are not settings of the task, such as "snap_spans".
+        options: options of reading that are not settings of the task, such as "snap_spans"; False: as without it.
 
     Raises:
         UsageError: an option that the task does not have.
     """
+    options = {name: value for name, value in options.items() if value is not False}
     task.check_options(options)
     return ExampleFile(path, True, columns, task.known_labels, bad_rows, options | task.reading_options, class_names)
