@@ -46,7 +46,7 @@ COMMANDS = {  # name -> (group, summary); the file is named after the command
     "export": ("Serve and export", "Export a model for onnxruntime or OpenVINO, without torch."),
     "convert": ("Serve and export", "Write pickled weights as safetensors, without running code."),
     "inspect": ("Look inside", "Inspect a model: attention, predictions of layers, heads, probes."),
-    "describe": ("Look inside", "Show a model's architecture and every parameter's name and shape."),
+    "describe": ("Look inside", "Show a model's config, and every tensor's name, dtype and shape."),
     "tokenize": ("Text and words", "Tokenize texts: ids, types, offsets, word ids."),
     "vocab": ("Text and words", "Train, extend or show a WordPiece vocabulary."),
     "words": ("Text and words", "Word vectors: nearest words, analogies, odd one out, benchmarks, training."),

@@ -43,10 +43,9 @@ def command(
         raise UsageError("--size describes a model without weights and cannot be used with --model")
     else:
         summary, parameters = _of_size(size, architecture or "bert", heads or ())
-    num_parameters = [row["num_parameters"] for row in parameters if "F" in row["dtype"]]  # not of position ids
     summary |= {
         "num_tensors": len(parameters),
-        "num_parameters": sum(num_parameters),
+        "num_parameters": sum(row["num_parameters"] for row in parameters if "F" in row["dtype"]),  # not position ids
         "mib": round(sum(row["num_parameters"] * BYTES[row["dtype"]] for row in parameters) / 2**20, 1),
     }
     if sys.stdout.isatty():

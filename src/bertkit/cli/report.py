@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from bertkit.cli.output import check_page, emit
+from bertkit.cli.output import OutPath, check_page, emit
 
 
-def command(run: Path, /, *, out: Path) -> None:
+def command(run: Path, /, *, out: OutPath) -> None:
     """Write a self-contained page about a training run: findings, curves, samples, settings.
 
     Parameters

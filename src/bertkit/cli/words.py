@@ -222,7 +222,7 @@ def train_pairs(
 
 
 @command.command
-def extract(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
+def extract(*, out: OutPath, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
     """Extract a static encoder from a model: its output for each token alone, with fewer dimensions.
 
     Parameters

@@ -1,14 +1,12 @@
 """bertkit inspect all"""
 
-from pathlib import Path
-
 from bertkit.cli.inspect.shown import RECORDED, Recorded
 from bertkit.cli.models import EMBEDDING_MODEL, open_model
-from bertkit.cli.output import emit
+from bertkit.cli.output import OutPath, emit
 from bertkit.files.whole_files import check_folder_writable
 
 
-def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
+def command(text: str, /, *, out: OutPath, model: str = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
     """Trace a text through the whole model, step by step, as a folder of pages.
 
     Parameters
