@@ -29,6 +29,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CONFIG = BertConfig(99, 24, 2, 3, 37, max_position_embeddings=32)
 
 
+def compare_directions(folder: Path, *options: str) -> list[str]:
+    """The command for the corpus of a folder."""
+    return ["compare-directions", "--corpus", str(folder / "corpus.txt"), "--out", str(folder / "out"), *options]
+
+
 def network_of(name: str):
     network = MODELS[name].network(CONFIG, 1)
     randomize(network, 2)
@@ -99,15 +104,7 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "pairs.jsonl").write_text(
         json.dumps({"sentence_good": "the cat sat .", "sentence_bad": "cat the sat .", "UID": "order"}) + "\n"
     )
-    arguments = [
-        "compare-directions",
-        "--corpus",
-        str(tmp_path / "corpus.txt"),
-        "--out",
-        str(tmp_path / "out"),
-        "--steps",
-        "3",
-    ]
+    arguments = compare_directions(tmp_path, "--steps", "3")
     arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
     assert run([*arguments, "--models", "bert", "--writers", "gru"]) == 0
     capsys.readouterr()
@@ -229,15 +226,7 @@ def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
 def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "corpus.txt").write_text("the cat sat .\n\n" * 9)
     value = re.split("[ =]", message)[1]
-    arguments = [
-        "compare-directions",
-        "--corpus",
-        str(tmp_path / "corpus.txt"),
-        "--out",
-        str(tmp_path / "out"),
-        option,
-        value,
-    ]
+    arguments = compare_directions(tmp_path, option, value)
     assert run(arguments) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
@@ -261,7 +250,7 @@ def test_what_cannot_be_compared_is_refused_first(
     text: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     (tmp_path / "corpus.txt").write_text(text)
-    arguments = ["compare-directions", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out")]
+    arguments = compare_directions(tmp_path)
     assert run([*arguments, "--steps", "1", *options]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
@@ -269,15 +258,7 @@ def test_what_cannot_be_compared_is_refused_first(
 @pytest.mark.full
 def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text("cat .\nsat .\n\n" * 9)
-    arguments = [
-        "compare-directions",
-        "--corpus",
-        str(tmp_path / "corpus.txt"),
-        "--out",
-        str(tmp_path / "out"),
-        "--steps",
-        "1",
-    ]
+    arguments = compare_directions(tmp_path, "--steps", "1")
     assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 2
     assert "tokens, [CLS] and [SEP] included: expected at least 7" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))
@@ -288,15 +269,7 @@ def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, cap
     (tmp_path / "corpus.txt").write_text("the cat sat .\nthe mat is old .\n\n" * 9)
     (tmp_path / "suite.txt").write_text("cat the\n" + "the " * 150 + "\n")
     given = [str(tmp_path / "suite.txt")] if option == "--suite" else ["the [MASK] " + "cat " * 150, "--word", "cat"]
-    arguments = [
-        "compare-directions",
-        "--corpus",
-        str(tmp_path / "corpus.txt"),
-        "--out",
-        str(tmp_path / "out"),
-        "--steps",
-        "1",
-    ]
+    arguments = compare_directions(tmp_path, "--steps", "1")
     assert run([*arguments, "--models", "static", "--seeds", "0", "--writers", option, *given]) == 2
     assert "tokens, the compared models 128 positions: shorten it" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))
@@ -305,15 +278,7 @@ def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, cap
 @pytest.mark.full
 def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text(RUSSIAN)
-    arguments = [
-        "compare-directions",
-        "--corpus",
-        str(tmp_path / "corpus.txt"),
-        "--out",
-        str(tmp_path / "out"),
-        "--steps",
-        "1",
-    ]
+    arguments = compare_directions(tmp_path, "--steps", "1")
     assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 0
     assert [json.loads(line)["model"] for line in capsys.readouterr().out.splitlines()] == ["static"]
     assert (tmp_path / "out" / "comparison.html").is_file()
