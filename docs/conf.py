@@ -26,6 +26,7 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
+highlight_language = "none"  # of blocks that name none, such as the output of a command
 html_theme = "furo"
 html_title = "bertkit"
 html_static_path = ["static"]
@@ -76,7 +77,14 @@ def skip_members_of_libraries(_app: Any, _what: str, _name: str, value: Any, ski
     return True if str(getattr(value, "__module__", "")).startswith("sklearn") else None
 
 
+def _reachable_by_keyboard(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """Blocks of code scroll sideways on narrow screens, with the arrow keys too."""
+    if "body" in context:
+        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", _rewrite_page)
     app.connect("include-read", _rewrite_included)
+    app.connect("html-page-context", _reachable_by_keyboard)
     app.connect("autodoc-skip-member", skip_members_of_libraries)
