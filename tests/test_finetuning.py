@@ -199,7 +199,7 @@ def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> N
             return len(steps) > last
 
         assert run_of(out, encoder).start(train, dev, should_stop=should_stop).reason == "stopped"
-        with pytest.raises(UsageError, match="--resume"):
+        with pytest.raises(UsageError, match="resume=True"):
             run_of(out, encoder).start(train, dev)
         with pytest.raises(UsageError, match=r"settings\.seed"):
             run_of(out, encoder, replace(SETTINGS, seed=6)).start(train, dev, resume=True)

@@ -57,7 +57,6 @@ def data(tmp_path: Path) -> str:
         ["distill", "--teacher", "DEEP", "--train", "DATA", "--layers", "2", "--out", "OUT", *FAST],
         ["embed", "--model", "MODEL", "--input", "DATA"],
         ["similarity", "the cat", "a dog", "--model", "MODEL"],
-        ["describe", "--model", "MODEL"],
         ["pairs", "--model", "MODEL", "--input", "DATA"],
         ["index", "DATA", "--model", "MODEL", "--store", "OUT"],
         ["inspect", "attention", "the cat", "--model", "MODEL", "--out", "OUT.html"],

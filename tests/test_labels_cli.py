@@ -87,7 +87,7 @@ def test_serve_refuses_a_rule_of_words_without_a_tagger(tmp_path: Path, capsys) 
     model_of(SequenceClassification(("a", "b"))).save(tmp_path / "classifier")
     for arguments, message in (
         ([str(tmp_path / "classifier"), "--words", "spaces"], "--words requires a tagger"),
-        ([tagger(tmp_path / "tagger"), "--words", "commas"], "words='commas': expected one of 'punctuation', 'spaces'"),
+        ([tagger(tmp_path / "tagger"), "--words", "commas"], "--words commas: expected one of 'punctuation', 'spaces'"),
     ):
         code, _, error = call(capsys, "serve", "--port", "0", "--model", *arguments)
         assert code == 2 and message in error

@@ -301,7 +301,7 @@ def test_samples_are_filled_without_dropout() -> None:
 def test_run_in_used_folder_raises(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     pretraining(corpus, run, "training.num_steps=2").start(resume=False)
-    with pytest.raises(UsageError, match="--resume"):
+    with pytest.raises(UsageError, match="resume=True"):
         pretraining(corpus, run, "training.num_steps=2").start(resume=False)
     with pytest.raises(UsageError, match=r"recipe\.training\.batch_size"):
         pretraining(corpus, run, "training.num_steps=2", "training.batch_size=8").start(resume=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bertkit.words.extraction import extract
 from examples_of_tasks import model_of
 from random_models import our_model, vocabulary_tokens
 
@@ -18,6 +17,7 @@ from bertkit.finetuning.cross_validation import check_training_data
 from bertkit.inference import PredictReport, embed_sparse
 from bertkit.tasks import SequenceClassification, Similarity, TextExample, TextSet
 from bertkit.tokenizer.layout import Layout
+from bertkit.words.extraction import extract
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

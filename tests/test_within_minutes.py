@@ -135,7 +135,7 @@ def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: P
     run = run_of(tmp_path / "out", sentence_encoder, lines)
     stopped = start_run(run, train, dev, should_stop=should_stop)
     assert stopped.reason == "stopped" and [row["name"] for row in stopped.tried] == ["frozen features"]
-    with pytest.raises(UsageError, match="--resume"):
+    with pytest.raises(UsageError, match="resume=True"):
         start_run(run, train, dev)
     outcome = start_run(run, train, dev, resume=True)
     assert outcome.tried[0] == stopped.tried[0] and outcome.metrics["accuracy"] > 0.5

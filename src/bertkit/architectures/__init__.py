@@ -13,6 +13,9 @@ from bertkit.later import on_demand
 if TYPE_CHECKING:
     from bertkit.architectures.architecture import Architecture as Architecture
     from bertkit.architectures.distilbert import DistilBertConfig as DistilBertConfig
+    from bertkit.architectures.encoder_decoder import EncoderDecoder as EncoderDecoder
+    from bertkit.architectures.encoder_decoder import EncoderDecoderConfig as EncoderDecoderConfig
+    from bertkit.architectures.encoder_decoder import initialize_encoder_decoder as initialize_encoder_decoder
     from bertkit.architectures.initialization import initialize as initialize
     from bertkit.architectures.network import Network as Network
     from bertkit.architectures.network import NetworkOutput as NetworkOutput

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bertkit.transformer.deberta.config import DebertaConfig as DebertaConfig
     from bertkit.transformer.deberta.encoder import DebertaEncoder as DebertaEncoder
     from bertkit.transformer.decoder import Decoder as Decoder
+    from bertkit.transformer.directional import DirectionalEncoder as DirectionalEncoder
     from bertkit.transformer.encoder import BertEncoder as BertEncoder
     from bertkit.transformer.gated.config import GteConfig as GteConfig
     from bertkit.transformer.gated.config import NomicBertConfig as NomicBertConfig
