@@ -26,6 +26,7 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
+toc_object_entries = False  # each class and function has a heading already
 highlight_language = "none"  # of blocks that name none, such as the output of a command
 html_theme = "furo"
 html_title = "bertkit"
@@ -78,9 +79,9 @@ def skip_members_of_libraries(_app: Any, _what: str, _name: str, value: Any, ski
 
 
 def _reachable_by_keyboard(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
-    """Blocks of code scroll sideways on narrow screens, with the arrow keys too."""
+    """Code and tables scroll sideways on narrow screens, with the arrow keys too."""
     if "body" in context:
-        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+        context["body"] = re.sub(r'<(pre(?=>)|div (?=class="table-wrapper))', r'<\1 tabindex="0" ', context["body"])
 
 
 def setup(app: Any) -> None:
