@@ -81,7 +81,7 @@ def skip_members_of_libraries(_app: Any, _what: str, _name: str, value: Any, ski
 def _reachable_by_keyboard(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
     """Code and tables scroll sideways on narrow screens, with the arrow keys too."""
     if "body" in context:
-        context["body"] = re.sub(r'<(pre(?=>)|div (?=class="table-wrapper))', r'<\1 tabindex="0" ', context["body"])
+        context["body"] = re.sub(r'<(pre|div(?= class="table-wrapper))\b', r'<\1 tabindex="0"', context["body"])
 
 
 def setup(app: Any) -> None:
