@@ -22,7 +22,7 @@ from bertkit.tokenizer.layout import Layout
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name not in ("tutorials", "generated")),
 ]
 SHORTER = {  # commands that take minutes, or need trained models
     "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
@@ -145,6 +145,22 @@ def test_python(block: str, folder: Path) -> None:
     for name in re.findall(r"\.save\(\"([\w-]+)\"\)", block):
         shutil.rmtree(name, ignore_errors=True)
     exec(compile(block, "a document", "exec"), {})
+
+
+@pytest.mark.full
+def test_calls_of_the_migration_page(folder: Path) -> None:
+    page = (ROOT / "docs" / "migration.md").read_text()
+    (first,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(first, names)
+    calls = re.findall(r"\| `([^`|]+)` \|$", page, re.MULTILINE)
+    commands = [call for call in calls if call.startswith("bertkit ")]
+    assert len(calls) > 25 and len(commands) > 5
+    for call in calls:
+        if call in commands:
+            app().parse_commands(call.split()[1:])
+        else:
+            exec(call, names)
 
 
 def test_documents_and_examples_import_from_rooms_only() -> None:
