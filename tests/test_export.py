@@ -195,7 +195,7 @@ def test_refuses_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureF
     assert "exists and is not empty" in capsys.readouterr().err
     assert (out / "mine.txt").read_text() == "kept"
     assert run(["export", "--model", "all-MiniLM-L6-v2", "--out", str(tmp_path / "new"), "--columns", "text=a"]) == 2
-    assert "--columns names columns of a file: give one with --examples" in capsys.readouterr().err
+    assert "--columns is for reading a file: give one with --examples" in capsys.readouterr().err
 
 
 def test_vectors_of_zeros_are_equal(tmp_path: Path) -> None:

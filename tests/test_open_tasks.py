@@ -94,7 +94,8 @@ class ShortOrLong(OneOfClasses, OfTexts):
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, ShortOrLong.name, ShortOrLong)
-    monkeypatch.delitem(sys.modules, "bertkit.cli.finetune", raising=False)  # it reads the options of all tasks
+    for module in ("finetune", "task_options"):  # they read the options of all tasks
+        monkeypatch.delitem(sys.modules, f"bertkit.cli.{module}", raising=False)
 
 
 def rows(number: int, seed: int) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RANDOM = settings(
     deadline=None, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
-TEXT = (ROOT / "docs" / "serving.md").read_text()
+TEXT = (ROOT / "docs" / "guides" / "serving.md").read_text()
 
 
 @pytest.fixture(scope="module")
