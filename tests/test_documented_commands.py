@@ -148,19 +148,21 @@ def test_python(block: str, folder: Path) -> None:
 
 
 @pytest.mark.full
-def test_calls_of_the_migration_page(folder: Path) -> None:
+def test_calls_of_the_migration_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "migration.md").read_text()
     (first,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, object] = {}
     exec(first, names)
-    calls = re.findall(r"\| `([^`|]+)` \|$", page, re.MULTILINE)
-    commands = [call for call in calls if call.startswith("bertkit ")]
-    assert len(calls) > 25 and len(commands) > 5
+    rows = re.findall(r"^\| .+ \| (.+) \|$", page, re.MULTILINE)
+    calls = [cell[1:-1] for cell in rows if cell.startswith("`")]
+    assert len(calls) > 80 and set(rows) - {f"`{call}`" for call in calls} == {"bertkit"}
     for call in calls:
-        if call in commands:
-            app().parse_commands(call.split()[1:])
+        if call.startswith("bertkit serve"):
+            app().parse_args(shlex.split(call)[1:], exit_on_error=False, print_error=False)
+        elif call.startswith("bertkit "):
+            assert run(shlex.split(call)[1:]) == 0, f"{call}\n{capsys.readouterr().err}"
         else:
-            exec(call, names)
+            exec(compile(call, call, "exec"), names)
 
 
 def test_documents_and_examples_import_from_rooms_only() -> None:

@@ -1,10 +1,14 @@
-"""The documentation as a site: built without the network, with warnings as errors, and its reference is complete."""
+"""The documentation as a site: built without the network, with warnings as errors; links, reference and widths."""
 
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from browser import browser, serious_faults  # noqa: F401
 
 import bertkit
 from bertkit.cli import COMMANDS
@@ -41,6 +45,49 @@ def test_reference_has_every_name_command_and_route(site: Path) -> None:
     assert not [name for name in COMMANDS if f"bertkit {name}" not in reference["command_line"]]
     assert "/v1/embeddings" in reference["http"] and "learning_rate" in reference["settings"]
     assert "UsageError" in reference["exceptions"]
+
+
+class Links(HTMLParser):
+    """The anchors of a page, and what it links to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        self.links += [values[name] for name in ("href", "src") if name in values]
+
+
+def test_links_lead_to_files_and_anchors(site: Path) -> None:
+    pages = {path: Links(path) for path in site.rglob("*.html")}
+    links = [(page, link) for page, opened in pages.items() for link in opened.links if "://" not in link]
+    assert len(links) > 2000
+    wrong = []
+    for page, link in links:
+        name, _, anchor = link.partition("#")
+        target = (page.parent / unquote(name.partition("?")[0])).resolve() if name else page
+        if not target.exists() or (anchor and unquote(anchor) not in pages[target].anchors):
+            wrong.append(f"{page.relative_to(site)}: {link}")
+    assert not wrong
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "light")])
+def test_pages_fit_the_screen(site: Path, browser: Any, width: int, scheme: str) -> None:  # noqa: F811
+    context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, color_scheme=scheme)
+    page, wide = context.new_page(), []
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(str(path.relative_to(site)))
+    assert not wide
+    for name in ("index", "migration", "guides/serving", "reference/generated/settings"):
+        page.goto((site / f"{name}.html").as_uri())
+        assert serious_faults(page) == [], name
+    context.close()
 
 
 def test_pages_fetch_nothing(site: Path) -> None:

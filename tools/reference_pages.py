@@ -26,7 +26,11 @@ SETTINGS = {  # classes of settings, and where they are set
     "bertkit.generation.settings.GenerationSettings": "Options of `bertkit generate`",
     "bertkit.serving.settings.ServerSettings": "Options of `bertkit serve`",
 }
-NO_MEMBERS_OF = "object, Generic, tuple, dict, Exception, BaseEstimator"
+ROOMS = (  # whose further names the guides use, or that public methods take or return
+    "tokenizer", "vocabulary_extension", "tasks", "inference", "neighbors", "clusters", "generation", "inspection",
+    "evidence", "export", "search",
+)  # fmt: skip
+NO_MEMBERS_OF = "object, Module, Generic, tuple, dict, Exception, BaseEstimator"
 
 
 def write_reference(folder: Path) -> None:
@@ -36,6 +40,7 @@ def write_reference(folder: Path) -> None:
     errors = _automatic("automodule", "bertkit.errors", "members", "show-inheritance")
     pages = {
         "python": _python(),
+        "rooms": _rooms(),
         "command_line": _command_line(),
         "http": _http(routes.openapi()),
         "settings": _settings(),
@@ -53,22 +58,42 @@ def _automatic(directive: str, name: str, *options: str) -> str:
 def _python() -> str:
     """Public names by the room that they come from."""
     rooms: dict[str, list[str]] = {}
-    for name in bertkit.__all__:
-        value = getattr(bertkit, name)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            rooms.setdefault(value.__module__.split(".")[1], []).append(name)
+    for name in _classes_and_functions("bertkit"):
+        rooms.setdefault(getattr(bertkit, name).__module__.split(".")[1], []).append(name)
     rooms.pop("errors", None)  # on a page of its own
     parts = ["# Python\n", "Every name is imported from `bertkit`: `import bertkit`, then `bertkit.load(...)`.\n"]
     for room, names in rooms.items():
-        about = (import_module(f"bertkit.{room}").__doc__ or "").partition("\n")[0]
-        parts += [f"## {room}\n", f"{about}\n"]
-        for name in names:
-            if inspect.isclass(getattr(bertkit, name)):
-                directive = _automatic("autoclass", f"bertkit.{name}", "members", f"inherited-members: {NO_MEMBERS_OF}")
-            else:
-                directive = _automatic("autofunction", f"bertkit.{name}")
-            parts += [f"### {name}\n", directive]
+        inherited = f"inherited-members: {NO_MEMBERS_OF}"
+        parts += [_about(room), *(_documented("bertkit", name, inherited) for name in names)]
     return "\n".join(parts)
+
+
+def _rooms() -> str:
+    """Names of rooms that are not names of bertkit."""
+    about = "Names for special uses are imported from their room, as in `from bertkit.search import Equal`."
+    parts = ["# Python: names of rooms\n", f"{about}\n"]
+    for room in ROOMS:
+        names = [name for name in _classes_and_functions(f"bertkit.{room}") if name not in bertkit.__all__]
+        parts += [_about(room), *(_documented(f"bertkit.{room}", name) for name in names)]
+    return "\n".join(parts)
+
+
+def _classes_and_functions(module: str) -> list[str]:
+    opened = import_module(module)
+    values = {name: getattr(opened, name) for name in opened.__all__}
+    return [name for name, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)]
+
+
+def _about(room: str) -> str:
+    return f"## {room}\n\n{(import_module(f'bertkit.{room}').__doc__ or '').partition(chr(10))[0]}\n"
+
+
+def _documented(module: str, name: str, *options: str) -> str:
+    if inspect.isclass(getattr(import_module(module), name)):
+        directive = _automatic("autoclass", f"{module}.{name}", "members", *options)
+    else:
+        directive = _automatic("autofunction", f"{module}.{name}")
+    return f"### {name}\n\n{directive}"
 
 
 def _command_line() -> str:

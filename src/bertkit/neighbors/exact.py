@@ -21,9 +21,8 @@ def top_k(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k: int) -
         k: number of results; all of the corpus if it has fewer.
 
     Returns:
-        scores: (num_queries, min(k, num_corpus)) float32, or float64 if an input is; best first.
-        corpus_ids: the same shape, int64, rows of ``corpus_embeddings``. For equal scores the lower id comes first and
-            is kept.
+        Scores, (num_queries, min(k, num_corpus)) float32, or float64 if an input is; best first. Row numbers of
+        ``corpus_embeddings``, the same shape, int64; of equal scores the lower number comes first and is kept.
 
     Raises:
         UsageError: incompatible shapes, or ``k`` below 1.
