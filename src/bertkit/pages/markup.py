@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-_NOT_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_ENDS_OF_PLANES = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+_NOT_HTML = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
 _VOID = frozenset({"meta", "br"})  # elements without an end tag
 
 
@@ -15,8 +16,8 @@ class Markup(str):
 
 
 def text(value: object) -> Markup:
-    """Escaped text; characters that HTML does not allow (control characters, lone surrogates, NUL) become U+FFFD, so
-    that they are visible and the page can be encoded."""
+    """Escaped text; characters that HTML does not allow (control characters, lone surrogates, noncharacters) become
+    U+FFFD, so that they are visible and the page can be encoded."""
     if isinstance(value, Markup):
         return value
     return Markup(escape(_NOT_HTML.sub("\ufffd", str(value)), quote=True))
