@@ -56,7 +56,9 @@ def test_notebooks_are_valid_and_have_the_code_of_the_page(path: Path, tmp_path:
     code = [re.sub("^!", "", cell.source, flags=re.M) for cell in notebook.cells if cell.cell_type == "code"]
     blocks = tutorials.blocks(path.read_text())
     assert code == [block.code.replace("\\\n", " ").rstrip() for block in blocks] and code
-    compile((tmp_path / f"{path.stem}.py").read_text(), path.stem, "exec")
+    script = (tmp_path / f"{path.stem}.py").read_text()
+    compile(script, path.stem, "exec")
+    assert script.count("# ![") == len(re.findall(r"^!\[", path.read_text(), re.M))  # prose that begins with a picture
 
 
 @pytest.mark.full

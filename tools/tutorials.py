@@ -189,7 +189,7 @@ def script(text: str) -> str:
 
     pages_notebook = notebook(text)
     for cell in pages_notebook.cells:
-        if cell.source.startswith("!"):
+        if cell.cell_type == "code" and cell.source.startswith("!"):  # prose can begin with a picture
             lines = [shlex.split(line[1:], comments=True) for line in cell.source.splitlines()]
             calls = [["-m", *words] for words in lines if words and words[0] == "bertkit"]
             cell.source = "import subprocess\nimport sys\n\n" + "\n".join(
