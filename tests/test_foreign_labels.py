@@ -342,6 +342,10 @@ def test_one_hot_columns(write, yes, no):
         (["0", "1", "2", "-1"], ["0", "1", "2"]),
         (["-", "pos"], ["pos"]),
         (["a", "-100", ""], ["a"]),
+        (["a", "nan", "NaN", "<NA>"], ["a"]),
+        (["a", "N/A"], ["a", "N/A"]),
+        (["a", "?", "b"], ["a", "?", "b"]),
+        (["none", "some"], ["none", "some"]),
         (["1", "0", "-1"], ["1", "0", "-1"]),
         (["1", "-1"], ["1", "-1"]),
         (["+", "-"], ["+", "-"]),
@@ -353,8 +357,9 @@ def test_no_label_is_skipped_and_counted(write, values, expected):
     bad = BadRows(skip=True)
     assert [one.label for one in read_labeled_texts(path, "class", bad_rows=bad)] == expected
     assert len(bad.rows) == len(values) - len(expected)
-    noted = any("the label -1, which counts as a class" in sentence for sentence in bad.noted())
-    assert noted == ("-1" in expected)
+    for doubtful in ("-1", "N/A", "?", "none"):
+        noted = any(f"the label {doubtful}, which counts as a class" in sentence for sentence in bad.noted())
+        assert noted == (doubtful in expected)
     if bad.rows:
         with pytest.raises(DataError, match=r"means no label|expected a name"):
             labels_of(path, "class")

@@ -33,12 +33,17 @@ class IgnoredParts:
 
 
 NOTHING = IgnoredParts()
+SOURCES = {"model", "models", "inspected", "options", "store", "teacher"}
+"""Parameters of commands by which they open models."""
 
 
 def accept_ignored_parts(commands: "App") -> None:
-    """Add the options to a command, unless it has such parameters already; they apply to all models that it opens."""
+    """Add the options to a command that opens models, unless it has them already; they apply to all that it opens."""
     function: Callable[..., Any] | None = commands.default_command
-    if function is None or {"ignore_tensors", "ignored"} & (signature := inspect.signature(function)).parameters.keys():
+    if function is None:
+        return
+    names = (signature := inspect.signature(function)).parameters.keys()
+    if {"ignore_tensors", "ignored"} & names or not SOURCES & names:
         return
 
     @wraps(function)

@@ -22,7 +22,9 @@ MULTI_LABEL = "multi-label-classification"
 
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
 _IGNORED = "-100"  # in the data of training loops
-_NOTHING = {"", "nan", "none", "null", "n/a", "<na>"}  # no label in a set, as tables of pandas have it
+_MISSING = {"nan", "<na>"}  # in tables of pandas
+_NOTHING = {"", "none", "null", "n/a", *_MISSING}  # no label in a set
+_DOUBTFUL = {"-1", "?", "na", "#n/a", *_NOTHING} - {""}  # perhaps no label, perhaps a class
 _YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
 _NUMPY_LIST = re.compile(r"\[\s*('[^']*'|\"[^\"]*\")(\s+('[^']*'|\"[^\"]*\"))*\s*\]")
@@ -53,8 +55,12 @@ class LabelsOfFile:
         self.notes: Counter[str] = Counter()
         self._is_published = bool(label_names) and all(map(_PUBLISHED.fullmatch, label_names or ()))
         self._nothing = ways_of_nothing(values, class_names) if kind == "class" else set()
-        if kind == "class" and "-1" not in self._nothing and (number := values.get("-1", 0) + values.get(-1, 0)):
-            self.notes["rows have the label -1, which counts as a class: remove them if it means no label"] = number
+        for value, number in values.items() if kind == "class" else ():
+            name = str(value).strip()
+            if name.lower() in _DOUBTFUL and name not in self._nothing:
+                self.notes[f"rows have the label {name}, which counts as a class: remove them if it means no label"] += (
+                    number
+                )
         texts = [str(value) for value in values if isinstance(value, str)]
         lists = [text for text in texts if "|" in text or items_in(text.strip())]
         if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):
@@ -191,13 +197,13 @@ class LabelsOfFile:
 
 
 def ways_of_nothing(values: Iterable[Any], class_names: Sequence[str] | None = None) -> set[str]:
-    """Values that mean "no label" among those of a column: "", -100, -1 where no class can have it, and "-" unless "+"
-    is another class."""
+    """Values that mean "no label" among those of a column: "", -100, nan, -1 where no class can have it, and "-" unless
+    "+" is another class."""
     names = {str(value).strip() for value in values}
     others = names - {"-", "-1", ""}
     numbers = {int(name) for name in others if re.fullmatch(r"-?\d+", name)}
     has_gap = len(numbers) < len(others) or (bool(numbers) and min(numbers) >= 0 and len(numbers) > 2)
-    nothing = {"", _IGNORED}
+    nothing = {"", _IGNORED, *(name for name in names if name.lower() in _MISSING)}
     if "-1" in names and (class_names is not None or (others and has_gap)):
         nothing.add("-1")
     if "-" in names and others and "+" not in names:
