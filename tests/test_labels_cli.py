@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from examples_of_tasks import call, model_of
+from examples_of_tasks import call, examples, model_of
 from random_models import our_model
 from served import serving
 
 from bertkit import load
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.tasks import SequenceClassification, TokenClassification
+from bertkit.tasks import TASKS, SequenceClassification, TokenClassification
 from bertkit.tokenizer.layout import Layout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -131,6 +131,36 @@ def test_data_reads_with_the_options_of_every_task(tmp_path: Path, capsys) -> No
     assert code == 0 and "1 rows cannot be used" in error
     code, _, error = call(capsys, *base, "high", "--snap-spans")
     assert code == 2 and "--snap-spans is an option of token-classification, not of ordinal-regression" in error
+
+
+ROWS_OF_TASKS = {
+    "few-shot-classification": {"text": "a", "label": "x"},
+    "siamese-classification": {"text": "a", "pair": "b", "label": "x"},
+    "similarity": {"query": "a", "positives": ["b"], "negatives": ["c", "d"]},
+    "cross-encoder": {"query": "a", "positives": ["b"], "score": 0.5},
+    "alignment": {"text": "a"},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_data_shows_and_writes_the_rows_of_every_task(task: str, tmp_path: Path, capsys) -> None:
+    rows = [ROWS_OF_TASKS[task]] if task in ROWS_OF_TASKS else examples(task)
+    levels = ["--levels", "bad", "fair", "good"] * (task == "ordinal-regression")
+    given, written = write(tmp_path / "given.jsonl", rows), tmp_path / "written.jsonl"
+    code, (first,), error = call(capsys, "data", given, "--task", task, *levels, "--out", str(written))
+    assert code == 0 and (first["task"], first["num_examples"]) == (task, len(rows)), error
+    if task in ROWS_OF_TASKS:
+        assert first["example"] == rows[0]
+    code, (second,), error = call(capsys, "data", str(written), "--task", task, *levels)
+    assert code == 0 and second | {"file": given} == first, error
+
+
+def test_data_guesses_texts_that_belong_together_and_names_columns_that_no_task_has(tmp_path: Path, capsys) -> None:
+    pairs = write(tmp_path / "pairs.jsonl", [{"question": "a", "answer": "b"}] * 2)
+    _, (found,), _ = call(capsys, "data", pairs)
+    assert (found["task"], found["num_examples"], found["labels"]) == ("similarity", 2, {})
+    code, _, error = call(capsys, "data", write(tmp_path / "odd.jsonl", [{"first": "a", "second": "b"}]))
+    assert code == 2 and error.count("first, second") == 1 and "--task" in error
 
 
 def test_integers_with_names_from_training_to_evaluation(encoder: Path, tmp_path: Path, capsys) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GUESSED = (
     "question-answering", "multiple-choice", "sequence-classification", "multi-label-classification", "regression",
-    "token-classification",
+    "token-classification", "similarity",
 )  # fmt: skip
 """Tasks in the order in which they are tried."""
 _OTHER_TASK = (" column", "'choices'")
@@ -86,7 +86,8 @@ def command(
         if task is not None or not file.exists():
             raise DataError(errors[0].partition(": ")[2])
         likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
-        raise DataError(f"{file} cannot be read for any task; " + "; ".join(likely[-1:] or errors))
+        reason = likely[-1] if likely else errors[_GUESSED.index("sequence-classification")]
+        raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
     labels = Counter(label for example in examples for label in _labels(example))
     form = format_of(file)
     facts = {
@@ -114,10 +115,9 @@ def _labels(example: Any) -> Iterator[str]:
         yield from row.get("tags", [span["label"] for span in row.get("spans", [])])
     elif hasattr(example, "answers"):
         yield f"{len(example.answers)} answers"
-    elif isinstance(example.label, tuple):
-        yield from example.label
-    elif not isinstance(example.label, float):
-        yield str(example.label)
+    else:
+        label = getattr(example, "label", None)  # None: a text among others, or alone
+        yield from label if isinstance(label, tuple) else [str(label)] if isinstance(label, str | int) else []
 
 
 def _doubts(bad_rows: "BadRows", alike: str) -> Iterator[str]:

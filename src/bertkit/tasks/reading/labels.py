@@ -58,9 +58,9 @@ class LabelsOfFile:
         for value, number in values.items() if kind == "class" else ():
             name = str(value).strip()
             if name.lower() in _DOUBTFUL and name not in self._nothing:
-                self.notes[f"rows have the label {name}, which counts as a class: remove them if it means no label"] += (
-                    number
-                )
+                self.notes[
+                    f"rows have the label {name}, which counts as a class: remove them if it means no label"
+                ] += number
         texts = [str(value) for value in values if isinstance(value, str)]
         lists = [text for text in texts if "|" in text or items_in(text.strip())]
         if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):

@@ -2,16 +2,22 @@
 
 from typing import Any
 
-from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
+from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.tags import entities_in, guess_scheme, notation_of, spell
 from bertkit.tasks.words import words_of
 
 
-def own_row(example: TextExample | TaggedText | Question | ChoiceQuestion) -> dict[str, Any]:
+def own_row(example: TextExample | TaggedText | Question | ChoiceQuestion | TextSet | TaughtText) -> dict[str, Any]:
     """A labeled example as a JSON object; its location is not written.
 
     Tags that spell entities become spans. Words other than those of the rule "punctuation" are in "word_spans".
     """
+    if isinstance(example, TaughtText):
+        return {"text": example.text}
+    if isinstance(example, TextSet):
+        names = ("query", "positives", "negatives", "score", "scores")
+        return {name: value for name in names if (value := getattr(example, name)) not in (None, ())}
     row = {"id": example.id} if example.id else {}
     if isinstance(example, TaggedText):
         return row | _tagged(example)
