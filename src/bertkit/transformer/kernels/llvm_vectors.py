@@ -36,7 +36,7 @@ VECTOR = VectorType()
 INT, FLOAT = ir.IntType(32), ir.FloatType()
 BITS, BYTES, SHORTS, INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
 FLOATS, BFLOATS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BFloat16(), WIDTH)
-_PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
+_PAIRS, _FOURS = ir.VectorType(BFloat16(), 2 * WIDTH), ir.VectorType(ir.IntType(8), 4 * WIDTH)
 STORED = {  # element type -> vector type of sixteen, bytes per element
     types.float32: (FLOATS, 4),
     types.uint16: (SHORTS, 2),
@@ -101,6 +101,12 @@ def bfloat16_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
     """sums + the products of two bfloat16 in the bits of each lane, with AVX-512 BF16."""
     function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
     return builder.call(function, [sums, builder.bitcast(a, _PAIRS), builder.bitcast(b, _PAIRS)])
+
+
+def byte_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
+    """sums + the products of four bytes, those of ``a`` unsigned, in the bits of each lane, with AVX-512 VNNI."""
+    function = llvm_function(builder, "x86.avx512.vpdpbusd.512", INTS, [INTS, _FOURS, _FOURS])
+    return builder.call(function, [sums, builder.bitcast(a, _FOURS), builder.bitcast(b, _FOURS)])
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

@@ -44,14 +44,32 @@ def attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, w
     _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
 
 
+@compiled
+def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    """`attend` of rows that are float32 and may be rounded, such as products of 8 bits."""
+    _attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+
+
 def _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
     raise NotImplementedError
 
 
 @overload(_attend)
 def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    is_fast = has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
-    return _in_pairs if is_fast and is_rounded(query_key_value) else _in_tiles
+    return _in_pairs if is_rounded(query_key_value) and _multiplies_pairs_fast() else _in_tiles
+
+
+def _attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    raise NotImplementedError
+
+
+@overload(_attend_rounded)
+def _choose_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    return _in_pairs if _multiplies_pairs_fast() else _in_tiles
+
+
+def _multiplies_pairs_fast() -> bool:
+    return has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
 
 
 def is_rounded(rows: Any) -> bool:
