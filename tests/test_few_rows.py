@@ -25,7 +25,7 @@ from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, linear_for, offered_linears
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared import in_row_counts
 
@@ -35,7 +35,7 @@ WIDENED = "bfloat16 in float32"
 LINEAR = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
 OFFERED = {name: linear in offered_few_rows(name.partition(" ")[0]) for name, linear in LINEAR.items()}
 IS_INTEL = not llvmlite.binding.get_host_cpu_name().startswith("znver")
-supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need AVX-512 and oneDNN")
+supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need FMA and oneDNN")
 
 PRODUCTS = [
     *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
@@ -77,13 +77,12 @@ def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBer
 
 @pytest.mark.skipif(not IS_INTEL or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN's choices are known on Intel")
 def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> None:
-    has_oneDNN = linear_for("float32").linear is OneDNNLinear
-    is_usual = has_oneDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and has_wide_registers()
+    is_usual = linear_for("float32").linear is OneDNNLinear and has_fused_multiplication()
     assert {
         "float32": is_usual,
         "bfloat16": is_usual and has_wide_registers("avx512bf16") and "amx-bf16" not in instruction_sets(),
         WIDENED: is_usual,
-        "int8": is_usual and has_wide_registers("avx512vnni"),
+        "int8": is_usual and has_byte_products(),
     } == OFFERED
 
 
@@ -124,6 +123,7 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
     linear = OneDNNInt8Linear(torch.randn(192, width, generator=generator), torch.zeros(192))
     values = torch.randint(0, 256, (num_rows, width), generator=generator, dtype=torch.uint8)
     values[0], values[-1] = 255, 0
+    values = weights._with_both_ends(values)
     subtracts_after = weights._subtracts_after(192, width)
     must_exist(subtracts_after is not None)
     product = weights._multiply_int8(linear, values, bool(subtracts_after))
@@ -138,7 +138,7 @@ def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float
     generator = torch.Generator().manual_seed(8)
     weight = torch.rand(64, 1536, generator=generator) + 1  # sums of 2^24 and more
     linear = OneDNNInt8Linear(weight, torch.zeros(64))
-    values = torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8)
+    values = weights._with_both_ends(torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8))
     rounded = torch.round(weight / linear.scales[:, None])
     sums, offsets = values.double() @ rounded.double().T, 128 * rounded.double().sum(dim=1)
     difference = sums.float() - offsets.float() if subtracts_after else (sums - offsets).float()
@@ -242,7 +242,8 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, option
 def test_processors_without_its_instructions_are_left_to_the_kernels_of_any_size(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "has_wide_registers", lambda feature="avx512f": False)
+    for name in ("has_byte_products", "has_fused_multiplication", "has_wide_registers"):
+        monkeypatch.setattr(weights, name, lambda *feature: False)
     assert prepared_pair(model_of(), precision)[0]._few_rows is None
 
 

@@ -78,6 +78,7 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, option
 
 @pytest.mark.parametrize("architecture", ARCHITECTURE_NAMES)
 def test_processors_without_the_instructions(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "has_wide_registers", lambda feature="avx512f": False)
+    for name in ("has_byte_products", "has_fused_multiplication", "has_wide_registers"):
+        monkeypatch.setattr(weights, name, lambda *feature: False)
     for precision in PRECISIONS:
         assert prepared_pair(model_of(architecture), precision)[0]._few_rows is None

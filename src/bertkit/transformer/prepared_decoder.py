@@ -26,7 +26,7 @@ from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
 from bertkit.transformer.kernels.linear import WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
@@ -86,7 +86,7 @@ def decoder_kernels(precision: str, device: torch.device, *, in_steps: bool) -> 
     kernels = kernels_for(precision, device)
     if precision == "int8":
         return kernels_for("float32", device)._replace(linear=RoundedLinear)
-    if in_steps and kernels.linear is WidenedLinear and has_wide_registers():
+    if in_steps and kernels.linear is WidenedLinear and has_fused_multiplication():
         return kernels._replace(linear=_narrow_linear)
     return kernels
 

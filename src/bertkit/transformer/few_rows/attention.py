@@ -10,7 +10,7 @@ from numba.extending import overload
 
 from bertkit.transformer.few_rows.products import RoundedWeights
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_head, attend_head
-from bertkit.transformer.kernels.pair_attention import attend, attend_rounded
+from bertkit.transformer.kernels.pair_attention import attend_either, attend_rounded
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.window import Window
 
@@ -50,7 +50,7 @@ def attend_few_rows(weights, counters, step, rows, attention, layer, appends, co
 def _choose(weights, counters, step, rows, attention, layer, appends, context):
     if attention.instance_class is CachedAttention:
         return _attend_cached
-    attend_sequences = attend_rounded if weights.instance_class is RoundedWeights else attend
+    attend_sequences = attend_rounded if weights.instance_class is RoundedWeights else attend_either
 
     def attend_once(weights, counters, step, rows, attention, layer, appends, context):
         if claim(counters, step) == 0:

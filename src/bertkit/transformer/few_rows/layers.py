@@ -36,9 +36,9 @@ COUNTERS = 2 * _STEPS
 class LayerNorms(NamedTuple):
     """A layer normalization in all layers."""
 
-    weights: np.ndarray  # (L, 2, D) float32, weight and bias
+    weights: np.ndarray  # (L, D) float32
+    biases: np.ndarray | None  # (L, D) float32
     eps: np.float32
-    has_bias: bool
 
 
 class Layers(NamedTuple):
@@ -106,20 +106,20 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources):
         multiply(weights, layer, counters, step, normed, num_rows, plain, sums, rows, scratch)
         attend_few_rows(weights, counters, step + 1, rows, attention, layer, True, space.context)
         multiply(layers.output, layer, counters, step + 2, space.context, num_rows, add, sums, attended, scratch)
-        _norm(attended, layers.attention_norm, layer, num_rows, normed)
+        _norm(attended, layers.attention_norm, layers.attention_norm.biases, layer, num_rows, normed)
         sums = _sums_of(attended, normed, is_pre_norm)
         if cross is not None:
             rows, crossed = space.cross_query, space.crossed[layer]
             multiply(cross.query, layer, counters, step + 3, normed, num_rows, plain, sums, rows, scratch)
             attend_few_rows(cross.query, counters, step + 4, rows, sources, layer, False, space.context)
             multiply(cross.output, layer, counters, step + 5, space.context, num_rows, add, sums, crossed, scratch)
-            _norm(crossed, cross.norm, layer, num_rows, normed)
+            _norm(crossed, cross.norm, cross.norm.biases, layer, num_rows, normed)
             sums = _sums_of(crossed, normed, is_pre_norm)
         expanded = _expand(
             layers, layer, counters, step + 6, normed, num_rows, sums, space.expanded, space.gated, scratch
         )
         multiply(layers.project, layer, counters, step + 8, expanded, num_rows, add, sums, projected, scratch)
-        _norm(projected, layers.feed_forward_norm, layer, num_rows, normed)
+        _norm(projected, layers.feed_forward_norm, layers.feed_forward_norm.biases, layer, num_rows, normed)
         sums = _sums_of(projected, normed, is_pre_norm)
     return sums, normed
 
@@ -135,13 +135,23 @@ def _with_room(rows):
     return copied
 
 
-@part
-def _norm(rows, norms, layer, num_rows, out):
-    norm = Norm(norms.weights[layer, 0], norms.weights[layer, 1], norms.eps)
-    if norms.has_bias:
-        norm_rows(rows[:num_rows], None, norm, out[:num_rows], None)
-    else:
-        norm_without_bias(rows[:num_rows], norm, out[:num_rows])
+def _norm(rows, norms, biases, layer, num_rows, out):
+    """``out = norm(rows)``."""
+    raise NotImplementedError
+
+
+@overload(_norm)
+def _choose_norm(rows, norms, biases, layer, num_rows, out):
+    return _norm_without_bias if biases == types.none else _norm_with_bias
+
+
+def _norm_with_bias(rows, norms, biases, layer, num_rows, out):
+    norm_rows(rows[:num_rows], None, Norm(norms.weights[layer], biases[layer], norms.eps), out[:num_rows], None)
+
+
+def _norm_without_bias(rows, norms, biases, layer, num_rows, out):
+    norm = Norm(norms.weights[layer], norms.weights[layer], norms.eps)
+    norm_without_bias(rows[:num_rows], norm, out[:num_rows])
 
 
 def _sums_of(summed, normed, is_pre_norm):

@@ -20,7 +20,7 @@ from numba import types
 from numba.extending import overload
 
 from bertkit.compiled import compiled, part
-from bertkit.transformer.few_rows.tiles import PANEL, multiply_tile, tile_rows
+from bertkit.transformer.few_rows.tiles import NUM_VECTORS, PANEL, multiply_tile, tile_rows, tile_vectors
 from bertkit.transformer.kernels.rows import Quantized, quantize_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, normal, silu
@@ -91,7 +91,7 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
     Args:
         weights: `Weights` or `RoundedWeights`.
         x: (M + ROOM, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of 8 bits
-            float32, K a multiple of 64, which each thread quantizes, or Quantized.
+            float32, K a multiple of 64, which each thread quantizes.
         num_rows: M, a key of TILE_ROWS or a multiple of 8 or 12.
         residual: (M, N), read for ADD and ADD_ROUNDED only.
         out: (M + ROOM, N).
@@ -101,8 +101,10 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
     words, block = _words_of(inputs, weights.bias), weights.block
     num_words, num_units, tile = words.shape[1], out.shape[1] // PANEL, tile_rows(num_rows)
     size = 2 if 2 * weights.packed.itemsize == weights.bias.itemsize else 4  # bytes of a word of packed weights
-    chunk = num_words if num_rows == tile else _CHUNK
-    lines = max(1, PANEL // WIDTH // (num_rows // tile))  # requested from memory for each row of a panel and tile
+    num_parts = NUM_VECTORS // tile_vectors(tile)
+    num_tiles = num_rows // tile * num_parts  # that read the same weights
+    chunk = num_words if num_tiles == 1 else _CHUNK
+    lines = max(1, NUM_VECTORS // num_tiles)  # requested from memory for each row of a panel and tile
     has_columns = False
     unit = claim(counters, step)
     while unit < num_units:
@@ -116,10 +118,11 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
             for first in range(start, end, chunk):
                 count = min(chunk, end - first)
                 rows = panel + size * first * PANEL
-                for row in range(0, num_rows, tile):
-                    at, to, fetched = row * num_words + first * tile, row * PANEL, row // tile * count * lines
+                for number in range(num_tiles):
+                    row, column = number // num_parts * tile, number % num_parts * (PANEL // num_parts)
                     multiply_tile(
-                        weights.packed, weights.bias, columns, at, tile, rows, count, own, to, first > start, fetched,
+                        weights.packed, weights.bias, columns, row * num_words + first * tile, tile,
+                        rows + size * column, count, own, row * PANEL + column, first > start, number * count * lines,
                         lines,
                     )  # fmt: skip
             if start > 0:
@@ -143,7 +146,8 @@ def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
         counters: (2,) int64 zeros.
         out: also returned.
     """
-    multiply(weights, 0, counters, 0, x, num_rows, then, residual, out, scratch_of(num_rows, x.shape[1]))
+    layer = step = np.intp(0)
+    multiply(weights, layer, counters, step, x, num_rows, then, residual, out, scratch_of(num_rows, x.shape[1]))
     return out
 
 
@@ -154,9 +158,7 @@ def _inputs_of(weights, x, num_rows):
 
 @overload(_inputs_of)
 def _choose_inputs(weights, x, num_rows):
-    if weights.instance_class is RoundedWeights and isinstance(x, types.Array):
-        return _empty_quantized
-    return lambda weights, x, num_rows: x
+    return _empty_quantized if weights.instance_class is RoundedWeights else lambda weights, x, num_rows: x
 
 
 def _empty_quantized(weights, x, num_rows):
@@ -214,18 +216,6 @@ def _finish_integers(weights, layer, inputs, row, column, sums):
     return fma(broadcast(inputs.scales[row]), values, fma(broadcast(inputs.middles[row]), of_ones, bias))
 
 
-def _rounded_like(x, vector):
-    """The numbers rounded to the dtype of rows."""
-    raise NotImplementedError
-
-
-@overload(_rounded_like)
-def _choose_rounded(x, vector):
-    if isinstance(x, types.Array):
-        return lambda x, vector: rounded_as(x, vector)
-    return lambda x, vector: vector
-
-
 @part
 def _add_sums(sums, number):
     """Add the sums of a block of inputs, ``sums[1]``, to those of earlier blocks."""
@@ -241,7 +231,7 @@ def _after_product(bias, x, vector, then, residual, at):
     if then == ADD:
         return vector + load(residual, at)
     if then == ADD_ROUNDED:
-        return _rounded_like(x, vector) + load(residual, at)
+        return rounded_as(x, vector) + load(residual, at)
     return activated(rounded_as(bias, vector), then)
 
 

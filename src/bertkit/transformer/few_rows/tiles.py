@@ -5,6 +5,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
+from numba.extending import overload
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.llvm_vectors import (
@@ -14,6 +15,7 @@ from bertkit.transformer.kernels.llvm_vectors import (
     SHORTS,
     bfloat16_products,
     byte_products,
+    has_wide_registers,
     in_all_lanes,
     llvm_function,
     pointer_of,
@@ -28,8 +30,15 @@ PANEL = 64
 """Outputs of a panel of packed weights."""
 
 TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 4, 12: 6, 14: 2, 16: 4, 24: 6, 32: 4, 48: 6}
-"""Number of rows -> rows of a tile, whose sums for a panel are kept in registers. Tiles are as wide as a panel, since
-weights that are read in the order of memory arrive up to 1.7 times as fast (AMD EPYC, Zen 4)."""
+"""Number of rows -> rows of a tile, whose sums are kept in registers."""
+
+NUM_VECTORS = PANEL // WIDTH
+"""Vectors of a row of a panel."""
+
+_NARROW_VECTORS = {1: 4, 2: 2, 4: 1, 6: 1}
+"""Rows of a tile -> its vectors, where registers have 8 or 4 numbers: two or four registers for each vector, of 16 or
+32. With AVX-512 tiles are as wide as a panel, since weights that are read in the order of memory arrive up to 1.7 times
+as fast (AMD EPYC, Zen 4). The numbers are those of any tile, as the sums of each output are added up alone."""
 
 _AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
 
@@ -42,18 +51,37 @@ def tile_rows(num_rows):
     return 4 if num_rows % 4 == 0 else min(num_rows, 2)
 
 
+def vectors_of(num_rows: int) -> int:
+    """Vectors of a tile with a number of rows."""
+    return NUM_VECTORS if has_wide_registers() else _NARROW_VECTORS[num_rows]
+
+
+def tile_vectors(tile):
+    """`vectors_of` in compiled functions."""
+    raise NotImplementedError
+
+
+@overload(tile_vectors)
+def _choose_tile_vectors(tile):
+    if has_wide_registers():
+        return lambda tile: NUM_VECTORS
+    one, two, other = vectors_of(1), vectors_of(2), vectors_of(4)
+    return lambda tile: one if tile == 1 else two if tile == 2 else other
+
+
 @intrinsic
 def multiply_tile(
     typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues, fetched, lines
 ):
-    """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
+    """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count, for the columns
+    c of the first `vectors_of` a tile.
 
     Args:
         packed, bias: arrays in the dtypes of the weights (float32, bfloat16 or int8) and of products.
         columns: float32, or two bfloat16 or four uint8 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
         address: of (count, 64) weights, or pairs or fours of them.
-        sums: float32, of int8 the bits of int32; num_rows * 64 are written from ``to`` on.
+        sums: float32, of int8 the bits of int32.
         continues: they are added to those that are there.
         fetched, lines: as in `_sums_of_tile`.
     """
@@ -72,7 +100,8 @@ def multiply_tile(
         target = builder.bitcast(pointer_of(context, builder, signature.args[7], sums, to)[0], lanes.as_pointer())
 
         def tile(rows: int) -> None:
-            pointers = [builder.gep(target, [INT(number)]) for number in range(rows * PANEL // WIDTH)]
+            numbers = [r * NUM_VECTORS + v for r in range(rows) for v in range(vectors_of(rows))]
+            pointers = [builder.gep(target, [INT(number)]) for number in numbers]
             zeros = ir.Constant(lanes, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
             results = _sums_of_tile(builder, rows, inputs, weights, count, add_products, before, fetched, lines)
@@ -116,7 +145,7 @@ def _sums_of_tile(
     Returns:
         The sums, row by row.
     """
-    num_vectors, is_short = PANEL // WIDTH, weights.type.pointee == SHORTS
+    num_vectors, is_short = vectors_of(num_rows), weights.type.pointee == SHORTS
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -128,12 +157,12 @@ def _sums_of_tile(
     sums = [builder.phi(each.type) for each in before]
     for each, initial in zip(sums, before, strict=True):
         each.add_incoming(initial, start)
-    row, column = builder.mul(k, k.type(num_vectors)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
+    row, column = builder.mul(k, k.type(NUM_VECTORS)), builder.gep(inputs, [builder.mul(k, k.type(num_rows))])
     vectors = []
     following_lines = builder.add(fetched, builder.mul(k, lines))
-    for v in range(num_vectors):
+    for v in range(NUM_VECTORS):
         line = builder.select(builder.icmp_signed("<", k.type(v), lines), k.type(v), k.type(0))
-        line = builder.add(builder.add(following_lines, line), k.type(_AHEAD * num_vectors))
+        line = builder.add(builder.add(following_lines, line), k.type(_AHEAD * NUM_VECTORS))
         ahead = builder.gep(weights, [line])
         builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
     for v in range(num_vectors):

@@ -17,7 +17,6 @@ from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_roo
 from bertkit.transformer.few_rows.products import (
     ADD,
     PLAIN,
-    ROOM,
     RoundedWeights,
     Weights,
     multiply,
@@ -27,10 +26,10 @@ from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import linear_for, offered_linears
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_onednn
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
-from bertkit.transformer.kernels.rows import Norm, Quantized
+from bertkit.transformer.kernels.rows import Norm
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _USUAL_BLOCKS = (512, 1_024)
@@ -45,7 +44,7 @@ def is_known(linear: Any) -> bool:
         case RoundedLinear():
             return is_known(linear.linear)
         case OneDNNInt8Linear():
-            return has_wide_registers("avx512vnni") and _subtracts_after(*linear.kind[1:]) is not None
+            return has_byte_products() and _subtracts_after(*linear.kind[1:]) is not None
     return block_of(linear) is not None
 
 
@@ -58,8 +57,8 @@ def block_of(linear: Any) -> int | None:
     if type(linear) not in (OneDNNLinear, WidenedLinear):
         return None
     num_outputs, width, packed = *linear.kind[1:3], bias_of(linear).dtype
-    feature = "avx512bf16" if packed == torch.bfloat16 else "avx512f"
-    if not has_wide_registers(feature) or num_outputs % PANEL or width * packed.itemsize % (4 * WIDTH):
+    has_products = has_wide_registers("avx512bf16") if packed == torch.bfloat16 else has_fused_multiplication()
+    if not has_products or num_outputs % PANEL or width * packed.itemsize % (4 * WIDTH):
         return None
     return _block(type(linear), *linear.kind[1:])
 
@@ -116,7 +115,8 @@ def norms_of(norms: Sequence[Any], has_bias: bool = True) -> LayerNorms:
     """A normalization in all layers, each `Norm` or what has one, or None."""
     arrays = [norm if isinstance(norm, Norm) else norm.norm for norm in norms if norm is not None]
     missing = [arrays[0]] * (len(norms) - len(arrays))
-    return LayerNorms(np.stack([np.stack(norm[:2]) for norm in arrays + missing]), arrays[0].eps, has_bias)
+    weights, biases = (np.stack(same) for same in list(zip(*(arrays + missing), strict=True))[:2])
+    return LayerNorms(weights, biases if has_bias else None, arrays[0].eps)
 
 
 def offered_few_rows(precision: str) -> list[type]:
@@ -132,8 +132,8 @@ def kernel_of_short_texts() -> str:
     if names:
         rows = f"up to {max(TILE_ROWS)} tokens in {' or '.join(names)}"
         return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
-    if not has_wide_registers():
-        return "layer by layer: this processor lacks AVX-512"
+    if not has_fused_multiplication():
+        return "layer by layer: this processor lacks fused multiplications (FMA)"
     if linear_for("float32").linear is not OneDNNLinear:
         return "layer by layer: this build of torch lacks oneDNN"
     return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
@@ -171,20 +171,13 @@ def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bia
     return None
 
 
-def _multiply(weights: Weights, x: Tensor, residual: Tensor | None = None) -> Tensor:
+def _multiply(weights: Weights | RoundedWeights, x: Tensor, residual: Tensor | None = None) -> Tensor:
     """``x W^T + b``, and a residual, with the kernel for a few rows."""
-    added = None if residual is None else array(residual)
-    return tensor_of(_product(weights, rows_with_room(x, len(x)), len(x), added), x.dtype)
-
-
-def _product(weights: Any, x: Any, num_rows: int, residual: np.ndarray | None = None) -> np.ndarray:
-    """(M, N), of (M + ROOM, K) rows or Quantized."""
-    rows, num_outputs = x.values if isinstance(x, Quantized) else x, weights.bias.shape[1]
-    out = np.empty((len(rows), num_outputs), np.float32 if isinstance(x, Quantized) else x.dtype)
-    then, scratch = np.intp(PLAIN if residual is None else ADD), scratch_of(num_rows, rows.shape[1])
-    added = out if residual is None else residual
-    multiply(weights, 0, np.zeros(2, np.int64), 0, x, num_rows, then, added, out, scratch)
-    return out[:num_rows]
+    num_rows, rows, then = len(x), rows_with_room(x, len(x)), np.intp(PLAIN if residual is None else ADD)
+    out, scratch = np.empty((len(rows), weights.bias.shape[1]), rows.dtype), scratch_of(num_rows, x.shape[1])
+    added = out if residual is None else array(residual)
+    multiply(weights, 0, np.zeros(2, np.int64), 0, rows, num_rows, then, added, out, scratch)
+    return tensor_of(out[:num_rows], x.dtype)
 
 
 @cache
@@ -204,21 +197,24 @@ def _is_exact(num_outputs: int, width: int, subtracts_after: bool) -> bool:
     linear = OneDNNInt8Linear(weight, torch.zeros(num_outputs))
     if torch.ops.mkldnn._nbytes(linear.weight) < num_outputs * width:
         return False
-    values = torch.randint(0, 256, (max(TILE_ROWS), width), generator=generator, dtype=torch.uint8)
-    values[0], values[1] = 255, 0
+    values = _with_both_ends(torch.randint(0, 256, (max(TILE_ROWS), width), generator=generator, dtype=torch.uint8))
+    values[0, 1:], values[1, 2:] = 255, 0
     if not torch.equal(_multiply_int8(linear, values, subtracts_after), linear.multiply(values)):
         return False
     probe = linear._probe()
     product = partial(_multiply_int8, probe.__self__, subtracts_after=subtracts_after)  # pyrefly: ignore
-    return agrees_with_reference(linear.kind, product, lambda: probe, TILE_ROWS, values)
+    product, reference = (lambda values, of=of: of(_with_both_ends(values)) for of in (product, probe))
+    return agrees_with_reference((*linear.kind, "both ends"), product, lambda: reference, TILE_ROWS, values)
+
+
+def _with_both_ends(values: Tensor) -> Tensor:
+    """Rows of bytes with the smallest and the largest one, which are quantized with a scale of 1."""
+    values = values.clone()
+    values[:, 0], values[:, 1] = 0, 255
+    return values
 
 
 def _multiply_int8(linear: OneDNNInt8Linear, values: Tensor, subtracts_after: bool) -> Tensor:
-    """The values of the `Product` of (M, K) uint8 values, with the kernel for a few rows."""
-    num_rows, width = values.shape
+    """The values of the `Product` of (M, K) uint8 values `_with_both_ends`, with the kernel for a few rows."""
     weights = _rounded_weights([linear], subtracts_after)
-    weights.bias[:] = 0
-    rows = np.zeros((num_rows + ROOM, width), np.uint8)
-    rows[:num_rows] = values.numpy()
-    unscaled = Quantized(rows, np.ones(num_rows, np.float32), np.zeros(num_rows, np.float32))
-    return torch.from_numpy(_product(weights, unscaled, num_rows))
+    return _multiply(weights._replace(bias=np.zeros_like(weights.bias)), values.float() - 128)
