@@ -77,13 +77,12 @@ class Workspace(NamedTuple):
     attended: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
     crossed: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
     expanded: np.ndarray  # (M + ROOM, F or 2 F)
-    gated: np.ndarray | None  # (M + ROOM, F)
     projected: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
 @compiled
-def encode_few_rows(layers, cross, space, num_rows, add, attention, sources):
+def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gated):
     """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
 
     Args:
@@ -93,11 +92,13 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources):
         add: ADD, or ADD_ROUNDED for sums in another dtype than that of products.
         attention: as in `attend_few_rows`.
         sources: `CachedAttention` of all layers, or None.
+        gated: (M + ROOM, F), memory like that of the workspace; None without gates.
 
     Returns:
         (M + ROOM, D) sums and norms of the last layer, the same on all threads.
     """
-    counters, wide = space.counters, max(space.normed.shape[1], space.expanded.shape[1])
+    counters, expanded = space.counters, space.expanded
+    wide = max(space.normed.shape[1], expanded.shape[1])
     sums, normed = _with_room(space.sums), _with_room(space.normed)  # each thread has its own
     scratch, plain, is_pre_norm = scratch_of(num_rows, wide), np.intp(PLAIN), layers.is_pre_norm
     for layer in range(len(space.attended)):
@@ -115,10 +116,12 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources):
             multiply(cross.output, layer, counters, step + 5, space.context, num_rows, add, sums, crossed, scratch)
             _norm(crossed, cross.norm, cross.norm.biases, layer, num_rows, normed)
             sums = _sums_of(crossed, normed, is_pre_norm)
-        expanded = _expand(
-            layers, layer, counters, step + 6, normed, num_rows, sums, space.expanded, space.gated, scratch
-        )
-        multiply(layers.project, layer, counters, step + 8, expanded, num_rows, add, sums, projected, scratch)
+        then, activated_rows = layers.activation if gated is None else plain, expanded
+        multiply(layers.expand, layer, counters, step + 6, normed, num_rows, then, sums, expanded, scratch)
+        if gated is not None:
+            _gate(expanded, layers.activation, counters, step + 7, num_rows, gated)
+            activated_rows = gated
+        multiply(layers.project, layer, counters, step + 8, activated_rows, num_rows, add, sums, projected, scratch)
         _norm(projected, layers.feed_forward_norm, layers.feed_forward_norm.biases, layer, num_rows, normed)
         sums = _sums_of(projected, normed, is_pre_norm)
     return sums, normed
@@ -166,29 +169,14 @@ def _choose_sums(summed, normed, is_pre_norm):
     return lambda summed, normed, is_pre_norm: summed
 
 
-def _expand(layers, layer, counters, step, normed, num_rows, sums, expanded, gated, scratch):
-    """Two steps: the product that expands, and its activation."""
-    raise NotImplementedError
-
-
-@overload(_expand)
-def _choose_expand(layers, layer, counters, step, normed, num_rows, sums, expanded, gated, scratch):
-    return _expand_only if gated == types.none else _expand_with_gate
-
-
-def _expand_only(layers, layer, counters, step, normed, num_rows, sums, expanded, gated, scratch):
-    multiply(layers.expand, layer, counters, step, normed, num_rows, layers.activation, sums, expanded, scratch)
-    return expanded
-
-
-def _expand_with_gate(layers, layer, counters, step, normed, num_rows, sums, expanded, gated, scratch):
-    multiply(layers.expand, layer, counters, step, normed, num_rows, np.intp(PLAIN), sums, expanded, scratch)
-    row, width = claim(counters, step + 1), gated.shape[1]
+@part
+def _gate(expanded, activation, counters, step, num_rows, gated):
+    """One step: ``gated = activation(left) * right`` of the halves of rows."""
+    row, width = claim(counters, step), gated.shape[1]
     while row < num_rows:
         for c in range(0, width, WIDTH):
             left, right = read(expanded, row, c), read(expanded, row, width + c)
-            write(gated, row, c, activated(left, layers.activation) * right)
-        finish(counters, step + 1)
-        row = claim(counters, step + 1)
-    wait(counters, step + 1, num_rows)
-    return gated
+            write(gated, row, c, activated(left, activation) * right)
+        finish(counters, step)
+        row = claim(counters, step)
+    wait(counters, step, num_rows)

@@ -72,15 +72,9 @@ class FewRows:
             code = SHORT_GELU
         attention_norm, feed_forward_norm = (norms_of(same, has_norm_bias) for same in zip(*norms, strict=True))
         self._layers = Layers(
-            weights[0],
-            weights[1],
-            weights[2],
-            weights[3],
-            attention_norm,
-            feed_forward_norm,
-            is_pre_norm,
-            np.intp(code),
-        )
+            weights[0], weights[1], weights[2], weights[3],
+            attention_norm, feed_forward_norm, is_pre_norm, np.intp(code),
+        )  # fmt: skip
         self._cross = None
         if getattr(first, "is_cross", False):
             queries, outputs = ([getattr(layer, f"cross_{name}") for layer in layers] for name in ("query", "output"))
@@ -131,17 +125,14 @@ class FewRows:
             normed: with pre-norm the input of the first product, in another dtype than ``hidden`` or not.
             angles: of each kind.
         """
-        normed = floats_of(hidden if normed is None else normed)
-        results = on_shared_threads(encode_few_rows, *self.arguments(floats_of(hidden), source, normed, angles))
-        return tensor_of(results[0 if self._ends_with_sums else 1][: len(normed)], normed.dtype)
+        sums, normed_rows = on_shared_threads(encode_few_rows, *self.arguments(hidden, source, normed, angles))
+        rows, dtype = (
+            sums if self._ends_with_sums else normed_rows,
+            floats_of(hidden if normed is None else normed).dtype,
+        )
+        return tensor_of(rows[: len(floats_of(hidden))], dtype)
 
-    def arguments(
-        self,
-        hidden: Tensor | HiddenStates,
-        source: Batch | DecodingCache,
-        normed: Tensor | HiddenStates | None = None,
-        angles: Sequence[Rotary] = (),
-    ) -> tuple[Any, ...]:
+    def arguments(self, hidden: Any, source: Any, normed: Any = None, angles: Sequence[Rotary] = ()) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
         sums, normed_rows = (
             array(floats_of(each).contiguous()) for each in (hidden, hidden if normed is None else normed)
@@ -161,12 +152,11 @@ class FewRows:
             room(num_layers, width, of=sums.dtype),
             room(num_layers if self._cross else 0, width, of=sums.dtype),
             room(wide),
-            room(wide // 2) if self._is_gated else None,
             room(num_layers, width, of=sums.dtype),
             np.zeros(num_layers * COUNTERS, np.int64),
         )
-        add = np.intp(ADD if sums.dtype == dtype else ADD_ROUNDED)
-        return self._layers, self._cross, space, num_rows, add, *self._attention(source, width, angles)
+        add, gated = np.intp(ADD if sums.dtype == dtype else ADD_ROUNDED), room(wide // 2) if self._is_gated else None
+        return self._layers, self._cross, space, num_rows, add, *self._attention(source, width, angles), gated
 
     def _attention(self, source: Batch | DecodingCache, width: int, angles: Sequence[Rotary]) -> tuple[Any, Any]:
         """Attention to the own tokens and to those of sources."""

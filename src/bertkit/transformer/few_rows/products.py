@@ -16,7 +16,6 @@ Arrays of bfloat16 are uint16. Shape letters: M num_rows, K inputs, N outputs, L
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numba.extending import overload
 
 from bertkit.compiled import compiled, part
@@ -97,8 +96,8 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
         out: (M + ROOM, N).
     """
     columns, sums = scratch
-    inputs = _inputs_of(weights, x, num_rows)
-    words, block = _words_of(inputs, weights.bias), weights.block
+    inputs, words = _inputs_of(weights, weights.bias, x, num_rows)
+    block = weights.block
     num_words, num_units, tile = words.shape[1], out.shape[1] // PANEL, tile_rows(num_rows)
     size = 2 if 2 * weights.packed.itemsize == weights.bias.itemsize else 4  # bytes of a word of packed weights
     num_parts = NUM_VECTORS // tile_vectors(tile)
@@ -151,19 +150,25 @@ def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
     return out
 
 
-def _inputs_of(weights, x, num_rows):
-    """What is multiplied: rows of numbers, or Quantized; not yet written where `_quantize` does it."""
+def _inputs_of(weights, bias, x, num_rows):
+    """What is multiplied, the rows or Quantized; and the same as float32, which are multiplied at a time: a number, or
+    two of bfloat16 (not with weights in float32), or four of 8 bits, not yet written."""
     raise NotImplementedError
 
 
 @overload(_inputs_of)
-def _choose_inputs(weights, x, num_rows):
-    return _empty_quantized if weights.instance_class is RoundedWeights else lambda weights, x, num_rows: x
+def _choose_inputs(weights, bias, x, num_rows):
+    if weights.instance_class is RoundedWeights:
+        return _empty_quantized
+    if x.dtype == bias.dtype:
+        return lambda weights, bias, x, num_rows: (x, x.view(np.float32))
+    return lambda weights, bias, x, num_rows: (x, x)
 
 
-def _empty_quantized(weights, x, num_rows):
+def _empty_quantized(weights, bias, x, num_rows):
     values = np.empty((num_rows + ROOM, x.shape[1]), np.uint8)
-    return Quantized(values, np.empty(num_rows, np.float32), np.empty(num_rows, np.float32))
+    scales, middles = np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
+    return Quantized(values, scales, middles), values.view(np.float32)
 
 
 def _quantize(x, num_rows, inputs):
@@ -176,21 +181,6 @@ def _choose_quantize(x, num_rows, inputs):
     if x == inputs:
         return lambda x, num_rows, inputs: None
     return lambda x, num_rows, inputs: quantize_rows(x, 0, num_rows, inputs)
-
-
-def _words_of(inputs, bias):
-    """Rows of what is multiplied at a time: a number, or two of bfloat16 (not with weights in float32), or four of 8
-    bits, as float32."""
-    raise NotImplementedError
-
-
-@overload(_words_of)
-def _choose_words(inputs, bias):
-    if not isinstance(inputs, types.Array):
-        return lambda inputs, bias: inputs.values.view(np.float32)
-    if inputs.dtype == bias.dtype:
-        return lambda inputs, bias: inputs.view(np.float32)
-    return lambda inputs, bias: inputs
 
 
 def _finished(weights, layer, inputs, row, column, sums):

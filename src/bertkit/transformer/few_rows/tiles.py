@@ -5,9 +5,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
-from numba.extending import overload
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
@@ -35,10 +34,7 @@ TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 4, 12: 6, 14: 2, 16: 4, 24: 6, 32: 4, 48: 6}
 NUM_VECTORS = PANEL // WIDTH
 """Vectors of a row of a panel."""
 
-_NARROW_VECTORS = {1: 4, 2: 2, 4: 1, 6: 1}
-"""Rows of a tile -> its vectors, where registers have 8 or 4 numbers: two or four registers for each vector, of 16 or
-32. With AVX-512 tiles are as wide as a panel, since weights that are read in the order of memory arrive up to 1.7 times
-as fast (AMD EPYC, Zen 4). The numbers are those of any tile, as the sums of each output are added up alone."""
+_HAS_WIDE_REGISTERS = has_wide_registers()
 
 _AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
 
@@ -51,22 +47,17 @@ def tile_rows(num_rows):
     return 4 if num_rows % 4 == 0 else min(num_rows, 2)
 
 
-def vectors_of(num_rows: int) -> int:
-    """Vectors of a tile with a number of rows."""
-    return NUM_VECTORS if has_wide_registers() else _NARROW_VECTORS[num_rows]
+@part
+def tile_vectors(num_rows):
+    """Vectors of a tile with a number of rows.
 
-
-def tile_vectors(tile):
-    """`vectors_of` in compiled functions."""
-    raise NotImplementedError
-
-
-@overload(tile_vectors)
-def _choose_tile_vectors(tile):
-    if has_wide_registers():
-        return lambda tile: NUM_VECTORS
-    one, two, other = vectors_of(1), vectors_of(2), vectors_of(4)
-    return lambda tile: one if tile == 1 else two if tile == 2 else other
+    With AVX-512 tiles are as wide as a panel, since weights that are read in the order of memory arrive up to 1.7 times
+    as fast (AMD EPYC, Zen 4). With 16 registers of 8 numbers or 32 of 4, a vector takes two or four, and tiles are
+    narrower. The sums of each output are added up alone: they have the same bits in any tile.
+    """
+    if _HAS_WIDE_REGISTERS or num_rows == 1:
+        return NUM_VECTORS
+    return 2 if num_rows == 2 else 1
 
 
 @intrinsic
@@ -74,7 +65,7 @@ def multiply_tile(
     typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues, fetched, lines
 ):
     """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count, for the columns
-    c of the first `vectors_of` a tile.
+    c of the first `tile_vectors`.
 
     Args:
         packed, bias: arrays in the dtypes of the weights (float32, bfloat16 or int8) and of products.
@@ -100,7 +91,7 @@ def multiply_tile(
         target = builder.bitcast(pointer_of(context, builder, signature.args[7], sums, to)[0], lanes.as_pointer())
 
         def tile(rows: int) -> None:
-            numbers = [r * NUM_VECTORS + v for r in range(rows) for v in range(vectors_of(rows))]
+            numbers = [r * NUM_VECTORS + v for r in range(rows) for v in range(tile_vectors(rows))]
             pointers = [builder.gep(target, [INT(number)]) for number in numbers]
             zeros = ir.Constant(lanes, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
@@ -145,7 +136,7 @@ def _sums_of_tile(
     Returns:
         The sums, row by row.
     """
-    num_vectors, is_short = vectors_of(num_rows), weights.type.pointee == SHORTS
+    num_vectors, is_short = tile_vectors(num_rows), weights.type.pointee == SHORTS
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
