@@ -15,21 +15,19 @@ from random_models import our_model, randomize, vocabulary_tokens
 
 from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES
-from bertkit.transformer import PreparedBertEncoder, prepared_few_rows, prepared_few_rows_int8
-from bertkit.transformer.kernels import few_rows
+from bertkit.transformer import PreparedBertEncoder
+from bertkit.transformer.few_rows import weights
+from bertkit.transformer.few_rows.layers import encode_few_rows
+from bertkit.transformer.few_rows.prepared import FewRows
+from bertkit.transformer.few_rows.tiles import TILE_ROWS, tile_rows
+from bertkit.transformer.few_rows.weights import offered_few_rows
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, linear_for, offered_linears
-from bertkit.transformer.kernels.few_rows import TILE_ROWS, encode_few_rows
-from bertkit.transformer.kernels.few_rows_int8 import encode_few_rows_int8, product_of
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
-from bertkit.transformer.kernels.rows import Quantized
+from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.kernels.vectors import WIDTH
 from bertkit.transformer.prepared import in_row_counts
-from bertkit.transformer.prepared_few_rows import FewRows, _block, _multiply
-from bertkit.transformer.prepared_few_rows_weights import offered_few_rows
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -37,9 +35,8 @@ WIDENED = "bfloat16 in float32"
 LINEAR = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
 OFFERED = {name: linear in offered_few_rows(name.partition(" ")[0]) for name, linear in LINEAR.items()}
 IS_INTEL = not llvmlite.binding.get_host_cpu_name().startswith("znver")
-supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need AVX-512 and oneDNN")
+supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need FMA and oneDNN")
 
-ENCODE = dict.fromkeys(LINEAR, encode_few_rows) | {"int8": encode_few_rows_int8}
 PRODUCTS = [
     *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
     *(("bfloat16", width) for width in (32, 96, 384, 768, 1536, 2080)),
@@ -80,13 +77,12 @@ def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBer
 
 @pytest.mark.skipif(not IS_INTEL or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN's choices are known on Intel")
 def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> None:
-    has_oneDNN = linear_for("float32").linear is OneDNNLinear
-    is_usual = has_oneDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and has_wide_registers()
+    is_usual = linear_for("float32").linear is OneDNNLinear and has_fused_multiplication()
     assert {
         "float32": is_usual,
         "bfloat16": is_usual and has_wide_registers("avx512bf16") and "amx-bf16" not in instruction_sets(),
         WIDENED: is_usual,
-        "int8": is_usual and has_wide_registers("avx512vnni"),
+        "int8": is_usual and has_byte_products(),
     } == OFFERED
 
 
@@ -105,13 +101,14 @@ def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width
     )
     with torch.inference_mode():
         linear = LINEAR[precision](weight, bias)
-        block = _block(type(linear), 192, width, dtype)
+        block = weights.block_of(linear)
         must_exist(block)
-        assert torch.equal(_multiply(linear, block, x), linear(x))
-        assert torch.equal(_multiply(linear, block, x, residual), linear(x, residual=residual))
+        product = partial(weights._multiply, weights.weights_of([linear]))
+        assert torch.equal(product(x), linear(x))
+        assert torch.equal(product(x, residual), linear(x, residual=residual))
     exact = x.double() @ weight.double().T + bias
     relative = 0 if dtype == torch.float32 else 2**-8
-    torch.testing.assert_close(_multiply(linear, block, x).double(), exact, rtol=relative, atol=1e-6 * width)
+    torch.testing.assert_close(product(x).double(), exact, rtol=relative, atol=1e-6 * width)
 
 
 @pytest.mark.full(sample=1)
@@ -126,9 +123,10 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
     linear = OneDNNInt8Linear(torch.randn(192, width, generator=generator), torch.zeros(192))
     values = torch.randint(0, 256, (num_rows, width), generator=generator, dtype=torch.uint8)
     values[0], values[-1] = 255, 0
-    subtracts_after = prepared_few_rows_int8._subtracts_after(192, width)
+    values = weights._with_both_ends(values)
+    subtracts_after = weights._subtracts_after(192, width)
     must_exist(subtracts_after is not None)
-    product = prepared_few_rows_int8._multiply(linear, values, bool(subtracts_after))
+    product = weights._multiply_int8(linear, values, bool(subtracts_after))
     assert torch.equal(product, linear.multiply(values))
     assert product.abs().max() > 0
 
@@ -140,23 +138,13 @@ def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float
     generator = torch.Generator().manual_seed(8)
     weight = torch.rand(64, 1536, generator=generator) + 1  # sums of 2^24 and more
     linear = OneDNNInt8Linear(weight, torch.zeros(64))
-    values = torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8)
+    values = weights._with_both_ends(torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8))
     rounded = torch.round(weight / linear.scales[:, None])
     sums, offsets = values.double() @ rounded.double().T, 128 * rounded.double().sum(dim=1)
     difference = sums.float() - offsets.float() if subtracts_after else (sums - offsets).float()
-    product = prepared_few_rows_int8._multiply(linear, values, subtracts_after)
+    product = weights._multiply_int8(linear, values, subtracts_after)
     assert torch.equal(product, difference * linear.scales)
     assert sums.max() > 2**24
-
-
-@supported
-def test_vectors_may_be_read_beyond_the_last_bias() -> None:
-    """Attention does, if heads are no whole vectors wide."""
-    require("int8")
-    vectors = prepared_few_rows_int8.vectors_of(OneDNNInt8Linear(torch.eye(64), torch.ones(64)))
-    biases = product_of(np.zeros((1, 64), np.float32), Quantized(*np.zeros((3, 1, 64), np.float32)), vectors).bias
-    after = np.lib.stride_tricks.as_strided(biases, (64 + WIDTH,))[64:]
-    assert np.array_equal(biases, np.ones(64)) and np.may_share_memory(after, vectors[-1]) and not after.any()
 
 
 @pytest.mark.full
@@ -164,7 +152,7 @@ def test_vectors_may_be_read_beyond_the_last_bias() -> None:
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize("sizes", [(128, 512), (64, 192), (576, 1088)], ids=str)
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[int, int], num_threads: int) -> None:
     require(precision)
     model, before = model_of(*sizes), torch.get_num_threads()
@@ -187,7 +175,7 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
 @pytest.mark.full
 @supported
 @pytest.mark.every_processor
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 def test_any_number_of_threads_packs_weights_in_one_layout(precision: str) -> None:
     """oneDNN would pack (384, 384) weights of int8 in other panels for eight threads or more."""
     require(precision)
@@ -221,7 +209,7 @@ def test_hidden_states_of_other_architectures_are_bit_identical_to_layers(archit
 @pytest.mark.full(sample=1)
 @supported
 @pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
-@pytest.mark.parametrize("precision", [name for name in ENCODE if name != "int8"])
+@pytest.mark.parametrize("precision", LINEAR)
 def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precision: str, activation: str) -> None:
     require(precision)
     model = model_of(hidden_act=activation)
@@ -232,7 +220,7 @@ def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precis
 
 
 @pytest.mark.full(sample=4)
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 @pytest.mark.parametrize(
     "options",
     [{"hidden_act": "tanh"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
@@ -250,12 +238,12 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, option
     torch.testing.assert_close(prepared(batch).last_hidden_state, expected, rtol=0, atol=close)
 
 
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 def test_processors_without_its_instructions_are_left_to_the_kernels_of_any_size(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (prepared_few_rows, prepared_few_rows_int8):
-        monkeypatch.setattr(module, "has_wide_registers", lambda feature="avx512f": False)
+    for name in ("has_byte_products", "has_fused_multiplication", "has_wide_registers"):
+        monkeypatch.setattr(weights, name, lambda *feature: False)
     assert prepared_pair(model_of(), precision)[0]._few_rows is None
 
 
@@ -273,16 +261,16 @@ def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypat
         ("has_onednn", lambda operation: "data_ptr" not in operation),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(prepared_few_rows, name, replaced)
-            _block.cache_clear()
+            patch.setattr(weights, name, replaced)
+            weights._block.cache_clear()
             assert FewRows.of(layers) is None
-    _block.cache_clear()
+    weights._block.cache_clear()
     assert FewRows.of(layers) is not None
 
 
 @pytest.mark.full
 @supported
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str) -> None:
     require(precision)
     fast, batch, expected = with_expected(precision)
@@ -291,26 +279,28 @@ def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str
             arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
             delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
             with ThreadPoolExecutor(len(delays)) as pool:
-                results = list(pool.map(partial(after_delay, ENCODE[precision], arguments), delays))
-            for result in results:
+                results = list(pool.map(partial(after_delay, encode_few_rows, arguments), delays))
+            for _, result in results:
                 np.testing.assert_array_equal(result[: len(expected)], expected)
 
 
 @pytest.mark.full
 @supported
-@pytest.mark.parametrize("precision", ENCODE)
+@pytest.mark.parametrize("precision", LINEAR)
 def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None:
     require(precision)
     fast, batch, expected = with_expected(precision)
     with torch.inference_mode():
         arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
-        ENCODE[precision](*arguments)
-        counters = arguments[1].counters
+        encode_few_rows(*arguments)
+        counters = arguments[2].counters
+        is_used = counters > 0
+        assert is_used.any()
         for layer in range(NUM_LAYERS + 1):  # earlier layers are computed, later ones wait for this thread
             counters[layer * len(counters) // NUM_LAYERS :] = 0
-            result = ENCODE[precision](*arguments)
+            _, result = encode_few_rows(*arguments)
             np.testing.assert_array_equal(result[: len(expected)], expected)
-            assert (counters > 0).all()
+            np.testing.assert_array_equal(counters > 0, is_used)
 
 
 def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarray]:
@@ -323,7 +313,7 @@ def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarra
     return fast, batch, array(expected.bfloat16() if precision.startswith("bfloat16") else expected)
 
 
-def after_delay(function: Any, arguments: tuple, delay: float) -> np.ndarray:
+def after_delay(function: Any, arguments: tuple, delay: float) -> tuple[np.ndarray, np.ndarray]:
     time.sleep(delay)
     return function(*arguments)
 
@@ -351,4 +341,4 @@ def test_every_unit_of_a_step_is_computed_once_before_the_next_step() -> None:
 
 
 def test_row_counts_of_tiles_are_whole() -> None:
-    assert all(few_rows.tile_rows(num_rows) == tile and num_rows % tile == 0 for num_rows, tile in TILE_ROWS.items())
+    assert all(tile_rows(num_rows) == tile and num_rows % tile == 0 for num_rows, tile in TILE_ROWS.items())

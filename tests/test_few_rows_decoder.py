@@ -14,14 +14,15 @@ from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
-from bertkit.transformer import prepared_decoder, prepared_few_rows_decoder
-from bertkit.transformer.kernels import panel_linear
+from bertkit.transformer import prepared_decoder
+from bertkit.transformer.few_rows import panel_linear, prepared
+from bertkit.transformer.few_rows.layers import encode_few_rows
+from bertkit.transformer.few_rows.panel_linear import PanelLinear
+from bertkit.transformer.few_rows.prepared import FewRows
+from bertkit.transformer.kernels.cached_attention import CachedAttention
 from bertkit.transformer.kernels.dispatch import kernels_for
-from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainLinear, WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
-from bertkit.transformer.kernels.panel_linear import PanelLinear
-from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
+from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 
 pytestmark = pytest.mark.full
 
@@ -68,7 +69,7 @@ every_kind = pytest.mark.parametrize("precision", KINDS, indirect=True)
 
 @pytest.fixture
 def layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FewRowsDecoder, "of", lambda layers: None)
+    monkeypatch.setattr(FewRows, "of_decoder", lambda layers: None)
     monkeypatch.setattr(decoding, "few_rows_of", lambda linear: None)
 
 
@@ -96,11 +97,14 @@ def test_logits_are_bit_identical_to_layers(
     rows, before = [], torch.get_num_threads()
 
     def counted(function: Any, *arguments: Any) -> np.ndarray:
-        rows.append(arguments[3] if function is decode_few_rows else None)
+        if function is not encode_few_rows:
+            rows.append(None)
+        elif isinstance(arguments[5], CachedAttention):  # not of an encoder
+            rows.append(arguments[3])
         return on_shared_threads(function, *arguments)
 
-    on_shared_threads = prepared_few_rows_decoder.on_shared_threads
-    for module in (prepared_few_rows_decoder, panel_linear):
+    on_shared_threads = prepared.on_shared_threads
+    for module in (prepared, panel_linear):
         monkeypatch.setattr(module, "on_shared_threads", counted)
     generator, given = load_generator(folders[name]), {}
     for num_threads in (1, 2, 3):
@@ -135,12 +139,12 @@ def test_threads_that_come_late_change_nothing(folders: dict[str, Path], precisi
         cache.begin(np.ones(3, np.int64))
         arguments = few_rows.arguments(hidden, cache)
         if expected is None:
-            expected = decode_few_rows(*arguments)
+            expected = encode_few_rows(*arguments)
             arguments = few_rows.arguments(hidden, cache)
         delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
         with ThreadPoolExecutor(len(delays)) as pool:
-            for result in pool.map(partial(after_delay, decode_few_rows, arguments), delays):
-                np.testing.assert_array_equal(result[:4], expected[:4])
+            for result in pool.map(partial(after_delay, encode_few_rows, arguments), delays):
+                np.testing.assert_array_equal(result[1][:4], expected[1][:4])
 
 
 @supported
@@ -163,7 +167,7 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(tmp_path: Path, change
         assert bool(steps.start(PROMPTS).isfinite().all())
 
 
-@pytest.mark.skipif(not has_wide_registers(), reason="weights that stay bfloat16 need AVX-512")
+@pytest.mark.skipif(not has_fused_multiplication(), reason="weights that stay bfloat16 need FMA")
 @pytest.mark.every_processor
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_new", "silu", "relu", "tanh", "residual"])
 @pytest.mark.parametrize(("num_outputs", "width"), [(64, 16), (192, 400), (128, 1_040)])

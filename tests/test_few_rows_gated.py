@@ -9,7 +9,7 @@ from test_few_rows import TEXTS, must_exist, require, supported
 
 from bertkit import Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES, prepare
-from bertkit.transformer import prepared_few_rows, prepared_few_rows_int8
+from bertkit.transformer.few_rows import weights
 
 pytestmark = pytest.mark.full
 
@@ -78,7 +78,7 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, option
 
 @pytest.mark.parametrize("architecture", ARCHITECTURE_NAMES)
 def test_processors_without_the_instructions(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (prepared_few_rows, prepared_few_rows_int8):
-        monkeypatch.setattr(module, "has_wide_registers", lambda feature="avx512f": False)
+    for name in ("has_byte_products", "has_fused_multiplication", "has_wide_registers"):
+        monkeypatch.setattr(weights, name, lambda *feature: False)
     for precision in PRECISIONS:
         assert prepared_pair(model_of(architecture), precision)[0]._few_rows is None

@@ -36,8 +36,9 @@ class Processor(NamedTuple):
     emulated: str = ""  # one of PROCESSORS, instead of the settings where it can be emulated
 
 
-def numba(processor: str) -> dict[str, str]:
-    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}  # the features that the name stands for
+def numba(processor: str, features: str = "") -> dict[str, str]:
+    """For LLVM the name stands for features; those that we ask for are also listed."""
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
 
 
 LIBRARIES_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
@@ -45,7 +46,7 @@ MANY_THREADS = {"OMP_NUM_THREADS": str(max(16, (os.cpu_count() or 1) + 3)), "OMP
 WITHOUT_ONEDNN = ["-p", "without_onednn"]
 
 AMX = Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx-bf16 amx-int8")
-AVX2 = Processor({**LIBRARIES_AVX2, **numba("haswell")}, "avx2 fma", emulated="avx2")
+AVX2 = Processor({**LIBRARIES_AVX2, **numba("haswell", "+avx2,+fma")}, "avx2 fma", emulated="avx2")
 
 SHORT = {
     "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16 or int8_product_is")),
@@ -61,7 +62,7 @@ WHOLE = {
     ),
     "libraries with AVX2": Processor(LIBRARIES_AVX2, "avx2 fma"),
     "AVX2": AVX2,
-    "AVX2 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}, "avxvnni"),
+    "AVX2 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", **numba("alderlake", "+avx2,+fma,+avxvnni")}, "avxvnni"),
     "AVX2 VNNI 2": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, "avxvnniint8 avxneconvert"),
     "AVX-512": Processor(
         {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", **numba("skylake-avx512")}, "avx512bw", emulated="avx512"
@@ -101,7 +102,7 @@ def test_libraries_use_the_simulated_processor() -> None:
         env=environment_of(AVX2._replace(emulated="")), capture_output=True, text=True, check=True,
     )  # fmt: skip
     first, second = result.stdout.splitlines()
-    assert first == "AVX2 ('haswell', '')"
+    assert first == "AVX2 ('haswell', '+avx2,+fma')"
     assert second.startswith("False ") and "PlainLinear" in second
 
 

@@ -177,8 +177,8 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
     import torch
 
     from bertkit.device import CPU_PRECISIONS
+    from bertkit.transformer.few_rows.weights import kernel_of_short_texts
     from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
-    from bertkit.transformer.prepared_few_rows_weights import kernel_of_short_texts
 
     for precision in CPU_PRECISIONS:
         norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)

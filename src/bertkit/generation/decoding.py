@@ -17,10 +17,10 @@ from bertkit.device import send
 from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
+from bertkit.transformer.few_rows.prepared import few_rows_of
+from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.few_rows import PANEL, TILE_ROWS
 from bertkit.transformer.prepared_decoder import PreparedDecoder
-from bertkit.transformer.prepared_few_rows_decoder import few_rows_of
 
 
 class PreparedOutput:

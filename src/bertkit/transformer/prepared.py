@@ -16,6 +16,7 @@ from bertkit.batch import Batch
 from bertkit.device import product_dtype
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.encoder import BertEncoder
+from bertkit.transformer.few_rows.prepared import FewRows, is_few
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.attention import bias_of_length
@@ -23,8 +24,6 @@ from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
-from bertkit.transformer.prepared_few_rows import FewRows, is_few
-from bertkit.transformer.prepared_few_rows_int8 import FewRowsInt8
 from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer, floats_of
 
 
@@ -149,10 +148,8 @@ class PreparedBertEncoder:
         )
 
     @cached_property
-    def _few_rows(self) -> FewRows | FewRowsInt8 | None:
-        if not self.layers:
-            return None
-        return (FewRowsInt8 if isinstance(self.layers[0], Int8Layer) else FewRows).of(self.layers)
+    def _few_rows(self) -> FewRows | None:
+        return FewRows.of_plain(self.layers)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         return floats_of(hidden)[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)

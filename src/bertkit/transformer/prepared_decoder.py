@@ -18,19 +18,19 @@ from bertkit.device import product_dtype
 from bertkit.errors import UsageError
 from bertkit.executor import on_one_core
 from bertkit.transformer.decoding_cache import DecodingCache
+from bertkit.transformer.few_rows.panel_linear import PanelLinear
+from bertkit.transformer.few_rows.prepared import FewRows
+from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
-from bertkit.transformer.kernels.few_rows import TILE_ROWS
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
 from bertkit.transformer.kernels.linear import WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
-from bertkit.transformer.kernels.panel_linear import PanelLinear
+from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
-from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 from bertkit.transformer.window import CAUSAL
 
 PRECISIONS = tuple(name for name in ALL_PRECISIONS if name != "float64")
@@ -86,7 +86,7 @@ def decoder_kernels(precision: str, device: torch.device, *, in_steps: bool) -> 
     kernels = kernels_for(precision, device)
     if precision == "int8":
         return kernels_for("float32", device)._replace(linear=RoundedLinear)
-    if in_steps and kernels.linear is WidenedLinear and has_wide_registers():
+    if in_steps and kernels.linear is WidenedLinear and has_fused_multiplication():
         return kernels._replace(linear=_narrow_linear)
     return kernels
 
@@ -195,7 +195,9 @@ class PreparedDecoder:
         with on_one_core() if few_rows else nullcontext():  # OpenMP's threads keep cores busy for a while
             hidden = self.embeddings.look_up(rows).to(self.dtype)
         if few_rows is not None and isinstance(cache, DecodingCache):
-            hidden = few_rows(hidden, cache)
+            first = self.layers[0]
+            normed = first.attention_norm(hidden.clone()) if first.is_pre_norm else None
+            hidden = few_rows(hidden, cache, normed)
         else:
             for number, layer in enumerate(self.layers):
                 hidden = layer(hidden, cache, number)
@@ -204,9 +206,9 @@ class PreparedDecoder:
         return hidden[:num_tokens]
 
     @cached_property
-    def _few_rows(self) -> FewRowsDecoder | None:
+    def _few_rows(self) -> FewRows | None:
         is_known = self.in_steps and self.kernels.cache is CompiledKeyValueCache
-        return FewRowsDecoder.of(self.layers) if is_known else None
+        return FewRows.of_decoder(self.layers) if is_known else None
 
 
 class WholeSequences:

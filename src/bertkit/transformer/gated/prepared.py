@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
+from bertkit.transformer.few_rows.prepared import FewRows, is_few
 from bertkit.transformer.gated.encoder import GatedEncoder, GatedLayer
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.arrays import norm_arrays
 from bertkit.transformer.kernels.dispatch import Kernels, ModernBertKernels, kernels_for, modernbert_kernels_for
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
-from bertkit.transformer.prepared_few_rows import is_few
-from bertkit.transformer.prepared_few_rows_gated import FewGatedRows
 from bertkit.transformer.prepared_int8 import (
     HiddenStates,
     Int8Embeddings,
@@ -103,7 +102,7 @@ class PreparedGatedEncoder:
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         rotary = self.rotary.at(filled.position_ids)
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
-            last = self._few_rows(floats_of(hidden), hidden, filled, [rotary])
+            last = self._few_rows(hidden, filled, angles=[rotary])
             return EncoderOutput(self._plain(last, num_tokens), None, None)
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
@@ -113,10 +112,9 @@ class PreparedGatedEncoder:
         return EncoderOutput(self._plain(hidden, num_tokens), None, hidden_states if with_hidden_states else None)
 
     @cached_property
-    def _few_rows(self) -> FewGatedRows | None:
-        norms = [(layer.attention_norm, layer.feed_forward_norm) for layer in self.layers]
+    def _few_rows(self) -> FewRows | None:
         number = len(self.layers)
-        return FewGatedRows.of(self.layers, norms, [0] * number, [None] * number, False)
+        return FewRows.of(self.layers, kinds=[0] * number, windows=[None] * number, is_gated=True)
 
     def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         return floats_of(hidden)[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)

@@ -1,5 +1,6 @@
 """Building blocks of `vectors`: sixteen float32 as a numba type, and LLVM code for it."""
 
+import platform
 from typing import Any
 
 from llvmlite import ir
@@ -36,7 +37,7 @@ VECTOR = VectorType()
 INT, FLOAT = ir.IntType(32), ir.FloatType()
 BITS, BYTES, SHORTS, INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
 FLOATS, BFLOATS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BFloat16(), WIDTH)
-_PAIRS = ir.VectorType(BFloat16(), 2 * WIDTH)
+_PAIRS, _FOURS = ir.VectorType(BFloat16(), 2 * WIDTH), ir.VectorType(ir.IntType(8), 4 * WIDTH)
 STORED = {  # element type -> vector type of sixteen, bytes per element
     types.float32: (FLOATS, 4),
     types.uint16: (SHORTS, 2),
@@ -48,6 +49,16 @@ def has_wide_registers(feature: str = "avx512f") -> bool:
     """Whether numba compiles for a processor with AVX-512, or another part of it."""
     context: Any = cpu_target.target_context
     return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
+
+
+def has_fused_multiplication() -> bool:
+    """Whether numba compiles ``a * b + c`` to one instruction: on x86 with FMA, as in AVX2; on any 64-bit ARM."""
+    return platform.machine() not in ("x86_64", "AMD64") or has_wide_registers("fma")
+
+
+def has_byte_products() -> bool:
+    """Whether the processor has the instruction of `byte_products`."""
+    return has_wide_registers("avx512vnni") or has_wide_registers("avxvnni")
 
 
 def compiles_for(*processors: str) -> bool:
@@ -101,6 +112,24 @@ def bfloat16_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
     """sums + the products of two bfloat16 in the bits of each lane, with AVX-512 BF16."""
     function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
     return builder.call(function, [sums, builder.bitcast(a, _PAIRS), builder.bitcast(b, _PAIRS)])
+
+
+def byte_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
+    """sums + the products of four bytes, those of ``a`` unsigned, in the bits of each lane, with VNNI of AVX-512, or of
+    AVX for each half."""
+    if not has_wide_registers("avx512vnni"):
+        halves = [_byte_products_of_half(builder, a, b, sums, first) for first in (0, WIDTH // 2)]
+        return builder.shuffle_vector(*halves, ir.Constant(INTS, list(range(WIDTH))))
+    function = llvm_function(builder, "x86.avx512.vpdpbusd.512", INTS, [INTS, _FOURS, _FOURS])
+    return builder.call(function, [sums, builder.bitcast(a, _FOURS), builder.bitcast(b, _FOURS)])
+
+
+def _byte_products_of_half(builder: Any, a: Any, b: Any, sums: Any, first: int) -> Any:
+    half, fours = ir.VectorType(INT, WIDTH // 2), ir.VectorType(ir.IntType(8), 2 * WIDTH)
+    lanes = ir.Constant(half, list(range(first, first + WIDTH // 2)))
+    a, b, sums = (builder.shuffle_vector(each, each, lanes) for each in (a, b, sums))
+    function = llvm_function(builder, "x86.avx512.vpdpbusd.256", half, [half, fours, fours])
+    return builder.call(function, [sums, builder.bitcast(a, fours), builder.bitcast(b, fours)])
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

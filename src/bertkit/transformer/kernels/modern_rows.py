@@ -58,6 +58,22 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
 
 
 @compiled
+def norm_without_bias(rows, norm, normed):
+    """``normed = norm(rows)`` with the bits of `add_then_norm_forward`."""
+    num_rows, width = normed.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        sums = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            numbers = read(rows, row, c)
+            sums = sums + numbers
+            store(line, c, numbers)
+        mean, factor = mean_and_factor(line, width, sums, norm.eps)
+        for c in range(0, width, WIDTH):
+            write(normed, row, c, (load(line, c) - broadcast(mean)) * broadcast(factor) * load(norm.weight, c))
+
+
+@compiled
 def add_then_norm_backward(
     grad_summed, grad_normed, summed, norm, dropout, means, factors, grad_x, grad_residual, grad_weight
 ):

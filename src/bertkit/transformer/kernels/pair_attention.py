@@ -41,17 +41,31 @@ Emerald Rapids)."""
 @compiled
 def attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
     """Self-attention in inference: `attend_tiles` without dropout, or `attend_pairs` where it is faster."""
-    _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+    attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
 
 
-def _attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+def attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    """`attend` in compiled functions."""
     raise NotImplementedError
 
 
-@overload(_attend)
+@overload(attend_either)
 def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    is_fast = has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
-    return _in_pairs if is_fast and is_rounded(query_key_value) else _in_tiles
+    return _in_pairs if is_rounded(query_key_value) and _multiplies_pairs_fast() else _in_tiles
+
+
+def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    """`attend_either` of rows that are float32 and may be rounded, such as products of 8 bits."""
+    raise NotImplementedError
+
+
+@overload(attend_rounded)
+def _choose_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+    return _in_pairs if _multiplies_pairs_fast() else _in_tiles
+
+
+def _multiplies_pairs_fast() -> bool:
+    return has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
 
 
 def is_rounded(rows: Any) -> bool:

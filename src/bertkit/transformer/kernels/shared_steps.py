@@ -9,24 +9,27 @@ those that others have claimed. So a thread that comes late, or never, costs tim
 Counters are an int64 array of zeros, two numbers for each step.
 """
 
+import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from llvmlite import ir
 from numba import extending, types
 
 from bertkit.compiled import compiled
 from bertkit.executor import executor
+from bertkit.transformer.kernels.llvm_vectors import INT, llvm_function
 
 intrinsic: Any = extending.intrinsic
+
+Result = TypeVar("Result")
 
 _MAX_THREADS = 4
 """Threads that share a step, whose units take some microseconds."""
 
 
-def on_shared_threads(function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+def on_shared_threads(function: Callable[..., Result], *arguments: Any) -> Result:
     """The result of a function whose steps several threads share, on this thread and others that are free."""
     num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
     helpers = [executor().submit(function, *arguments) for _ in range(num_helpers)]
@@ -75,9 +78,10 @@ def _read(typing_context, counters, index):
     """counters[index], and everything that was written before it."""
 
     def generate(context, builder, signature, arguments):
-        pause = ir.FunctionType(ir.VoidType(), [])
-        name = "llvm.x86.sse2.pause"
-        builder.call(builder.module.globals.get(name) or ir.Function(builder.module, pause, name), [])
+        if platform.machine() in ("x86_64", "AMD64"):
+            builder.call(llvm_function(builder, "x86.sse2.pause", ir.VoidType(), []), [])
+        else:
+            builder.call(llvm_function(builder, "aarch64.hint", ir.VoidType(), [INT]), [INT(1)])  # yield
         return builder.load_atomic(_pointer(context, builder, signature, *arguments), "acquire", 8)
 
     return types.int64(counters, types.intp), generate

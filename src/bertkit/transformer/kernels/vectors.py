@@ -229,6 +229,17 @@ def add_pairs(typing_context, a, b, c):
 
 
 @intrinsic
+def difference_of_integers(typing_context, a, b):
+    """a - b, of int32 in the bits of the lanes, as float32."""
+
+    def generate(context, builder, signature, arguments):
+        a, b = (builder.bitcast(argument, INTS) for argument in arguments)
+        return builder.sitofp(builder.sub(a, b), FLOATS)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@intrinsic
 def inverse(typing_context, a):
     """1 / a."""
 

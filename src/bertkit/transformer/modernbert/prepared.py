@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
+from bertkit.transformer.few_rows.prepared import FewRows, is_few
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.dispatch import ModernBertKernels, kernels_for, modernbert_kernels_for
 from bertkit.transformer.kernels.rows import Product
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.layer import ModernBertLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
-from bertkit.transformer.prepared_few_rows import is_few
-from bertkit.transformer.prepared_few_rows_gated import FewGatedRows
 from bertkit.transformer.prepared_int8 import (
     HiddenStates,
     Int8AddThenNorm,
@@ -114,7 +113,7 @@ class PreparedModernBertEncoder:
         normed: Any = self.as_input(hidden)  # HiddenStates or Tensor
         rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
-            last = self._few_rows(hidden, normed, filled, list(rotary.values()))
+            last = self._few_rows(hidden, filled, normed, list(rotary.values()))
             return EncoderOutput(last[:num_tokens].to(hidden.dtype), None, None)
         hidden_states = [hidden[:num_tokens]] if with_hidden_states else []
         for layer, norm_after in zip(self.layers, self.norms_after, strict=True):
@@ -130,7 +129,9 @@ class PreparedModernBertEncoder:
         )
 
     @cached_property
-    def _few_rows(self) -> FewGatedRows | None:
+    def _few_rows(self) -> FewRows | None:
         norms = [(layer.feed_forward_norm, after) for layer, after in zip(self.layers, self.norms_after, strict=True)]
         thetas, windows = list(self.rotary), [layer.window for layer in self.layers]
-        return FewGatedRows.of(self.layers, norms, [thetas.index(layer.theta) for layer in self.layers], windows, True)
+        kinds = [thetas.index(layer.theta) for layer in self.layers]
+        order = {"is_pre_norm": True, "is_gated": True, "has_norm_bias": False}
+        return FewRows.of(self.layers, norms, kinds, windows, **order)

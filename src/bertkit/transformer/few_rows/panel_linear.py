@@ -9,11 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from bertkit.transformer.few_rows.products import ADD, CODES, PLAIN, ROOM, Weights, multiply_few_rows
+from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.few_rows import ADD, CODES, PANEL, PLAIN, ROOM, TILE_ROWS
-from bertkit.transformer.kernels.few_rows_decoder import multiply_few_rows
-from bertkit.transformer.kernels.layer_weights import Weights
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vectors import WIDTH

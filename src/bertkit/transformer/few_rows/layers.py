@@ -1,0 +1,182 @@
+"""All layers of a few rows, compiled as one function: one short text at a time, or a step of generation.
+
+No Python runs between the steps of a layer, which threads share (`shared_steps`). One code serves every family and
+precision: numba compiles it for the types of the weights and of attention. Arrays of bfloat16 are uint16. Shape
+letters: M num_rows, D hidden_size, F intermediate_size, L layers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from bertkit.compiled import compiled, part
+from bertkit.transformer.few_rows.attention import attend_few_rows
+from bertkit.transformer.few_rows.products import (
+    PLAIN,
+    ROOM,
+    RoundedWeights,
+    Weights,
+    activated,
+    multiply,
+    scratch_of,
+)
+from bertkit.transformer.kernels.modern_rows import norm_without_bias
+from bertkit.transformer.kernels.rows import Norm, norm_rows, read, write
+from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.vectors import WIDTH
+
+_STEPS = 9  # of a layer
+
+COUNTERS = 2 * _STEPS
+"""Counters of a layer."""
+
+
+class LayerNorms(NamedTuple):
+    """A layer normalization in all layers."""
+
+    weights: np.ndarray  # (L, D) float32
+    biases: np.ndarray | None  # (L, D) float32
+    eps: np.float32
+
+
+class Layers(NamedTuple):
+    """All layers but for their cross-attention.
+
+    With post-norm ``x = norm(x + attention(x)); x = norm(x + feed_forward(x))``. With pre-norm the sums are kept beside
+    their norms, which the products read, and each norm is that of the next step.
+    """
+
+    query_key_value: Weights | RoundedWeights
+    output: Weights | RoundedWeights
+    expand: Weights | RoundedWeights  # F outputs; or 2 F with a gate, which comes first
+    project: Weights | RoundedWeights
+    attention_norm: LayerNorms  # after adding the output of attention
+    feed_forward_norm: LayerNorms  # after adding that of the feed-forward network
+    is_pre_norm: bool
+    activation: np.intp  # GELU to RELU
+
+
+class CrossLayers(NamedTuple):
+    """Cross-attention of all layers, after which the feed-forward network follows."""
+
+    query: Weights | RoundedWeights
+    output: Weights | RoundedWeights
+    norm: LayerNorms
+
+
+class Workspace(NamedTuple):
+    """Memory that the threads share: in the dtype of products, but for the sums of pre-norm, which may be float32."""
+
+    sums: np.ndarray  # (M, D), the input
+    normed: np.ndarray  # (M, D), the input as the first product reads it; with post-norm the same
+    query_key_value: np.ndarray  # (M + ROOM, 3 D)
+    cross_query: np.ndarray  # (M + ROOM, D)
+    context: np.ndarray  # (M + ROOM, D) zeros
+    attended: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
+    crossed: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
+    expanded: np.ndarray  # (M + ROOM, F or 2 F)
+    projected: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
+    counters: np.ndarray  # (COUNTERS * L,) int64 zeros
+
+
+@compiled
+def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gated):
+    """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
+
+    Args:
+        cross: `CrossLayers`, or None.
+        space: `Workspace`.
+        num_rows: M, a key of TILE_ROWS.
+        add: ADD, or ADD_ROUNDED for sums in another dtype than that of products.
+        attention: as in `attend_few_rows`.
+        sources: `CachedAttention` of all layers, or None.
+        gated: (M + ROOM, F), memory like that of the workspace; None without gates.
+
+    Returns:
+        (M + ROOM, D) sums and norms of the last layer, the same on all threads.
+    """
+    counters, expanded = space.counters, space.expanded
+    wide = max(space.normed.shape[1], expanded.shape[1])
+    sums, normed = _with_room(space.sums), _with_room(space.normed)  # each thread has its own
+    scratch, plain, is_pre_norm = scratch_of(num_rows, wide), np.intp(PLAIN), layers.is_pre_norm
+    for layer in range(len(space.attended)):
+        step, attended, projected = _STEPS * layer, space.attended[layer], space.projected[layer]
+        weights, rows = layers.query_key_value, space.query_key_value
+        multiply(weights, layer, counters, step, normed, num_rows, plain, sums, rows, scratch)
+        attend_few_rows(weights, counters, step + 1, rows, attention, layer, True, space.context)
+        multiply(layers.output, layer, counters, step + 2, space.context, num_rows, add, sums, attended, scratch)
+        _norm(attended, layers.attention_norm, layers.attention_norm.biases, layer, num_rows, normed)
+        sums = _sums_of(attended, normed, is_pre_norm)
+        if cross is not None:
+            rows, crossed = space.cross_query, space.crossed[layer]
+            multiply(cross.query, layer, counters, step + 3, normed, num_rows, plain, sums, rows, scratch)
+            attend_few_rows(cross.query, counters, step + 4, rows, sources, layer, False, space.context)
+            multiply(cross.output, layer, counters, step + 5, space.context, num_rows, add, sums, crossed, scratch)
+            _norm(crossed, cross.norm, cross.norm.biases, layer, num_rows, normed)
+            sums = _sums_of(crossed, normed, is_pre_norm)
+        then, activated_rows = layers.activation if gated is None else plain, expanded
+        multiply(layers.expand, layer, counters, step + 6, normed, num_rows, then, sums, expanded, scratch)
+        if gated is not None:
+            _gate(expanded, layers.activation, counters, step + 7, num_rows, gated)
+            activated_rows = gated
+        multiply(layers.project, layer, counters, step + 8, activated_rows, num_rows, add, sums, projected, scratch)
+        _norm(projected, layers.feed_forward_norm, layers.feed_forward_norm.biases, layer, num_rows, normed)
+        sums = _sums_of(projected, normed, is_pre_norm)
+    return sums, normed
+
+
+@part
+def _with_room(rows):
+    """A copy of (M, D) rows with ROOM rows of zeros after them."""
+    num_rows, width = rows.shape
+    copied = np.zeros((num_rows + ROOM, width), rows.dtype)
+    for row in range(num_rows):
+        for c in range(width):
+            copied[row, c] = rows[row, c]
+    return copied
+
+
+def _norm(rows, norms, biases, layer, num_rows, out):
+    """``out = norm(rows)``."""
+    raise NotImplementedError
+
+
+@overload(_norm)
+def _choose_norm(rows, norms, biases, layer, num_rows, out):
+    return _norm_without_bias if biases == types.none else _norm_with_bias
+
+
+def _norm_with_bias(rows, norms, biases, layer, num_rows, out):
+    norm_rows(rows[:num_rows], None, Norm(norms.weights[layer], biases[layer], norms.eps), out[:num_rows], None)
+
+
+def _norm_without_bias(rows, norms, biases, layer, num_rows, out):
+    norm = Norm(norms.weights[layer], norms.weights[layer], norms.eps)
+    norm_without_bias(rows[:num_rows], norm, out[:num_rows])
+
+
+def _sums_of(summed, normed, is_pre_norm):
+    """What the next product is added to."""
+    raise NotImplementedError
+
+
+@overload(_sums_of)
+def _choose_sums(summed, normed, is_pre_norm):
+    if summed == normed:  # types
+        return lambda summed, normed, is_pre_norm: summed if is_pre_norm else normed
+    return lambda summed, normed, is_pre_norm: summed
+
+
+@part
+def _gate(expanded, activation, counters, step, num_rows, gated):
+    """One step: ``gated = activation(left) * right`` of the halves of rows."""
+    row, width = claim(counters, step), gated.shape[1]
+    while row < num_rows:
+        for c in range(0, width, WIDTH):
+            left, right = read(expanded, row, c), read(expanded, row, width + c)
+            write(gated, row, c, activated(left, activation) * right)
+        finish(counters, step)
+        row = claim(counters, step)
+    wait(counters, step, num_rows)

@@ -1,0 +1,250 @@
+"""Products of a few rows in float32, bfloat16 or 8 bits, compiled.
+
+The product of a few rows takes as long as reading the weights. Here weights are prefetched, and threads share a
+product without Python between them (`shared_steps`). The weights are those packed by oneDNN, in panels of 64 outputs:
+(N / 64, K, 64) float32, (N / 64, K / 2, 64, 2) bfloat16, or (N / 64, K / 4, 64, 4) int8. Terms are added in the order
+of oneDNN, which makes the bits those of larger batches: products of ``block`` inputs are added up from 0 in float32,
+then the sums of the blocks in turn, then bias and residual. Rows of bfloat16 are multiplied with weights of either
+kind, as in `OneDNNLinear` and `WidenedLinear`.
+
+Sums of 8-bit products are integers, so that no order of terms matters; but from 2^24 on, it matters whether the part of
+the zero point is subtracted before a sum becomes float32, as oneDNN does, or after it, as oneDNN does with AMX.
+
+Arrays of bfloat16 are uint16. Shape letters: M num_rows, K inputs, N outputs, L layers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from bertkit.compiled import compiled, part
+from bertkit.transformer.few_rows.tiles import NUM_VECTORS, PANEL, multiply_tile, tile_rows, tile_vectors
+from bertkit.transformer.kernels.rows import Quantized, quantize_rows
+from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, normal, silu
+from bertkit.transformer.kernels.vectors import (
+    WIDTH,
+    broadcast,
+    difference_of_integers,
+    fma,
+    larger,
+    load,
+    rounded_as,
+    store,
+    transpose,
+)
+
+ROOM = WIDTH
+"""Unused rows at the end of an array: rows are read in blocks of sixteen."""
+
+PLAIN, ADD, ADD_ROUNDED, GELU, SHORT_GELU, GELU_TANH, SILU, RELU = range(8)
+"""What a product does after adding the bias: nothing; add the residual, or that after rounding to the dtype of the
+inputs; or an activation: SHORT_GELU is for results that are then rounded to bfloat16 or 8 bits. Callers pass
+``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
+
+CODES = {"gelu": GELU, "gelu_new": GELU_TANH, "silu": SILU, "relu": RELU}
+"""Codes of activations by their names in ACTIVATIONS."""
+
+_CHUNK = 32
+"""Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
+
+
+class Weights(NamedTuple):
+    """The weights of a product in all layers, float32 or bfloat16."""
+
+    addresses: np.ndarray  # (L,) int64, of the packed weights, whose N is a multiple of PANEL
+    packed: np.ndarray  # (0,) in the dtype of the packed weights
+    block: int  # words of 32 bits of a row, or its numbers if they are widened, that are added up at a time
+    bias: np.ndarray  # (L, N) in the dtype of products: float32 with packed bfloat16 means (N / 64, K, 64) weights
+
+
+class RoundedWeights(NamedTuple):
+    """The same in 8 bits."""
+
+    addresses: np.ndarray
+    packed: np.ndarray  # (0,) int8
+    block: int  # all words
+    bias: np.ndarray  # (L, N) float32
+    vectors: np.ndarray  # (L, 4, N) float32: what is subtracted from sums in int32 (its bits), and then in float32;
+    # scales; and the product for a row of ones
+
+
+class Scratch(NamedTuple):
+    """Memory of a thread."""
+
+    columns: np.ndarray  # inputs of a product, M * K + WIDTH float32
+    sums: np.ndarray  # (2, M * PANEL) float32
+
+
+@part
+def scratch_of(num_rows, width):
+    """Scratch for products of M rows with up to ``width`` inputs."""
+    return Scratch(np.zeros(num_rows * width + WIDTH, np.float32), np.zeros((2, num_rows * PANEL), np.float32))
+
+
+@compiled
+def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, scratch):
+    """One step: ``out = x W^T + bias``, then one of PLAIN to RELU.
+
+    Args:
+        weights: `Weights` or `RoundedWeights`.
+        x: (M + ROOM, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of 8 bits
+            float32, K a multiple of 64, which each thread quantizes.
+        num_rows: M, a key of TILE_ROWS or a multiple of 8 or 12.
+        residual: (M, N), read for ADD and ADD_ROUNDED only.
+        out: (M + ROOM, N).
+    """
+    columns, sums = scratch
+    inputs, words = _inputs_of(weights, weights.bias, x, num_rows)
+    block = weights.block
+    num_words, num_units, tile = words.shape[1], out.shape[1] // PANEL, tile_rows(num_rows)
+    size = 2 if 2 * weights.packed.itemsize == weights.bias.itemsize else 4  # bytes of a word of packed weights
+    num_parts = NUM_VECTORS // tile_vectors(tile)
+    num_tiles = num_rows // tile * num_parts  # that read the same weights
+    chunk = num_words if num_tiles == 1 else _CHUNK
+    lines = max(1, NUM_VECTORS // num_tiles)  # requested from memory for each row of a panel and tile
+    has_columns = False
+    unit = claim(counters, step)
+    while unit < num_units:
+        if not has_columns:
+            _quantize(x, num_rows, inputs)
+            take_columns(words, num_rows, tile, columns)
+            has_columns = True
+        panel = weights.addresses[layer] + size * unit * PANEL * num_words
+        for start in range(0, num_words, block):
+            end, own = min(start + block, num_words), sums[min(start, 1)]
+            for first in range(start, end, chunk):
+                count = min(chunk, end - first)
+                rows = panel + size * first * PANEL
+                for number in range(num_tiles):
+                    row, column = number // num_parts * tile, number % num_parts * (PANEL // num_parts)
+                    multiply_tile(
+                        weights.packed, weights.bias, columns, row * num_words + first * tile, tile,
+                        rows + size * column, count, own, row * PANEL + column, first > start, number * count * lines,
+                        lines,
+                    )  # fmt: skip
+            if start > 0:
+                _add_sums(sums, num_rows * PANEL)
+        for row in range(num_rows):
+            for c in range(0, PANEL, WIDTH):
+                vector = _finished(weights, layer, inputs, row, unit * PANEL + c, load(sums, row * PANEL + c))
+                at = row * out.shape[1] + unit * PANEL + c
+                store(out, at, _after_product(weights.bias, x, vector, then, residual, at))
+        finish(counters, step)
+        unit = claim(counters, step)
+    wait(counters, step, num_units)
+
+
+@compiled
+def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
+    """`multiply` for one layer: a share of the work on this thread, the rest on other threads that call it with the
+    same arguments.
+
+    Args:
+        counters: (2,) int64 zeros.
+        out: also returned.
+    """
+    layer = step = np.intp(0)
+    multiply(weights, layer, counters, step, x, num_rows, then, residual, out, scratch_of(num_rows, x.shape[1]))
+    return out
+
+
+def _inputs_of(weights, bias, x, num_rows):
+    """What is multiplied, the rows or Quantized; and the same as float32, which are multiplied at a time: a number, or
+    two of bfloat16 (not with weights in float32), or four of 8 bits, not yet written."""
+    raise NotImplementedError
+
+
+@overload(_inputs_of)
+def _choose_inputs(weights, bias, x, num_rows):
+    if weights.instance_class is RoundedWeights:
+        return _empty_quantized
+    if x.dtype == bias.dtype:
+        return lambda weights, bias, x, num_rows: (x, x.view(np.float32))
+    return lambda weights, bias, x, num_rows: (x, x)
+
+
+def _empty_quantized(weights, bias, x, num_rows):
+    values = np.empty((num_rows + ROOM, x.shape[1]), np.uint8)
+    scales, middles = np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
+    return Quantized(values, scales, middles), values.view(np.float32)
+
+
+def _quantize(x, num_rows, inputs):
+    """Quantize rows of numbers if 8 bits are multiplied."""
+    raise NotImplementedError
+
+
+@overload(_quantize)
+def _choose_quantize(x, num_rows, inputs):
+    if x == inputs:
+        return lambda x, num_rows, inputs: None
+    return lambda x, num_rows, inputs: quantize_rows(x, 0, num_rows, inputs)
+
+
+def _finished(weights, layer, inputs, row, column, sums):
+    """Sums of products of a row, from a column on, as numbers with the bias."""
+    raise NotImplementedError
+
+
+@overload(_finished)
+def _choose_finished(weights, layer, inputs, row, column, sums):
+    return _finish_floats if weights.instance_class is Weights else _finish_integers
+
+
+def _finish_floats(weights, layer, inputs, row, column, sums):
+    return sums + load(weights.bias, layer * weights.bias.shape[1] + column)
+
+
+def _finish_integers(weights, layer, inputs, row, column, sums):
+    width = weights.bias.shape[1]
+    first = 4 * layer * width + column
+    values = difference_of_integers(sums, load(weights.vectors, first)) - load(weights.vectors, first + width)
+    values = values * load(weights.vectors, first + 2 * width)
+    of_ones, bias = load(weights.vectors, first + 3 * width), load(weights.bias, layer * width + column)
+    return fma(broadcast(inputs.scales[row]), values, fma(broadcast(inputs.middles[row]), of_ones, bias))
+
+
+@part
+def _add_sums(sums, number):
+    """Add the sums of a block of inputs, ``sums[1]``, to those of earlier blocks."""
+    for at in range(0, number, WIDTH):
+        store(sums[0], at, load(sums[0], at) + load(sums[1], at))
+
+
+@part
+def _after_product(bias, x, vector, then, residual, at):
+    """Add the residual at an index, or apply the activation to the vector in the precision of the bias."""
+    if then == PLAIN:
+        return vector
+    if then == ADD:
+        return vector + load(residual, at)
+    if then == ADD_ROUNDED:
+        return rounded_as(x, vector) + load(residual, at)
+    return activated(rounded_as(bias, vector), then)
+
+
+@part
+def activated(vector, code):
+    """The activation with a code, GELU to RELU."""
+    if code == GELU:
+        cdf, _ = normal(vector)
+        return vector * cdf
+    if code == SHORT_GELU:
+        return gelu(vector)
+    if code == GELU_TANH:
+        return gelu_tanh(vector)
+    if code == SILU:
+        return silu(vector)
+    return larger(vector, broadcast(np.float32(0)))
+
+
+@part
+def take_columns(x, num_rows, tile, columns):
+    """Copy the rows of each tile column by column: (M, K) to (M / tile, K, tile)."""
+    width = x.shape[1]
+    for row in range(0, num_rows, tile):
+        for c in range(0, width, WIDTH):
+            # Sixteen rows are copied; those beyond the tile are overwritten by the next column.
+            transpose(x, row * width + c, width, columns, row * width + c * tile, tile)
