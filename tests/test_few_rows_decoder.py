@@ -14,13 +14,14 @@ from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
-from bertkit.transformer import prepared_decoder, prepared_few_rows_decoder
+from bertkit.transformer import prepared_few_rows_decoder
 from bertkit.transformer.kernels import panel_linear
 from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.kernels.few_rows_decoder import decode_few_rows
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainLinear, WidenedLinear
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.panel_linear import PanelLinear
+from bertkit.transformer.prepared import float_steps
 from bertkit.transformer.prepared_few_rows_decoder import FewRowsDecoder
 
 pytestmark = pytest.mark.full
@@ -59,7 +60,7 @@ def precision(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         chosen = kernels_for(precision, device)
         return chosen if precision == "float32" else chosen._replace(linear=kind)
 
-    monkeypatch.setattr(prepared_decoder, "kernels_for", kernels)
+    monkeypatch.setattr(float_steps, "kernels_for", kernels)
     return request.param.partition(" ")[0]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertkit import Batch, BertConfig, Recorder
 from bertkit.errors import UsageError
-from bertkit.transformer import BertEncoder, Decoder, PreparedBertEncoder, TransformerConfig
+from bertkit.transformer import BertEncoder, Decoder, PreparedTransformer, TransformerConfig
 from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.embeddings import sinusoids
 from bertkit.transformer.kernels import training, training_kernels
@@ -241,7 +241,7 @@ def test_causal_bert_is_prepared_for_inference(precision: str) -> None:
     batch = batch_of(LENGTHS, 61)
     with torch.inference_mode():
         expected = encoder(batch).last_hidden_state
-    cosine = torch.nn.functional.cosine_similarity(PreparedBertEncoder(encoder, precision)(batch).last_hidden_state,
+    cosine = torch.nn.functional.cosine_similarity(PreparedTransformer(encoder, precision)(batch).last_hidden_state,
                                                    expected)  # fmt: skip
     assert cosine.min() > {"float32": 0.999999, "bfloat16": 0.999, "int8": 0.99}[precision]
 

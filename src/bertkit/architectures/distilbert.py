@@ -7,7 +7,7 @@ from bertkit.architectures.architecture import Architecture, Head, HeadOptions, 
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
+from bertkit.transformer import BertConfig, BertEncoder
 from bertkit.transformer.config import check_probabilities
 
 
@@ -54,7 +54,6 @@ DISTILBERT = Architecture(
     class_prefix="DistilBert",
     config=DistilBertConfig,
     encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
-    prepare=PreparedBertEncoder,
     graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),

@@ -8,7 +8,7 @@ from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.heads.replaced_tokens import ReplacedTokensHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
+from bertkit.transformer import BertConfig, BertEncoder
 from bertkit.transformer.config import check_probabilities
 
 
@@ -44,7 +44,6 @@ ELECTRA = Architecture(
     class_prefix="Electra",
     config=ElectraConfig,
     encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
-    prepare=PreparedBertEncoder,
     graph="bert",
     heads={
         "replaced_tokens": Head(lambda config, options: ReplacedTokensHead(config), tokens),

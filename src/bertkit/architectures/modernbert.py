@@ -6,7 +6,7 @@ from bertkit.architectures.architecture import Architecture, Head, HeadOptions, 
 from bertkit.architectures.modernbert_config import IGNORED_KEYS, REQUIRED_VALUES, in_first_spelling
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMaskedLMHead
-from bertkit.transformer import ModernBertConfig, ModernBertEncoder, PreparedModernBertEncoder
+from bertkit.transformer import ModernBertConfig, ModernBertEncoder
 
 
 def _encoder(config: ModernBertConfig, with_pooler: bool) -> ModernBertEncoder:
@@ -22,7 +22,6 @@ MODERNBERT = Architecture(
     class_prefix="ModernBert",
     config=ModernBertConfig,
     encoder=_encoder,
-    prepare=PreparedModernBertEncoder,
     alternates_layers=True,
     heads={
         "masked_lm": Head(lambda config, options: ModernBertMaskedLMHead(config), tokens),

@@ -16,7 +16,7 @@ from bertkit.architectures.roberta import (
     without_first_positions,
 )
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
-from bertkit.transformer import BertConfig, PreparedBertEncoder, RelativeBiasEncoder
+from bertkit.transformer import BertConfig, RelativeBiasEncoder
 
 _FIRST_POSITION = 2  # for any pad_token_id: transformers' MPNetEmbeddings fixes it
 
@@ -48,7 +48,6 @@ MPNET = Architecture(
     class_prefix="MPNet",
     config=MpnetConfig,
     encoder=RelativeBiasEncoder,
-    prepare=PreparedBertEncoder,
     graph="bert",
     heads=HEADS,
     names=TensorNames(

@@ -11,7 +11,7 @@ from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder, PreparedTransformer
 from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -60,5 +60,5 @@ def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
     Raises:
         UsageError: a precision that the device of the encoder does not support.
     """
-    prepared = architecture_of(encoder.config).prepare(encoder, precision)
+    prepared = PreparedTransformer(encoder, precision)
     return GraphedEncoder(prepared) if can_be_recorded(encoder, precision) else prepared

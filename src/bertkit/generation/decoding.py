@@ -19,7 +19,7 @@ from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.few_rows import PANEL, TILE_ROWS
-from bertkit.transformer.prepared_decoder import PreparedDecoder
+from bertkit.transformer.prepared.decoder import PreparedDecoder
 from bertkit.transformer.prepared_few_rows_decoder import few_rows_of
 
 

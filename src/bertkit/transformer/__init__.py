@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bertkit.transformer.gated.config import GteConfig as GteConfig
     from bertkit.transformer.gated.config import NomicBertConfig as NomicBertConfig
     from bertkit.transformer.gated.encoder import GatedEncoder as GatedEncoder
-    from bertkit.transformer.gated.prepared import PreparedGatedEncoder as PreparedGatedEncoder
     from bertkit.transformer.gpt2 import Gpt2Config as Gpt2Config
     from bertkit.transformer.gpt2 import Gpt2Encoder as Gpt2Encoder
     from bertkit.transformer.interface import Encoder as Encoder
@@ -34,11 +33,9 @@ if TYPE_CHECKING:
     from bertkit.transformer.kernels.linear import PlainLinear as PlainLinear
     from bertkit.transformer.modernbert.config import ModernBertConfig as ModernBertConfig
     from bertkit.transformer.modernbert.encoder import ModernBertEncoder as ModernBertEncoder
-    from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder as PreparedModernBertEncoder
     from bertkit.transformer.original import TransformerConfig as TransformerConfig
-    from bertkit.transformer.prepared import PreparedBertEncoder as PreparedBertEncoder
-    from bertkit.transformer.prepared_decoder import PreparedCausalEncoder as PreparedCausalEncoder
-    from bertkit.transformer.prepared_decoder import PreparedDecoder as PreparedDecoder
+    from bertkit.transformer.prepared.decoder import PreparedDecoder as PreparedDecoder
+    from bertkit.transformer.prepared.encoder import PreparedTransformer as PreparedTransformer
     from bertkit.transformer.recorder import LayerRecord as LayerRecord
     from bertkit.transformer.recorder import Recorder as Recorder
     from bertkit.transformer.relative_bias import RelativeBiasEncoder as RelativeBiasEncoder

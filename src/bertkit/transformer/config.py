@@ -22,6 +22,7 @@ class BertConfig:
     """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)  # of the integers
+    has_norm_biases: ClassVar[bool] = True
     may_be_decoder: ClassVar[bool] = True  # False in families whose attention has no causal mask
 
     vocab_size: int = 30_522  # rows of the word embedding

@@ -28,7 +28,7 @@ class Embeddings(nn.Module):
         self.max_positions = config.max_position_embeddings
         self.position = table(self.first_position + self.max_positions, width) if config.has_positions else None
         self.token_type = table(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_norm_biases)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 

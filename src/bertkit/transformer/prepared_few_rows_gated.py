@@ -21,10 +21,10 @@ from bertkit.transformer.kernels.few_rows_gated import (
     encode_gated_rows_int8,
 )
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.prepared.int8_steps import HiddenStates
 from bertkit.transformer.prepared_few_rows import linears_of, tensor_of
 from bertkit.transformer.prepared_few_rows_int8 import int8_space
 from bertkit.transformer.prepared_few_rows_weights import is_known, norms_of, weights_of
-from bertkit.transformer.prepared_int8 import HiddenStates
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 

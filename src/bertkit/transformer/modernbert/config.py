@@ -28,6 +28,11 @@ class ModernBertConfig:
     """
 
     is_decoder: ClassVar[bool] = False
+    type_vocab_size: ClassVar[int] = 0
+    first_position: ClassVar[int] = 0
+    has_positions: ClassVar[bool] = False  # positions are rotations in every layer
+    projects_embeddings: ClassVar[bool] = False
+    has_norm_biases: ClassVar[bool] = False
 
     vocab_size: int = 50_368  # rows of the word embedding
     hidden_size: int = 768  # width of every hidden state
@@ -78,6 +83,18 @@ class ModernBertConfig:
         layers, hidden, heads, inside = _PUBLISHED_SIZES.get(size, (layers, hidden, heads, inside))
         config = cls(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=inside)
         return replace(config, **changes)
+
+    @property
+    def embedding_width(self) -> int:
+        return self.hidden_size
+
+    @property
+    def layer_norm_eps(self) -> float:
+        return self.norm_eps
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        return self.embedding_dropout
 
     @property
     def head_dim(self) -> int:

@@ -1,43 +1,18 @@
 """The ModernBERT encoder: embeddings, layers, final norm."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.embeddings import check_positions, check_rows, table
+from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.interface import Encoder, EncoderOutput
-from bertkit.transformer.kernels import dropout, look_up, recomputed
+from bertkit.transformer.kernels import recomputed
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.layer import ModernBertLayer, norm_of
 from bertkit.transformer.recorder import Recorder
 from bertkit.transformer.rotary import Rotary, rotary_of
-
-
-class ModernBertEmbeddings(nn.Module):
-    """``norm(word)``: positions are rotations in every layer; there are no segments."""
-
-    def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.max_positions = config.max_position_embeddings
-        self.word = table(config.vocab_size, config.hidden_size)
-        self.norm = norm_of(config)
-        self.dropout = nn.Dropout(config.embedding_dropout)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns (total_tokens, hidden_size).
-
-        Raises:
-            UsageError: a sequence is too long, or an id is outside the table.
-        """
-        return dropout(self.norm(self.look_up(batch)), self.dropout)
-
-    def look_up(self, batch: Batch) -> Tensor:
-        """As `forward` before the norm."""
-        check_positions(batch, self.max_positions)
-        check_rows("input_ids", batch.input_ids, self.word)
-        return look_up(self.word, batch.input_ids)
 
 
 class ModernBertEncoder(Encoder):
@@ -49,7 +24,7 @@ class ModernBertEncoder(Encoder):
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
-        self.embeddings = ModernBertEmbeddings(config)
+        self.embeddings = Embeddings(cast(Any, config))
         self.layers = nn.ModuleList(ModernBertLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = norm_of(config)
 

@@ -1,9 +1,8 @@
-"""Layers prepared for inference with 8-bit products; everything between products is float32.
+"""The steps of a prepared layer with 8-bit products, which the step after each scales; all else is float32.
 
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
-from bertkit.transformer.kernels.dispatch import linear_for
+from bertkit.transformer.kernels.dispatch import Kernels, linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays, plain_gate
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
 from bertkit.transformer.kernels.pair_attention import attend
@@ -30,10 +29,8 @@ from bertkit.transformer.kernels.rows import (
     read_rows,
     room_for,
 )
-from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.prepared.layer import PreparedLayer, State
 from bertkit.transformer.relative import PositionRows
-from bertkit.transformer.rotary import Rotary
-from bertkit.transformer.window import Window
 
 
 class HiddenStates(NamedTuple):
@@ -44,11 +41,6 @@ class HiddenStates(NamedTuple):
 
     tensor: Tensor  # (T, D) float32, for the residual
     quantized: Quantized  # (T, D), for the products
-
-
-def floats_of(hidden: Tensor | HiddenStates) -> Tensor:
-    """(T, D) hidden states as a tensor."""
-    return hidden.tensor if isinstance(hidden, HiddenStates) else hidden
 
 
 def hidden_states_of(tensor: Tensor) -> HiddenStates:
@@ -75,63 +67,68 @@ class Int8Embeddings:
         return hidden_states_of(hidden if self.project is None else self.project(hidden))
 
 
-class Int8Layer:
-    """`EncoderLayer`; products are scaled by the next kernel."""
+class Int8Steps:
+    """Steps with 8-bit products; methods as of `FloatSteps`."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, linear: Callable, bias: Any = None) -> None:
-        self.query_key_value, self.output, self.expand, self.project = (
-            linear(weight, bias) for weight, bias in layer.linears()
-        )
-        self.attention_norm = norm_arrays(layer.attention_norm)
-        self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
-        self.num_heads, self.activation = layer.attention.num_heads, activation
-        self.window = layer.attention.window
-        self.bias = layer.attention.for_layer(bias)
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
 
-    def __call__(self, hidden_states: HiddenStates, batch: Batch, chosen: Tensor | None = None) -> HiddenStates:
-        """(T, D) to (T, D), or with the positions of C ``chosen`` tokens to (C, D)."""
-        query_key_value = self.query_key_value(hidden_states.quantized)
-        context = attend_product(query_key_value, batch, self.num_heads, window=self.window, bias=self.bias)
-        if chosen is not None:
-            context = _rows_of(context, chosen)
-            hidden_states = HiddenStates(hidden_states.tensor[chosen], _rows_of(hidden_states.quantized, chosen))
-        attended = add_and_norm(self.output(context), hidden_states, self.attention_norm)
-        expanded = self._activate(self.expand(attended.quantized))
-        return add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
+    def linear(self, weight: Tensor, bias: Tensor | None) -> Any:
+        return self.kernels.linear(weight, bias)
 
-    def _activate(self, product: Product) -> Quantized:
-        """(T, F) to (T, F)."""
-        if self.activation != "gelu":
+    def product(self, linear: Any, read: HiddenStates) -> Product:
+        return linear(read.quantized)
+
+    def norm(self, norm: nn.LayerNorm, is_pre_norm: bool) -> Any:
+        return Int8AddThenNorm(norm) if is_pre_norm else norm_arrays(norm)
+
+    def embeddings(self, module: Any, is_pre_norm: bool) -> Any:
+        return Int8Embeddings(module)
+
+    def begin(self, embedded: Any, norm: Any) -> State:
+        return State(embedded.tensor, embedded)
+
+    def attend(self, layer: PreparedLayer, query_key_value: Product, batch: Batch, rotary: Any) -> Quantized:
+        num_tokens, width = query_key_value.values.shape
+        quantized = room_for(num_tokens, width // 3)
+        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
+        for rows in quantized:
+            rows[cu_seqlens[-1] :] = 0  # after the last sequence
+        bias = bias_of_length(layer.bias, batch.max_seqlen)
+        if isinstance(bias, PositionRows):
+            positions = position_arrays(bias)
+            attend_disentangled(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *positions)
+            return quantized
+        added = bias_array(bias, width // 3 // layer.num_heads)
+        turns = turns_and_reach(rotary, layer.window, batch.max_seqlen)
+        attend(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *turns, added)
+        return quantized
+
+    def inner(self, linear: Any, x: HiddenStates, activation: str, is_gated: bool) -> Quantized:
+        product = linear(x.quantized)
+        if is_gated:
+            return activate_gate(product, activation)
+        if activation != "gelu":
             read_rows(product, product.values)
-            return hidden_states_of(apply_activation(torch.from_numpy(product.values), self.activation)).quantized
+            return hidden_states_of(apply_activation(torch.from_numpy(product.values), activation)).quantized
         quantized = room_for(*product.values.shape)
         gelu_rows(product, quantized)
         return quantized
 
+    def add_and_norm(self, linear: Any, x: Quantized, state: State, norm: Any, is_pre_norm: bool) -> State:
+        if is_pre_norm:
+            return State(*norm(linear(x), state.stream))
+        hidden = add_and_norm(linear(x), state.stream, norm)
+        return State(hidden.tensor, hidden)
 
-def attend_product(
-    query_key_value: Product,
-    batch: Batch,
-    num_heads: int,
-    rotary: Rotary | None = None,
-    window: int | Window | None = None,
-    bias: Tensor | PositionRows | None = None,
-) -> Quantized:
-    """`plain_attention` of a product: (T, 3 D) to (T, D)."""
-    num_tokens, width = query_key_value.values.shape
-    quantized = room_for(num_tokens, width // 3)
-    context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
-    for rows in quantized:
-        rows[cu_seqlens[-1] :] = 0  # after the last sequence
-    bias = bias_of_length(bias, batch.max_seqlen)
-    if isinstance(bias, PositionRows):
-        positions = position_arrays(bias)
-        attend_disentangled(query_key_value, cu_seqlens, num_heads, context, quantized, *positions)
-        return quantized
-    added = bias_array(bias, width // 3 // num_heads)
-    turns = turns_and_reach(rotary, window, batch.max_seqlen)
-    attend(query_key_value, cu_seqlens, num_heads, context, quantized, *turns, added)
-    return quantized
+    def take(self, x: Any, rows: Tensor) -> Any:
+        if isinstance(x, HiddenStates):
+            return HiddenStates(x.tensor[rows], self.take(x.quantized, rows))
+        return Quantized(*(part[rows.numpy()] for part in x))
+
+    @staticmethod
+    def floats_of(read: HiddenStates) -> Tensor:
+        return read.tensor
 
 
 def activate_gate(product: Product, activation: str) -> Quantized:
@@ -145,10 +142,10 @@ def activate_gate(product: Product, activation: str) -> Quantized:
     return quantized
 
 
-def add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> HiddenStates:
+def add_and_norm(product: Product, residual: Tensor, norm: Norm) -> HiddenStates:
     """``norm(product + residual)``."""
-    hidden, quantized = torch.empty_like(residual.tensor), room_for(*residual.tensor.shape)
-    norm_rows(product, residual.tensor.numpy(), norm, hidden.numpy(), quantized)
+    hidden, quantized = torch.empty_like(residual), room_for(*residual.shape)
+    norm_rows(product, residual.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
 
 
@@ -165,7 +162,3 @@ class Int8AddThenNorm:
         outs = (summed.numpy(), normed.numpy(), means, factors, quantized)
         add_then_norm_forward(product, residual.numpy(), self.norm, None, *outs)
         return summed, HiddenStates(normed, quantized)
-
-
-def _rows_of(quantized: Quantized, chosen: Tensor) -> Quantized:
-    return Quantized(*(rows[chosen.numpy()] for rows in quantized))
