@@ -26,9 +26,9 @@ from bertkit.architectures import ARCHITECTURES, Network, prepare
 from bertkit.batch import Batch, batch_of_ids
 from bertkit.transformer import (
     BertConfig,
-    BertEncoder,
     Decoder,
     DirectionalEncoder,
+    Encoder,
     PreparedDecoder,
     Recorder,
     TransformerConfig,
@@ -179,7 +179,7 @@ def all_bits() -> dict[str, str]:
     for size, numbers in SIZES.items():
         for kind in (BertConfig, TransformerConfig):
             options = {**numbers, "num_hidden_layers": 3, "max_position_embeddings": 90}
-            sources = BertEncoder(kind(**options), with_pooler=False).eval()
+            sources = Encoder(kind(**options), with_pooler=False).eval()
             decoder = Decoder(kind(**options, is_decoder=True)).eval()
             name = f"{kind.__name__} {size}"
             draw(sources), draw(decoder)

@@ -65,7 +65,7 @@ DEBERTA = Architecture(
     model_type="deberta-v2",
     class_prefix="DebertaV2",
     config=DebertaConfig,
-    encoder=lambda config, with_pooler: DebertaEncoder(config),
+    encoder=DebertaEncoder,
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "sequence_classification": Head(_sequences, first_token),

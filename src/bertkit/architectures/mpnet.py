@@ -1,7 +1,7 @@
 """MPNet (Song et al. 2020): RoBERTa's heads and positions, and attention scores with a bias for each relative
 distance."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from bertkit.architectures.roberta import (
     without_first_positions,
 )
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
-from bertkit.transformer import BertConfig, RelativeBiasEncoder
+from bertkit.transformer import BertConfig, DistanceBias, LayerConfig, RelativeBiasEncoder
 
 _FIRST_POSITION = 2  # for any pad_token_id: transformers' MPNetEmbeddings fixes it
 
@@ -34,6 +34,10 @@ class MpnetConfig(BertConfig):
     @property
     def first_position(self) -> int:
         return _FIRST_POSITION
+
+    def layer(self, number: int) -> LayerConfig:
+        """As `BertConfig.layer`."""
+        return replace(super().layer(number), positions=DistanceBias())
 
 
 def _read_config(content: Content, path: Path) -> Content:

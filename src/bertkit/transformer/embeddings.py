@@ -3,6 +3,8 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ class Embeddings(nn.Module):
     with 1 every token has type 0, regardless of the batch. Some architectures project the result to another width.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         width = config.embedding_width
         self.word = table(config.vocab_size, width)
@@ -119,7 +121,7 @@ class SummedEmbeddings(nn.Module):
         check_rows("input_ids", batch.input_ids, self.word)
 
 
-def embeddings_of(config: BertConfig) -> Embeddings | SummedEmbeddings:
+def embeddings_of(config: Any) -> Embeddings | SummedEmbeddings:
     """The embeddings for a config, uninitialized."""
     return Embeddings(config) if config.normalizes_embeddings else SummedEmbeddings(config)
 

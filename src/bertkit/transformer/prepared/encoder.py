@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
-from bertkit.transformer.interface import Encoder, EncoderOutput
+from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
+from bertkit.transformer.layer_config import RotaryPositions
 from bertkit.transformer.prepared.float_steps import FloatSteps, GenerationSteps, generation_kernels_for
 from bertkit.transformer.prepared.int8_steps import Int8Steps
 from bertkit.transformer.prepared.layer import Attention, PreparedLayer, PreparedLayers, State
@@ -29,15 +31,16 @@ class WholeSequences(Attention):
     """Attention within the sequences of a batch.
 
     Args:
-        rotary: angles of the tokens by rotary base.
+        rotary: angles of the tokens.
     """
 
-    def __init__(self, batch: Batch, rotary: dict[float, Rotary]) -> None:
+    def __init__(self, batch: Batch, rotary: dict[RotaryPositions, Rotary]) -> None:
         self.batch, self.rotary = batch, rotary
 
     def attend(self, number: int, layer: PreparedLayer, query_key_value: Any) -> Any:
         """As `Attention.attend`."""
-        rotary = None if layer.theta is None else self.rotary[layer.theta]
+        positions = layer.positions
+        rotary = self.rotary[positions] if isinstance(positions, RotaryPositions) else None
         return layer.steps.attend(layer, query_key_value, self.batch, rotary)
 
 
@@ -55,18 +58,15 @@ class PreparedTransformer:
         UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
 
-    def __init__(self, encoder: Any, precision: str = "float32", kernels: Kernels | None = None) -> None:
+    def __init__(self, encoder: Encoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
         self.encoder, self._weights = encoder, WeightVersions(encoder)
         with torch.inference_mode():
             self.steps = _steps_for(encoder, precision, kernels)
             self.stack = PreparedLayers(encoder, self.steps)
             self.layers = self.stack.layers
             self.embeddings = self.steps.embeddings(encoder.embeddings, self.stack.is_pre_norm)
-            positions = torch.arange(
-                encoder.config.max_position_embeddings, device=encoder.embeddings.word.weight.device
-            )
-            angles = encoder.rotary(positions) if hasattr(encoder, "rotary") else {}
-            self.rotary = angles if isinstance(angles, dict) else {encoder.config.rope_theta: angles}
+            weight = encoder.embeddings.word.weight
+            self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""
@@ -83,7 +83,7 @@ class PreparedTransformer:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         embedded, streams, first_tokens = self.embeddings(filled), [] if with_hidden_states else None, None
         sequences = WholeSequences(
-            filled, {base: angles.at(filled.position_ids) for base, angles in self.rotary.items()}
+            filled, {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()}
         )
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
             last = self._encode_few_rows(self._few_rows, self.steps.begin(embedded, None), sequences)
@@ -108,7 +108,8 @@ class PreparedTransformer:
         if not layers[0].is_gated:
             return (FewRowsInt8 if isinstance(self.steps, Int8Steps) else FewRows).of(layers)
         norms = [layer.norms(after) for layer, after in zip(layers, self.stack.norms[1:], strict=True)]
-        angles = [list(self.rotary).index(layer.theta) for layer in layers]
+        kinds: list[Any] = list(self.rotary)
+        angles = [kinds.index(layer.positions) for layer in layers]
         return FewGatedRows.of(layers, norms, angles, [layer.window for layer in layers], layers[0].is_pre_norm)
 
     def _encode_few_rows(
@@ -126,7 +127,7 @@ def _steps_for(encoder: Encoder, precision: str, kernels: Kernels | None) -> Flo
     weight = encoder.embeddings.word.weight
     precision = "float64" if weight.dtype == torch.float64 else precision
     dtype = product_dtype(precision, weight.dtype)
-    if encoder.config.is_decoder and hasattr(encoder, "final_norm"):  # GPT-2's, with the bits of its steps
+    if encoder.config.is_decoder and encoder.final_norm is not None:  # GPT-2's, with the bits of its steps
         return GenerationSteps(kernels or generation_kernels_for(precision, weight.device), dtype)
     kernels = kernels or kernels_for(precision, weight.device)
     return Int8Steps(kernels) if precision == "int8" else FloatSteps(kernels, dtype)

@@ -3,15 +3,12 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertkit.transformer.gated.encoder import GatedEncoder
-from bertkit.transformer.kernels import joined
-from bertkit.transformer.layer import DecoderLayer, PreNormLayer
-from bertkit.transformer.modernbert.encoder import ModernBertEncoder
+from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.layer import Layer
 
 
 class State(NamedTuple):
@@ -22,101 +19,25 @@ class State(NamedTuple):
     # `HiddenStates`
 
 
-class CrossSpec(NamedTuple):
-    """Attention to the hidden states of sources."""
-
-    query: tuple[Tensor, Tensor | None]
-    key_value: tuple[Tensor, Tensor | None]
-    output: tuple[Tensor, Tensor | None]
-    norm: nn.LayerNorm
-
-
-class LayerSpec(NamedTuple):
-    """A layer as inference reads it."""
-
-    linears: Sequence[tuple[Tensor, Tensor | None]]  # query, key and value; output; expand; project
-    norms: tuple[nn.LayerNorm | None, nn.LayerNorm]  # of attention and of the feed-forward network
-    num_heads: int
-    activation: str
-    is_pre_norm: bool = False
-    is_gated: bool = False
-    window: Any = None
-    theta: float | None = None  # base of rotary positions
-    bias: Any = None  # by distance
-    cross: CrossSpec | None = None
-
-
-def specs_of(stack: Any) -> list[LayerSpec]:
-    """The layers of an encoder or decoder as they are applied."""
-    layers = stack.in_order()
-    if isinstance(stack, ModernBertEncoder):
-        return [
-            LayerSpec(
-                [(weight, None) for weight in layer.weights()],
-                (layer.attention_norm, layer.feed_forward_norm),
-                layer.attention.num_heads,
-                layer.feed_forward.activation,
-                is_pre_norm=True,
-                is_gated=True,
-                window=layer.attention.window,
-                theta=layer.attention.theta,
-            )
-            for layer in layers
-        ]
-    if isinstance(stack, GatedEncoder):
-        return [
-            LayerSpec(
-                layer.linears(),
-                (layer.attention_norm, layer.feed_forward_norm),
-                layer.attention.num_heads,
-                layer.feed_forward.activation,
-                is_gated=True,
-                theta=stack.config.rope_theta,
-            )
-            for layer in layers
-        ]
-    bias = stack.distance_bias(stack.config.max_position_embeddings) if hasattr(stack, "distance_bias") else None
-    return [
-        LayerSpec(
-            layer.linears(),
-            (layer.attention_norm, layer.feed_forward_norm),
-            layer.attention.num_heads,
-            stack.config.hidden_act,
-            is_pre_norm=isinstance(layer, PreNormLayer),
-            window=layer.attention.window,
-            bias=layer.attention.for_layer(bias),
-            cross=_cross_of(layer) if isinstance(layer, DecoderLayer) else None,
-        )
-        for layer in layers
-    ]
-
-
-def _cross_of(layer: DecoderLayer) -> CrossSpec:
-    cross = layer.cross_attention
-    query, output = ((linear.weight, linear.bias) for linear in (cross.query, cross.output))
-    return CrossSpec(query, joined((cross.key, cross.value)), output, layer.cross_attention_norm)
-
-
 class PreparedLayer:
     """One layer, its weights as the steps of a precision read them."""
 
-    def __init__(self, spec: LayerSpec, steps: Any) -> None:
-        self.steps = steps
+    def __init__(self, layer: Layer, steps: Any, bias: Any) -> None:
+        config, self.steps = layer.config, steps
         self.query_key_value, self.output, self.expand, self.project = (
-            steps.linear(weight, bias) for weight, bias in spec.linears
+            steps.linear(weight, bias) for weight, bias in layer.linears()
         )
-        self.attention_norm, self.feed_forward_norm = (
-            None if norm is None else steps.norm(norm, spec.is_pre_norm) for norm in spec.norms
-        )
-        self.num_heads, self.activation, self.is_gated = spec.num_heads, spec.activation, spec.is_gated
-        self.is_pre_norm, self.window, self.theta, self.bias = spec.is_pre_norm, spec.window, spec.theta, spec.bias
+        self.is_pre_norm, self.is_gated, self.is_cross = config.is_pre_norm, config.is_gated, config.attends_to_sources
+        self.attention_norm = layer.attention_norm and steps.norm(layer.attention_norm, self.is_pre_norm)
+        self.feed_forward_norm = steps.norm(layer.feed_forward_norm, self.is_pre_norm)
+        self.num_heads, self.activation = config.num_attention_heads, config.hidden_act
+        self.window, self.positions, self.bias = config.window, config.positions, layer.attention.for_layer(bias)
         self.linears = [self.query_key_value, self.output, self.expand, self.project]  # of a step of generation
-        self.is_cross = spec.cross is not None
-        if spec.cross is not None:
+        if self.is_cross:
             self.cross_query, self.cross_key_value, self.cross_output = (
-                steps.linear(weight, bias) for weight, bias in spec.cross[:3]
+                steps.linear(weight, bias) for weight, bias in layer.cross_linears()
             )
-            self.cross_norm = steps.norm(spec.cross.norm, spec.is_pre_norm)
+            self.cross_norm = steps.norm(layer.cross_attention_norm, self.is_pre_norm)
             self.linears += [self.cross_query, self.cross_output]
 
     def __call__(
@@ -165,10 +86,10 @@ class PreparedLayers:
     """The layers of an encoder or a decoder, in the order in which they are applied."""
 
     def __init__(self, stack: Any, steps: Any) -> None:
-        modules, specs = stack.in_order(), specs_of(stack)
-        prepared = {id(module): PreparedLayer(spec, steps) for module, spec in zip(modules, specs, strict=True)}
+        modules, final_norm = stack.in_order(), stack.final_norm
+        bias = stack.distance_bias(stack.config.max_position_embeddings) if isinstance(stack, Encoder) else None
+        prepared = {id(module): PreparedLayer(module, steps, bias) for module in modules}
         self.layers, self.steps = [prepared[id(module)] for module in modules], steps
-        final_norm = getattr(stack, "final_norm", None)
         self.is_pre_norm = final_norm is not None
         self.norms = [layer.attention_norm if self.is_pre_norm else None for layer in self.layers]
         self.norms.append(None if final_norm is None else steps.norm(final_norm, True))
