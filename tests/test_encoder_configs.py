@@ -59,7 +59,7 @@ def test_unsupported_configs_raise_with_their_name(name: str, changes: dict, mes
         bertkit.load(tmp_path)
 
 
-@pytest.mark.parametrize("model_type", ["deberta", "eurobert"])
+@pytest.mark.parametrize("model_type", ["deberta", "neobert"])
 def test_unsupported_families_raise_with_alternatives(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(CheckpointError, match=rf"model_type='{model_type}'; supported: 'bert', .*; use \w+"):

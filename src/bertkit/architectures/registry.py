@@ -6,6 +6,7 @@ from bertkit.architectures.bert import BERT
 from bertkit.architectures.deberta import DEBERTA
 from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.electra import ELECTRA
+from bertkit.architectures.eurobert import EUROBERT
 from bertkit.architectures.gpt2 import GPT2
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
@@ -29,6 +30,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         DEBERTA,
         NOMIC_BERT,
         GTE,
+        EUROBERT,
         GPT2,
     )
 }
@@ -42,7 +44,6 @@ NOT_SUPPORTED = {  # model_type -> what to use instead
     "jina_embeddings_v3": "a multilingual encoder of another family, such as intfloat/multilingual-e5-base",
     "neobert": "ModernBERT, such as answerdotai/ModernBERT-base",
     "mosaic_bert": "ModernBERT, such as answerdotai/ModernBERT-base",
-    "eurobert": "ModernBERT, or FacebookAI/xlm-roberta-base for other languages than English",
 }
 """Popular encoders that are not supported."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bertkit.transformer.decoder import Decoder as Decoder
     from bertkit.transformer.directional import DirectionalEncoder as DirectionalEncoder
     from bertkit.transformer.encoder import Encoder as Encoder
+    from bertkit.transformer.eurobert import EuroBertConfig as EuroBertConfig
     from bertkit.transformer.gpt2 import Gpt2Config as Gpt2Config
     from bertkit.transformer.interface import EncoderConfig as EncoderConfig
     from bertkit.transformer.interface import EncoderOutput as EncoderOutput

@@ -104,6 +104,11 @@ class BertConfig:
         return True
 
     @property
+    def has_sinusoids(self) -> bool:
+        """True if the embeddings include absolute positions that are not learned."""
+        return False
+
+    @property
     def embedding_scale(self) -> float:
         """Factor of the word embedding."""
         return 1.0

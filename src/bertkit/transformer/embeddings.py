@@ -86,7 +86,7 @@ class SummedEmbeddings(nn.Module):
         self.word = table(config.vocab_size, config.hidden_size)
         self.max_positions = config.max_position_embeddings
         self.position = table(self.max_positions, config.hidden_size) if config.has_positions else None
-        self.scale = config.embedding_scale
+        self.scale, self.has_sinusoids = config.embedding_scale, config.has_sinusoids
         self._sinusoids: Tensor | None = None  # (max_positions, D), computed when first used
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -104,6 +104,8 @@ class SummedEmbeddings(nn.Module):
         words = look_up(self.word, batch.input_ids) * self.scale
         if self.position is not None:
             return words + look_up(self.position, batch.position_ids)
+        if not self.has_sinusoids:
+            return words
         return words + self._positions(words)[batch.position_ids]
 
     def _positions(self, words: Tensor) -> Tensor:

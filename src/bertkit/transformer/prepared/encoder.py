@@ -86,7 +86,7 @@ class PreparedTransformer:
             filled, {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()}
         )
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
-            last = self._encode_few_rows(self._few_rows, self.steps.begin(embedded, None), sequences)
+            last = self._encode_few_rows(self._few_rows, self.steps.begin(embedded, self.stack.norms[0]), sequences)
         else:
             first_tokens = batch.first_tokens if first_only and not with_hidden_states and self.layers else None
             state = self.stack(embedded, sequences, last_rows=first_tokens, streams=streams)
@@ -103,7 +103,7 @@ class PreparedTransformer:
     @cached_property
     def _few_rows(self) -> FewRows | FewRowsInt8 | FewGatedRows | None:
         layers = self.layers
-        if not layers or isinstance(self.steps, GenerationSteps):
+        if not layers or isinstance(self.steps, GenerationSteps) or self.encoder.layers[0].config.norm == "rms":
             return None
         if not layers[0].is_gated:
             return (FewRowsInt8 if isinstance(self.steps, Int8Steps) else FewRows).of(layers)

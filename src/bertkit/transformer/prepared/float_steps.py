@@ -53,8 +53,10 @@ class FloatSteps:
         return lambda batch: project(embed(batch))
 
     def begin(self, embedded: Tensor, norm: Any) -> State:
-        """The state before the first layer, whose norm is that of the embeddings."""
-        return State(embedded, embedded.to(self.dtype))
+        """The state before the first layer, with its norm unless that of the embeddings is its own."""
+        if norm is None:
+            return State(embedded, embedded.to(self.dtype))
+        return State(*norm(torch.zeros_like(embedded), embedded))
 
     def attend(self, layer: PreparedLayer, query_key_value: Tensor, batch: Batch, rotary: Any) -> Tensor:
         """Attention within the sequences of a batch: (T, 3 D) to (T, D)."""

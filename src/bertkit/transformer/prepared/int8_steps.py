@@ -86,7 +86,9 @@ class Int8Steps:
         return Int8Embeddings(module)
 
     def begin(self, embedded: Any, norm: Any) -> State:
-        return State(embedded.tensor, embedded)
+        if norm is None:
+            return State(embedded.tensor, embedded)
+        return State(*norm(np.zeros(embedded.tensor.shape, np.float32), embedded.tensor))
 
     def attend(self, layer: PreparedLayer, query_key_value: Product, batch: Batch, rotary: Any) -> Quantized:
         num_tokens, width = query_key_value.values.shape
@@ -150,15 +152,16 @@ def add_and_norm(product: Product, residual: Tensor, norm: Norm) -> HiddenStates
 
 
 class Int8AddThenNorm:
-    """``residual + product``, and the same after a layer normalization without bias."""
+    """``residual + product``, and the same after a normalization without bias."""
 
-    def __init__(self, norm: nn.LayerNorm) -> None:
-        self.norm = norm_arrays(norm)
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm) -> None:
+        self.norm, self.is_rms = norm_arrays(norm), isinstance(norm, nn.RMSNorm)
 
-    def __call__(self, product: Product, residual: Tensor) -> tuple[Tensor, HiddenStates]:
+    def __call__(self, product: Product | np.ndarray, residual: Tensor) -> tuple[Tensor, HiddenStates]:
         """(T, D) each to (T, D) each."""
         summed, normed, quantized = torch.empty_like(residual), torch.empty_like(residual), room_for(*residual.shape)
-        means, factors = np.empty(len(residual), np.float32), np.empty(len(residual), np.float32)
+        means = None if self.is_rms else np.empty(len(residual), np.float32)
+        factors = np.empty(len(residual), np.float32)
         outs = (summed.numpy(), normed.numpy(), means, factors, quantized)
         add_then_norm_forward(product, residual.numpy(), self.norm, None, *outs)
         return summed, HiddenStates(normed, quantized)
