@@ -154,8 +154,8 @@ _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
 """(kind, threads, M) -> row counts whose sum is at least M; () if a single thread must compute."""
 
 _tests: dict[Hashable, tuple[Multiply, list[Tensor]]] = {}
-"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Small ones are cached: creating weights for
-each number of rows would fragment the heap, which takes more memory than one copy."""
+"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Small ones are cached: creating weights
+for each number of rows would fragment the heap, which takes more memory than one copy."""
 
 _LARGE_BYTES = 32 * 2**20
 """Size from which a block of memory always returns to the system when it is freed: of the weights of a vocabulary."""
