@@ -24,6 +24,7 @@ from turns import say
 from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES, Architecture
 from bertkit.locate import locate
+from bertkit.transformer import PreparedTransformer
 from bertkit.transformer.kernels import training_kernels
 
 transformers.utils.logging.disable_progress_bar()
@@ -93,7 +94,7 @@ def _runs(record: Architecture, tokenizer: Tokenizer, encodings, num_layers: int
             published(input_ids=ids, attention_mask=mask)
 
     def ours(precision: str) -> Callable[[], object]:
-        prepared = record.prepare(model.encoder, precision)
+        prepared = PreparedTransformer(model.encoder, precision)
         return lambda: [_encode(prepared, batch) for batch in batches]
 
     def training(dtype: torch.dtype) -> Callable[[], object]:

@@ -104,7 +104,7 @@ def _spread(name: str, shape: torch.Size) -> float:
     """Standard deviation of the values of a bias, an embedding or a matrix."""
     if len(shape) == 1:
         return 0.3
-    if "embeddings" in name or "relative" in name or "rel_" in name:
+    if re.search(r"embeddings|relative|rel_|^(model\.)?embed_tokens", name):
         return 1.0
     gain = 1.5
     if shape[0] <= 7:  # logits of few labels

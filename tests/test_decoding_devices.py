@@ -26,10 +26,12 @@ from bertkit.generation import (
     generate_ids,
     load_generator,
 )
-from bertkit.transformer import prepared, prepared_decoder
+from bertkit.transformer import PreparedTransformer
 from bertkit.transformer.kernels.dispatch import kernels_for, plain_kernels
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
-from bertkit.transformer.prepared_decoder import PreparedCausalEncoder, PreparedDecoder
+from bertkit.transformer.prepared import encoder as encoders
+from bertkit.transformer.prepared import float_steps
+from bertkit.transformer.prepared.decoder import PreparedDecoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,7 +53,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models use the kernels of a GPU on the CPU."""
-    for module in (prepared, prepared_decoder):
+    for module in (encoders, float_steps):
         monkeypatch.setattr(module, "kernels_for", lambda precision, device: plain_kernels(precision))
 
 
@@ -102,7 +104,7 @@ def test_generated_texts_are_equal(folders: dict[str, Path], name: str, request:
 @pytest.mark.parametrize("kind", [PlainKeyValueCache, CompiledKeyValueCache])
 def test_several_tokens_at_a_time(folders: dict[str, Path], kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        prepared_decoder, "kernels_for", lambda precision, device: kernels_for(precision, device)._replace(cache=kind)
+        float_steps, "kernels_for", lambda precision, device: kernels_for(precision, device)._replace(cache=kind)
     )
     generator = load_generator(folders["bert"])
     assert isinstance(generator, Causal)
@@ -169,17 +171,17 @@ def test_whole_sequences_need_no_cache(
     assert isinstance(generator, Causal)
     encoder, batch = generator.model.network.encoder, generator.batch(PROMPTS)
     expected = encoder(batch).last_hidden_state
-    monkeypatch.setattr(prepared_decoder, "kernels_for", kernels)
+    monkeypatch.setattr(float_steps, "kernels_for", kernels)
     bounds = {"float32": 1e-5, "bfloat16": 0.06, "float16": 6e-3, "int8": 0.25}
     for precision in ("float32", "bfloat16", last):
-        prepared_encoder = PreparedCausalEncoder(encoder, precision)
+        prepared_encoder = PreparedTransformer(encoder, precision)
         hidden = prepared_encoder(batch).last_hidden_state
         assert hidden.dtype == torch.float32
         assert (hidden - expected).abs().max() <= bounds[precision] * expected.abs().max()
         for own, alone in zip(PROMPTS, hidden.split([len(one) for one in PROMPTS]), strict=True):
             assert torch.equal(prepared_encoder(generator.batch([own])).last_hidden_state, alone)
     generator.network.to("meta")
-    prepared_encoder, batch = PreparedCausalEncoder(encoder, "float16"), batch.to("meta")
+    prepared_encoder, batch = PreparedTransformer(encoder, "float16"), batch.to("meta")
     with Copies() as copies:
         assert prepared_encoder(batch).last_hidden_state.shape == expected.shape
     assert not copies.counts

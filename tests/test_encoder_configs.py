@@ -1,6 +1,8 @@
 """Spellings of published configs and tensors, and unsupported ones, which raise errors."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from random_models import edit_json, edit_tensors
 import bertkit
 from bertkit.architectures import ARCHITECTURES
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.transformer import AlbertConfig, DebertaConfig, GteConfig, NomicBertConfig
+from bertkit.transformer import AlbertConfig, BertConfig, DebertaConfig, GteConfig, NomicBertConfig, RotaryPositions
 from bertkit.transformer.rotary import rotary_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,7 +59,7 @@ def test_unsupported_configs_raise_with_their_name(name: str, changes: dict, mes
         bertkit.load(tmp_path)
 
 
-@pytest.mark.parametrize("model_type", ["deberta", "eurobert"])
+@pytest.mark.parametrize("model_type", ["deberta", "neobert"])
 def test_unsupported_families_raise_with_alternatives(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(CheckpointError, match=rf"model_type='{model_type}'; supported: 'bert', .*; use \w+"):
@@ -168,9 +170,29 @@ def test_parameter_counts_of_published_base_models() -> None:
     for name in ("roberta", "mpnet", "deberta-v2", "albert", "nomic_bert"):
         record = ARCHITECTURES[name]
         with torch.device("meta"):
-            encoder = record.encoder(record.config.of_size("base"), with_pooler=True)
+            encoder = record.encoder(record.config.of_size("base"), with_pooler=record.has_pooler)
         counts[name] = sum(parameter.numel() for parameter in encoder.parameters())
     assert counts == {
         "roberta": 124_645_632, "mpnet": 109_486_464, "deberta-v2": 183_831_552, "albert": 11_683_584,
         "nomic_bert": 136_731_648,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_key_value_heads": 8}, "num_key_value_heads=8 does not divide num_attention_heads=4"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads=3 does not divide num_attention_heads=4"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads=0: expected an integer from 1"),
+        ({"norm": "batch"}, "norm='batch': expected one of layer, rms"),
+        ({"norm_order": "both"}, "norm_order='both': expected one of post, pre"),
+        ({"gate": "middle"}, "gate='middle': expected one of none, separate, first, last"),
+        ({"positions": "learned"}, "positions='learned': expected RotaryPositions, DistanceBias"),
+        ({"positions": RotaryPositions(1e4), "head_dim": 5}, "head_dim=5: rotary positions need an even number"),
+        ({"hidden_act": "step"}, "hidden_act='step': expected one of gelu"),
+    ],
+)
+def test_invalid_layers_are_refused_by_key(changes: dict[str, Any], words: str) -> None:
+    layer = BertConfig(hidden_size=20, num_attention_heads=4).layer(0)
+    with pytest.raises(UsageError, match=re.escape(words)):
+        replace(layer, **changes)

@@ -20,9 +20,9 @@ from bertkit import collate
 from bertkit.architectures import prepare
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
-from bertkit.transformer import prepared_int8
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.prepared import int8_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,10 +57,21 @@ def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
 
 
+@pytest.mark.parametrize("precision", CLOSE)
+@torch.inference_mode()
+def test_first_tokens_alone_have_the_same_bits(family: Family, precision: str) -> None:
+    model = family.our_model("encoder", 0)
+    prepared = prepare(model.encoder, precision)
+    batch = collate(model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]] * 4, max_length=19, on_long="truncate"))
+    whole, firsts = (prepared(batch, first_only=first_only).last_hidden_state for first_only in (False, True))
+    assert torch.equal(firsts[batch.first_tokens], whole[batch.first_tokens])
+    assert firsts.shape == whole.shape and firsts.any(dim=1).sum() == len(batch) < whole.any(dim=1).sum()
+
+
 @pytest.mark.full
 def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference is the encoder in float64 with rounded weights, and with rounded inputs of its products."""
-    monkeypatch.setattr(prepared_int8, "attend", attend_in_float32)
+    monkeypatch.setattr(int8_steps, "attend", attend_in_float32)
     if family.model_type == "deberta-v2":
         pytest.skip("keys and queries of positions, from the same weights, are not rounded")
     model = family.our_model("encoder", 1)

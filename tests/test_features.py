@@ -25,7 +25,7 @@ import bertkit
 from bertkit import Features, ScalarMixClassifier, collate
 from bertkit.errors import CheckpointError, OverLengthError, TruncationWarning, UsageError
 from bertkit.heads.layer_selection import LayerSelection
-from bertkit.transformer import PreparedBertEncoder
+from bertkit.transformer import PreparedTransformer
 
 TEXTS = ["the cat sat on the mat", "", "walked", "a dog and a cat ran", "one two three", "walked", "green & red!"]
 LONG = "the unable cat walked and talked, " * 9
@@ -46,7 +46,7 @@ def encoder(tmp_path_factory) -> Path:
 def num_read(monkeypatch) -> Callable[[], int]:
     """The number of sequences encoded since the last call."""
     counted = []
-    forward = PreparedBertEncoder.__call__
+    forward = PreparedTransformer.__call__
 
     def counting(self, batch, **options):
         counted.append(len(batch.seqlens))
@@ -57,7 +57,7 @@ def num_read(monkeypatch) -> Callable[[], int]:
         counted.clear()
         return total
 
-    monkeypatch.setattr(PreparedBertEncoder, "__call__", counting)
+    monkeypatch.setattr(PreparedTransformer, "__call__", counting)
     return since_last
 
 

@@ -15,7 +15,7 @@ from random_models import our_model, randomize, vocabulary_tokens
 
 from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES
-from bertkit.transformer import PreparedBertEncoder
+from bertkit.transformer import PreparedTransformer
 from bertkit.transformer.few_rows import weights
 from bertkit.transformer.few_rows.layers import encode_few_rows
 from bertkit.transformer.few_rows.prepared import FewRows
@@ -27,7 +27,7 @@ from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.prepared import in_row_counts
+from bertkit.transformer.prepared.encoder import in_row_counts
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -64,13 +64,13 @@ def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: ob
     return our_model("encoder", 5, **sizes, **usual | options)
 
 
-def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedBertEncoder, PreparedBertEncoder]:
+def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedTransformer, PreparedTransformer]:
     """With and without layers for a few rows."""
     named = precision.partition(" ")[0]
     if LINEAR[precision] not in [choice.linear for choice in offered_linears(named)]:
         pytest.skip(f"{LINEAR[precision].__name__} does not run in {named} on this processor")
     kernels = kernels_for(named, torch.device("cpu"))._replace(linear=LINEAR[precision])
-    fast, plain = (PreparedBertEncoder(model.encoder, named, kernels) for _ in range(2))
+    fast, plain = (PreparedTransformer(model.encoder, named, kernels) for _ in range(2))
     plain.__dict__["_few_rows"] = None
     return fast, plain
 
@@ -249,7 +249,7 @@ def test_processors_without_its_instructions_are_left_to_the_kernels_of_any_size
 
 @supported
 def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, kept = PreparedBertEncoder(model_of().encoder).layers, []
+    layers, kept = PreparedTransformer(model_of().encoder).layers, []
     must_exist(FewRows.of(layers))
 
     def address_of_rows(linear: OneDNNLinear) -> int:
@@ -303,7 +303,7 @@ def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None
             np.testing.assert_array_equal(counters > 0, is_used)
 
 
-def with_expected(precision: str) -> tuple[PreparedBertEncoder, Batch, np.ndarray]:
+def with_expected(precision: str) -> tuple[PreparedTransformer, Batch, np.ndarray]:
     """A prepared encoder, a batch of a few rows, and its hidden states layer by layer."""
     model = model_of()
     fast, plain = prepared_pair(model, precision)

@@ -14,7 +14,6 @@ from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
-from bertkit.transformer import prepared_decoder
 from bertkit.transformer.few_rows import panel_linear, prepared
 from bertkit.transformer.few_rows.layers import encode_few_rows
 from bertkit.transformer.few_rows.panel_linear import PanelLinear
@@ -23,6 +22,7 @@ from bertkit.transformer.kernels.cached_attention import CachedAttention
 from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainLinear, WidenedLinear
 from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
+from bertkit.transformer.prepared import float_steps
 
 pytestmark = pytest.mark.full
 
@@ -60,7 +60,7 @@ def precision(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         chosen = kernels_for(precision, device)
         return chosen if precision == "float32" else chosen._replace(linear=kind)
 
-    monkeypatch.setattr(prepared_decoder, "kernels_for", kernels)
+    monkeypatch.setattr(float_steps, "kernels_for", kernels)
     return request.param.partition(" ")[0]
 
 

@@ -20,7 +20,7 @@ from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Product, Quantized, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
-from bertkit.transformer.prepared_int8 import Int8AddThenNorm, activate_gate, hidden_states_of
+from bertkit.transformer.prepared.int8_steps import Int8AddThenNorm, activate_gate, hidden_states_of
 from bertkit.transformer.rotary import Rotary, rotary_of, rotate
 
 LENGTHS = [5, 1, 33, 64, 17, 8, 130, 7, 2]

@@ -12,21 +12,18 @@ from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, collate, loa
 from bertkit.architectures import Network, initialize, prepare
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import auto_precision
-from bertkit.transformer import ModernBertEncoder
+from bertkit.transformer import Encoder, PreparedTransformer
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.dispatch import modernbert_kernels_for, plain_modernbert_kernels
-from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
+from bertkit.transformer.kernels.dispatch import kernels_for, plain_kernels
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 LONG = "the cat walked " * 9
 
 CPU = torch.device("cpu")
 CHOICES = {  # every path that some CPU or build of torch takes
-    "plain": lambda precision: plain_modernbert_kernels(),
-    "fastest": lambda precision: modernbert_kernels_for(precision, CPU),
-    "without oneDNN": lambda precision: modernbert_kernels_for(precision, CPU)._replace(
-        linear=plain_modernbert_kernels().linear
-    ),
+    "plain": plain_kernels,
+    "fastest": lambda precision: kernels_for(precision, CPU),
+    "without oneDNN": lambda precision: kernels_for(precision, CPU)._replace(linear=plain_kernels(precision).linear),
 }
 CLOSE = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.25}  # of the largest hidden state, tiny random models
 
@@ -45,7 +42,7 @@ def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
     model = small(hidden_activation="gelu")
     batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
     expected = model.encoder(batch, with_hidden_states=True)
-    prepared = PreparedModernBertEncoder(model.encoder, precision, CHOICES[choice](precision))
+    prepared = PreparedTransformer(model.encoder, precision, CHOICES[choice](precision))
     results = prepared(batch, with_hidden_states=True)
     assert len(results.hidden_states) == 5 and results.pooled is None
     for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
@@ -60,7 +57,7 @@ def test_float16_with_plain_kernels() -> None:
     model = small(hidden_activation="gelu")
     batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
     expected = model.encoder(batch).last_hidden_state
-    prepared = PreparedModernBertEncoder(model.encoder, "float16", plain_modernbert_kernels())
+    prepared = PreparedTransformer(model.encoder, "float16", plain_kernels("float16"))
     difference = (prepared(batch).last_hidden_state - expected).abs().max()
     assert prepared.layers[0].output.weight.dtype == torch.float16
     assert 1e-5 < difference <= 6e-3 * max(1, expected.abs().max())
@@ -247,7 +244,7 @@ def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
     config = random_config(3, max_position_embeddings=50)
     tokenizer = our_model("encoder", 3).tokenizer
     model = Model.create(config, tokenizer, ["masked_lm"], seed=3)
-    assert isinstance(model.encoder, ModernBertEncoder) and isinstance(model.tokenizer, Tokenizer)
+    assert isinstance(model.encoder, Encoder) and isinstance(model.tokenizer, Tokenizer)
     with pytest.raises(MissingHeadError, match="never trained"):
         model.fill_mask("the [MASK]")
     model.save(tmp_path / "made")

@@ -18,18 +18,16 @@ from bertkit.transformer import (
     Gpt2Config,
     GteConfig,
     NomicBertConfig,
-    PreparedBertEncoder,
+    PreparedTransformer,
 )
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.gated import prepared as gated_prepared
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.dispatch import (
     kernels_for,
-    modernbert_kernels_for,
     plain_kernels,
-    plain_modernbert_kernels,
 )
 from bertkit.transformer.kernels.linear import PlainLinear
+from bertkit.transformer.prepared import encoder as prepared_encoder
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -53,7 +51,7 @@ def test_hidden_states_of_every_layer(choice: str, precision: str, hidden_act: s
     model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch, with_hidden_states=True)
-    results = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
+    results = PreparedTransformer(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
     assert len(results.hidden_states) == 4
     for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
         assert ours.dtype == torch.float32
@@ -69,7 +67,7 @@ def test_no_layers(precision: str) -> None:
     for batch in (collate(model.tokenizer.encode_batch(TEXTS)), collate(model.tokenizer.encode_batch(TEXTS[:1]))):
         expected = model.encoder(batch, with_hidden_states=True)
         for options in ({"with_hidden_states": True}, {"first_only": True}):
-            results = PreparedBertEncoder(model.encoder, precision)(batch, **options)
+            results = PreparedTransformer(model.encoder, precision)(batch, **options)
             difference = results.last_hidden_state - expected.last_hidden_state
             assert difference.abs().max() <= CLOSE[precision] * max(1, expected.last_hidden_state.abs().max())
             assert results.hidden_states is None or len(results.hidden_states) == len(expected.hidden_states) == 1
@@ -82,7 +80,7 @@ def test_every_activation(hidden_act: str) -> None:
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch).last_hidden_state
     for precision in PRECISIONS:
-        results = PreparedBertEncoder(model.encoder, precision)(batch).last_hidden_state
+        results = PreparedTransformer(model.encoder, precision)(batch).last_hidden_state
         assert (results - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
 
 
@@ -104,7 +102,7 @@ def published_size(seed: int) -> Model:
 @torch.inference_mode()
 def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tuple[int, int, int]) -> None:
     model = of_size(*sizes, seed=6)
-    prepared = PreparedBertEncoder(model.encoder, precision)
+    prepared = PreparedTransformer(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
     for encoding, batched in zip(encodings, together, strict=True):
@@ -136,7 +134,7 @@ def test_float16_with_plain_kernels(hidden_act: str) -> None:
     model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch)
-    prepared = PreparedBertEncoder(model.encoder, "float16", plain_kernels("float16"))
+    prepared = PreparedTransformer(model.encoder, "float16", plain_kernels("float16"))
     assert prepared.layers[0].attention_norm.weight.dtype == torch.float16
     result = prepared(batch)
     difference = (result.last_hidden_state - expected.last_hidden_state).abs().max()
@@ -155,8 +153,7 @@ def test_float16_of_gated_encoders_with_plain_kernels(monkeypatch) -> None:
     randomize(encoder, 5)
     batch = Batch.from_padded(torch.arange(45).view(3, 15), torch.arange(15) < torch.tensor([[15], [1], [9]]))
     expected = encoder(batch).last_hidden_state
-    monkeypatch.setattr(gated_prepared, "kernels_for", lambda precision, device: plain_kernels(precision))
-    monkeypatch.setattr(gated_prepared, "modernbert_kernels_for", lambda *given: plain_modernbert_kernels())
+    monkeypatch.setattr(prepared_encoder, "kernels_for", lambda precision, device: plain_kernels(precision))
     difference = (prepare(encoder, "float16")(batch).last_hidden_state - expected).abs().max()
     assert 1e-5 < difference <= 6e-3 * max(1, expected.abs().max())
 
@@ -165,10 +162,9 @@ def test_float16_on_the_cpu_raises() -> None:
     model = Model(our_model("encoder", 5).checkpoint, "float16")
     with pytest.raises(UsageError, match="'float16' runs on a GPU, not on the CPU: choose bfloat16 or int8 there"):
         model.embed("the cat")
-    for kernels in (kernels_for, modernbert_kernels_for):
-        with pytest.raises(UsageError, match="'float16' runs on a GPU"):
-            kernels("float16", CPU)
-        assert kernels("float16", torch.device("cuda")).linear is PlainLinear
+    with pytest.raises(UsageError, match="'float16' runs on a GPU"):
+        kernels_for("float16", CPU)
+    assert kernels_for("float16", torch.device("cuda")).linear is PlainLinear
 
 
 def test_dtype_of_products() -> None:
@@ -373,7 +369,7 @@ def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(PreparedBertEncoder, "__call__", fail)
+    monkeypatch.setattr(PreparedTransformer, "__call__", fail)
     with pytest.raises(MemoryError, match="no room"):
         model.embed(TEXTS * 9, tokens_per_batch=16)
 
@@ -385,7 +381,7 @@ def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
 @torch.inference_mode()
 def test_first_tokens_alone_have_the_same_bits(choice: str, precision: str) -> None:
     model = of_size(104, 4, 208, 3)
-    prepared = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))
+    prepared = PreparedTransformer(model.encoder, precision, CHOICES[choice](precision))
     for texts in (TEXTS, TEXTS[:1], TEXTS * 11):
         batch = collate(model.tokenizer.encode_batch(texts))
         whole, firsts = prepared(batch), prepared(batch, first_only=True)

@@ -22,7 +22,7 @@ from bertkit.heads import HEADS, KINDS
 from bertkit.inference import Runner
 from bertkit.tasks import SiameseClassification, TextExample, read_examples
 from bertkit.tokenizer import Encodings
-from bertkit.transformer.kernels import row_invariance
+from bertkit.transformer.kernels import inference_kernels, linear, row_invariance
 from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.kernels.row_invariance import (
     ROW_COUNTS,
@@ -99,6 +99,18 @@ def test_products_that_disagree_are_split_into_few() -> None:
         library.calls.clear()
         multiply_rows("split", library, lambda: library, torch.randn(num_rows, 3))
         assert library.calls == expected
+
+
+def test_test_weights_of_a_vocabulary_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for store in ("_plans", "_tests", "_agreed", "_references"):
+        monkeypatch.setattr(row_invariance, store, {})
+    with torch.inference_mode(), inference_kernels():
+        for num_outputs, is_kept in ((40, True), (33_000, False)):  # 33 MB
+            weight, rows = torch.randn(num_outputs, 256), torch.randn(3, 256)
+            alone = torch.cat([linear(row[None], weight, None) for row in rows])
+            assert torch.equal(linear(rows, weight, None), alone)
+            assert bool(row_invariance._references) and bool(row_invariance._tests) == is_kept
+            row_invariance._tests.clear()
 
 
 def test_padding_is_at_most_a_fifth() -> None:

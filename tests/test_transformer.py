@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertkit import Batch, BertConfig, Recorder
 from bertkit.errors import UsageError
-from bertkit.transformer import BertEncoder, Decoder, PreparedBertEncoder, TransformerConfig
+from bertkit.transformer import Decoder, Encoder, PreparedTransformer, TransformerConfig
 from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.embeddings import sinusoids
 from bertkit.transformer.kernels import training, training_kernels
@@ -33,7 +33,7 @@ def batch_of(lengths: list[int], vocab_size: int, seed: int = 0) -> Batch:
     return Batch.from_padded(ids, mask)
 
 
-def random_pair(number: int, **changes: object) -> tuple[BertEncoder, Decoder]:
+def random_pair(number: int, **changes: object) -> tuple[Encoder, Decoder]:
     """Encoder and decoder of odd sizes, the decoder with another number of layers and another inner width."""
     draw = random.Random(number)
     heads = draw.choice([3, 4, 5])
@@ -42,7 +42,7 @@ def random_pair(number: int, **changes: object) -> tuple[BertEncoder, Decoder]:
         "num_hidden_layers": 1 + number % 3, "intermediate_size": 43, "max_position_embeddings": 50,
         "layer_norm_eps": 0.01 if number % 2 else 1e-5,
     } | changes  # fmt: skip
-    encoder = BertEncoder(TransformerConfig(**settings), with_pooler=False)
+    encoder = Encoder(TransformerConfig(**settings), with_pooler=False)
     settings |= {"num_hidden_layers": 1 + number % 2, "intermediate_size": 37, "vocab_size": 53}
     decoder = Decoder(TransformerConfig(**settings, is_decoder=True))
     randomize(encoder, number)
@@ -64,7 +64,7 @@ def _norm_weights(norm: nn.LayerNorm, name: str) -> dict[str, Tensor]:
     return {f"{name}.weight": norm.weight, f"{name}.bias": norm.bias}
 
 
-def torchs_transformer(encoder: BertEncoder, decoder: Decoder) -> nn.Transformer:
+def torchs_transformer(encoder: Encoder, decoder: Decoder) -> nn.Transformer:
     """torch's Transformer with the weights of ours, for inputs that are embedded already; without its final norms."""
 
     def options(config: TransformerConfig) -> dict[str, object]:
@@ -236,12 +236,12 @@ def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_causal_bert_is_prepared_for_inference(precision: str) -> None:
     config = BertConfig(61, 3 * 20, 2, 3, 43, max_position_embeddings=50, is_decoder=True)
-    encoder = BertEncoder(config).eval()
+    encoder = Encoder(config).eval()
     randomize(encoder, 1)
     batch = batch_of(LENGTHS, 61)
     with torch.inference_mode():
         expected = encoder(batch).last_hidden_state
-    cosine = torch.nn.functional.cosine_similarity(PreparedBertEncoder(encoder, precision)(batch).last_hidden_state,
+    cosine = torch.nn.functional.cosine_similarity(PreparedTransformer(encoder, precision)(batch).last_hidden_state,
                                                    expected)  # fmt: skip
     assert cosine.min() > {"float32": 0.999999, "bfloat16": 0.999, "int8": 0.99}[precision]
 

@@ -4,7 +4,7 @@ from bertkit.architectures.architecture import Architecture, Head, HeadOptions, 
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import AlbertConfig, AlbertEncoder, PreparedBertEncoder
+from bertkit.transformer import AlbertConfig, AlbertEncoder
 
 
 def _classifier(config: AlbertConfig, options: HeadOptions) -> ClassificationHead:
@@ -24,7 +24,6 @@ ALBERT = Architecture(
     class_prefix="Albert",
     config=AlbertConfig,
     encoder=AlbertEncoder,
-    prepare=PreparedBertEncoder,
     graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),

@@ -9,7 +9,7 @@ from torch import nn
 
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads import KINDS, SiameseClassificationHead, VectorClassificationHead
-from bertkit.transformer import Encoder, PreparedEncoder
+from bertkit.transformer import Encoder
 
 Content = dict[str, Any]
 """The parsed content of a ``config.json``."""
@@ -58,7 +58,6 @@ class Architecture:
     class_prefix: str  # prefix of the published class names: "Bert" + "ForMaskedLM"
     config: type[Any]  # of this record only: `architecture_of` looks records up by it
     encoder: Callable[..., Encoder]  # (config, with_pooler=bool)
-    prepare: Callable[[Any, str], PreparedEncoder]  # (encoder, precision)
     heads: Mapping[str, Head]
     names: TensorNames
     key_names: Mapping[str, str] = field(default_factory=dict)  # config field -> its key in config.json, where the two

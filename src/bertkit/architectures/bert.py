@@ -5,7 +5,7 @@ from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.heads.next_sentence import NextSentenceHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
+from bertkit.transformer import BertConfig, Encoder
 
 
 def _classifier(config: BertConfig, options: HeadOptions) -> ClassificationHead:
@@ -17,8 +17,7 @@ BERT = Architecture(
     model_type="bert",
     class_prefix="Bert",
     config=BertConfig,
-    encoder=BertEncoder,
-    prepare=PreparedBertEncoder,
+    encoder=Encoder,
     graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),

@@ -10,7 +10,7 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import DebertaConfig, DebertaEncoder, PreparedBertEncoder
+from bertkit.transformer import DebertaConfig, DebertaEncoder
 
 _REQUIRED: dict[str, tuple[Any, ...]] = {
     "relative_attention": (True,),
@@ -65,8 +65,7 @@ DEBERTA = Architecture(
     model_type="deberta-v2",
     class_prefix="DebertaV2",
     config=DebertaConfig,
-    encoder=lambda config, with_pooler: DebertaEncoder(config),
-    prepare=PreparedBertEncoder,
+    encoder=DebertaEncoder,
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "sequence_classification": Head(_sequences, first_token),

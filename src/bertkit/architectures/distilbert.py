@@ -7,8 +7,8 @@ from bertkit.architectures.architecture import Architecture, Head, HeadOptions, 
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
-from bertkit.transformer.config import check_probabilities
+from bertkit.transformer import BertConfig, Encoder
+from bertkit.transformer.config_checks import check_probabilities
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ DISTILBERT = Architecture(
     model_type="distilbert",
     class_prefix="DistilBert",
     config=DistilBertConfig,
-    encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
-    prepare=PreparedBertEncoder,
+    encoder=Encoder,
     graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),

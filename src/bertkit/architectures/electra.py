@@ -8,8 +8,8 @@ from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.heads.replaced_tokens import ReplacedTokensHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
-from bertkit.transformer.config import check_probabilities
+from bertkit.transformer import BertConfig, Encoder
+from bertkit.transformer.config_checks import check_probabilities
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ ELECTRA = Architecture(
     model_type="electra",
     class_prefix="Electra",
     config=ElectraConfig,
-    encoder=lambda config, with_pooler: BertEncoder(config, with_pooler=False),
-    prepare=PreparedBertEncoder,
+    encoder=Encoder,
     graph="bert",
     heads={
         "replaced_tokens": Head(lambda config, options: ReplacedTokensHead(config), tokens),

@@ -15,7 +15,7 @@ from bertkit.architectures.tensor_names import bert_rules
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.heads.masked_lm import MaskedLMHead, VocabularyHead
-from bertkit.transformer import BertConfig, BertEncoder, Decoder, Recorder, TransformerConfig
+from bertkit.transformer import BertConfig, Decoder, Encoder, Recorder, TransformerConfig
 from bertkit.transformer.kernels import apply_linear
 
 EncoderDecoderType = Literal["marian", "encoder-decoder"]
@@ -70,7 +70,7 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = BertEncoder(config.encoder, with_pooler=False)
+        self.encoder = Encoder(config.encoder, with_pooler=False)
         self.decoder = Decoder(config.decoder)
         if config.shares_embeddings:
             self.decoder.embeddings.word = self.encoder.embeddings.word

@@ -74,7 +74,7 @@ def read_nomic_config(content: Content, path: Path) -> Content:
             raise CheckpointError(f"{path} has {key}={content[key]!r}, and {old}={value!r}: expected equal values")
     longest = member(content, "max_position_embeddings", int, path) or member(content, "n_positions", int, path, 2_048)
     content["max_position_embeddings"] = min(longest, _LONGEST_NOMIC)
-    return _with_rotary(content, path, ("default", "dynamic"), 1_000.0)
+    return with_rotary(content, path, ("default", "dynamic"), 1_000.0)
 
 
 def read_gte_config(content: Content, path: Path) -> Content:
@@ -83,7 +83,7 @@ def read_gte_config(content: Content, path: Path) -> Content:
     names = member(content, "architectures", list, path, [])
     content["architectures"] = [str(name).replace("New", "Gte", 1) for name in names]
     content.setdefault("type_vocab_size", 1)
-    return _with_rotary(content, path, ("default", "linear", "ntk"), 160_000.0)
+    return with_rotary(content, path, ("default", "linear", "ntk"), 160_000.0)
 
 
 def write_rotary(content: Content) -> Content:
@@ -99,7 +99,7 @@ def _checked(content: Content, required: dict[str, tuple[Any, ...]], path: Path)
     return {key: value for key, value in content.items() if key not in required}
 
 
-def _with_rotary(content: Content, path: Path, kinds: tuple[str, ...], default_theta: float) -> Content:
+def with_rotary(content: Content, path: Path, kinds: tuple[str, ...], default_theta: float) -> Content:
     """Read ``rope_theta`` and ``rope_factor`` under any of their key names.
 
     "ntk" uses the frequencies ``(theta * f) ** (-2 i / K) / f ** (2 / K)`` (the model's own code), which equal linear

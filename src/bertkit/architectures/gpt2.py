@@ -6,7 +6,7 @@ from bertkit.architectures.architecture import Architecture, Content, Head, toke
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.errors import CheckpointError
 from bertkit.heads.masked_lm import VocabularyHead
-from bertkit.transformer import Gpt2Config, Gpt2Encoder, PreparedCausalEncoder
+from bertkit.transformer import Encoder, Gpt2Config
 
 _LAYER = r"encoder\.layers\.(\d+)\."
 
@@ -32,8 +32,7 @@ GPT2 = Architecture(
     model_type="gpt2",
     class_prefix="GPT2",
     config=Gpt2Config,
-    encoder=Gpt2Encoder,
-    prepare=PreparedCausalEncoder,
+    encoder=Encoder,
     heads={"masked_lm": Head(lambda config, options: VocabularyHead(config, has_bias=False), tokens)},
     names=TensorNames(
         prefix="transformer.",

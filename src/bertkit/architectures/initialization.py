@@ -30,7 +30,7 @@ def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
         if isinstance(part, nn.Linear | nn.Embedding):
             std = _standard_deviation(name.rpartition(".")[2], config)
             nn.init.trunc_normal_(part.weight, std=std, a=-cutoff * std, b=cutoff * std, generator=generator)
-        if isinstance(part, nn.LayerNorm):
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(part.weight)
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2] == "bias":

@@ -6,11 +6,7 @@ from bertkit.architectures.architecture import Architecture, Head, HeadOptions, 
 from bertkit.architectures.modernbert_config import IGNORED_KEYS, REQUIRED_VALUES, in_first_spelling
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMaskedLMHead
-from bertkit.transformer import ModernBertConfig, ModernBertEncoder, PreparedModernBertEncoder
-
-
-def _encoder(config: ModernBertConfig, with_pooler: bool) -> ModernBertEncoder:
-    return ModernBertEncoder(config)
+from bertkit.transformer import Encoder, ModernBertConfig
 
 
 def _classifier(config: Any, options: HeadOptions) -> ModernBertClassificationHead:
@@ -21,8 +17,7 @@ MODERNBERT = Architecture(
     model_type="modernbert",
     class_prefix="ModernBert",
     config=ModernBertConfig,
-    encoder=_encoder,
-    prepare=PreparedModernBertEncoder,
+    encoder=Encoder,
     alternates_layers=True,
     heads={
         "masked_lm": Head(lambda config, options: ModernBertMaskedLMHead(config), tokens),

@@ -1,7 +1,7 @@
 """MPNet (Song et al. 2020): RoBERTa's heads and positions, and attention scores with a bias for each relative
 distance."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from bertkit.architectures.roberta import (
     without_first_positions,
 )
 from bertkit.architectures.tensor_names import TensorNames, bert_rules
-from bertkit.transformer import BertConfig, PreparedBertEncoder, RelativeBiasEncoder
+from bertkit.transformer import BertConfig, DistanceBias, LayerConfig, RelativeBiasEncoder
 
 _FIRST_POSITION = 2  # for any pad_token_id: transformers' MPNetEmbeddings fixes it
 
@@ -35,6 +35,10 @@ class MpnetConfig(BertConfig):
     def first_position(self) -> int:
         return _FIRST_POSITION
 
+    def layer(self, number: int) -> LayerConfig:
+        """As `BertConfig.layer`."""
+        return replace(super().layer(number), positions=DistanceBias())
+
 
 def _read_config(content: Content, path: Path) -> Content:
     content = {"max_position_embeddings": 512, "layer_norm_eps": 1e-12} | content  # transformers' MPNetConfig
@@ -48,7 +52,6 @@ MPNET = Architecture(
     class_prefix="MPNet",
     config=MpnetConfig,
     encoder=RelativeBiasEncoder,
-    prepare=PreparedBertEncoder,
     graph="bert",
     heads=HEADS,
     names=TensorNames(

@@ -12,6 +12,7 @@ from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import (
     HEADS,
+    LateClassificationHead,
     Projection,
     ProjectionLayer,
     SiameseClassificationHead,
@@ -170,7 +171,7 @@ class Network(nn.Module):
         head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
         if isinstance(head, SiameseClassificationHead):
             return self.sentence_vectors(encoded, batch)
-        if isinstance(head, VectorClassificationHead):
+        if isinstance(head, VectorClassificationHead | LateClassificationHead):
             return head.vectors(encoded, batch)
         return encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)
 

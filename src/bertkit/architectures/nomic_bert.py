@@ -14,11 +14,7 @@ from bertkit.architectures.roberta import classifier, dropout_prob, first_token
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.classification import DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import GatedEncoder, GteConfig, NomicBertConfig, PreparedGatedEncoder
-
-
-def _encoder(config: NomicBertConfig, with_pooler: bool) -> GatedEncoder:
-    return GatedEncoder(config)
+from bertkit.transformer import Encoder, GteConfig, NomicBertConfig
 
 
 def _sequences(config: NomicBertConfig, options: HeadOptions) -> DenseClassificationHead:
@@ -42,7 +38,7 @@ def _classifier_rules(prefix: str) -> list[tuple[str, str]]:
 
 _LAYER = r"encoder\.layers\.(\d+)\."
 _CLASSIFIERS = {"classifier.weight": ("sequence_classification", "token_classification")}
-_SHARED: dict[str, Any] = {"encoder": _encoder, "prepare": PreparedGatedEncoder}
+_SHARED: dict[str, Any] = {"encoder": Encoder}
 
 NOMIC_BERT = Architecture(
     model_type="nomic_bert",

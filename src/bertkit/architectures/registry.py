@@ -6,12 +6,13 @@ from bertkit.architectures.bert import BERT
 from bertkit.architectures.deberta import DEBERTA
 from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.electra import ELECTRA
+from bertkit.architectures.eurobert import EUROBERT
 from bertkit.architectures.gpt2 import GPT2
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder, PreparedTransformer
 from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -29,6 +30,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         DEBERTA,
         NOMIC_BERT,
         GTE,
+        EUROBERT,
         GPT2,
     )
 }
@@ -42,7 +44,6 @@ NOT_SUPPORTED = {  # model_type -> what to use instead
     "jina_embeddings_v3": "a multilingual encoder of another family, such as intfloat/multilingual-e5-base",
     "neobert": "ModernBERT, such as answerdotai/ModernBERT-base",
     "mosaic_bert": "ModernBERT, such as answerdotai/ModernBERT-base",
-    "eurobert": "ModernBERT, or FacebookAI/xlm-roberta-base for other languages than English",
 }
 """Popular encoders that are not supported."""
 
@@ -60,5 +61,5 @@ def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
     Raises:
         UsageError: a precision that the device of the encoder does not support.
     """
-    prepared = architecture_of(encoder.config).prepare(encoder, precision)
+    prepared = PreparedTransformer(encoder, precision)
     return GraphedEncoder(prepared) if can_be_recorded(encoder, precision) else prepared

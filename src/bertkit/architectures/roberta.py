@@ -21,7 +21,7 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
 from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
+from bertkit.transformer import BertConfig, Encoder
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,7 @@ def _record(model_type: str, class_prefix: str, config: type[RobertaConfig]) -> 
         model_type=model_type,
         class_prefix=class_prefix,
         config=config,
-        encoder=BertEncoder,
-        prepare=PreparedBertEncoder,
+        encoder=Encoder,
         graph="bert",
         heads=HEADS,
         names=TensorNames(

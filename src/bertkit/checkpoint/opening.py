@@ -79,7 +79,7 @@ def open_checkpoint(
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
     _check_heads(heads, new, stored_heads, names, directory)
-    if "masked_lm" in heads and not config.is_tied:
+    if "masked_lm" in heads and names.tied and not config.is_tied:
         raise CheckpointError(
             f"{folder / 'config.json'} has tie_word_embeddings=False: a masked_lm head with a matrix of its own is not "
             "supported; name other heads in heads=[...], [] for none"

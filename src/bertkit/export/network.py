@@ -20,7 +20,6 @@ from bertkit.heads.classification import ClassificationHead, DenseClassification
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.heads.next_sentence import NextSentenceHead
 from bertkit.heads.replaced_tokens import ReplacedTokensHead
-from bertkit.transformer import BertEncoder
 
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -47,8 +46,7 @@ class EncoderGraph:
 
     def __init__(self, network: Network) -> None:
         self.graph, self.network = Graph(), network
-        encoder: Any = network.encoder
-        self.encoder: BertEncoder = encoder
+        self.encoder: Any = network.encoder
         self.ids = self.graph.input("input_ids", "batch", "length")
         self.mask = self.graph.input("attention_mask", "batch", "length")
         self.real = self.graph.op("Cast", self.mask, to=1)  # (B, L) float32, 1 = real token

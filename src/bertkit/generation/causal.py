@@ -64,8 +64,7 @@ class Causal(Generator):
         if cached:
 
             def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput]:
-                final_norm = getattr(encoder, "final_norm", None)
-                decoder = PreparedDecoder(encoder, precision, final_norm)
+                decoder = PreparedDecoder(encoder, precision)
                 return decoder, PreparedOutput(head, encoder.embeddings.word.weight, decoder)
 
             decoder, output = self._kept(precision, network, prepare)

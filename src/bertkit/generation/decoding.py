@@ -20,7 +20,7 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.prepared import few_rows_of
 from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.prepared_decoder import PreparedDecoder
+from bertkit.transformer.prepared.decoder import PreparedDecoder
 
 
 class PreparedOutput:

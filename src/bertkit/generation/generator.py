@@ -19,7 +19,7 @@ from bertkit.generation.engine import Decoding, Generated, generate_ids
 from bertkit.generation.settings import GenerationSettings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.older_files import ELSEWHERE
-from bertkit.transformer.prepared import WeightsAsTheyAre
+from bertkit.transformer.prepared.weight_versions import WeightVersions
 
 _USUAL_TOKENS, _ROWS = 128, 16
 """Default maximum number of new tokens; number of texts generated at the same time."""
@@ -60,7 +60,7 @@ class Generator(ABC):
     ending: Ending  # ids that end a text
 
     def __init__(self) -> None:
-        self._prepared: dict[str, tuple[WeightsAsTheyAre, Any]] = {}
+        self._prepared: dict[str, tuple[WeightVersions, Any]] = {}
 
     def generate(self, texts: Sequence[str], settings: GenerationSettings | None = None) -> list[GeneratedText]:
         """Generate a text for each text, independent of the others.
@@ -120,7 +120,7 @@ class Generator(ABC):
         """The network prepared at a precision; prepared again if the weights changed."""
         weights, prepared = self._prepared.get(precision, (None, None))
         if weights is None or not weights.are_unchanged():
-            weights, prepared = WeightsAsTheyAre(network), prepare(precision)
+            weights, prepared = WeightVersions(network), prepare(precision)
             self._prepared[precision] = weights, prepared
         return prepared
 

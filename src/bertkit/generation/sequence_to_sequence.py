@@ -15,7 +15,7 @@ from bertkit.generation.engine import Decoding
 from bertkit.generation.generator import Generator, check_lengths
 from bertkit.generation.settings import GenerationSettings
 from bertkit.tokenizer.tokenizer import refuse_one_text
-from bertkit.transformer import PreparedBertEncoder, PreparedDecoder, Recorder
+from bertkit.transformer import PreparedDecoder, PreparedTransformer, Recorder
 from bertkit.transformer.kernels import inference_kernels
 
 
@@ -82,10 +82,10 @@ class SequenceToSequence(Generator):
         word, head, batch = network.decoder.embeddings.word.weight, network.head, self.batch(inputs)
         if cached:
 
-            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedBertEncoder]:
+            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedTransformer]:
                 decoder = PreparedDecoder(network.decoder, precision)
                 output = PreparedOutput(head, word, decoder)
-                return decoder, output, PreparedBertEncoder(network.encoder, precision)
+                return decoder, output, PreparedTransformer(network.encoder, precision)
 
             decoder, output, encoder = self._kept(precision, network, prepare)
             with torch.inference_mode(), inference_kernels():

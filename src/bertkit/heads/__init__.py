@@ -5,7 +5,7 @@ Gives: logits of each head; one vector for each sequence by pooling.
 May import: errors, batch, transformer.
 """
 
-from bertkit.heads.classification import SiameseClassificationHead, VectorClassificationHead
+from bertkit.heads.classification import LateClassificationHead, SiameseClassificationHead, VectorClassificationHead
 from bertkit.heads.kinds import HEADS, HEADS_WITH_LABELS, KINDS
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
 from bertkit.heads.pooling import POOLINGS, poolings_of
@@ -19,6 +19,7 @@ __all__ = [
     "OUTPUT_ACTIVATIONS",
     "POOLINGS",
     "DenseLayer",
+    "LateClassificationHead",
     "LayerSelection",
     "NormLayer",
     "Projection",

@@ -64,6 +64,20 @@ class DenseClassificationHead(nn.Module):
         return project(dropout(transformed, self.dropout), self.classifier)
 
 
+class LateClassificationHead(DenseClassificationHead):
+    """`DenseClassificationHead` with the first layer over the hidden state of every token, and the second over the mean
+    of its outputs, as in EuroBERT: that is the mean of the logits of all tokens."""
+
+    def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """(B, D) input of the last layer."""
+        states = super().features(encoded.last_hidden_state)
+        return sequence_vectors("mean", EncoderOutput(states, None), batch)
+
+    def features(self, vectors: Tensor) -> Tensor:
+        """``vectors`` themselves."""
+        return vectors
+
+
 class VectorClassificationHead(nn.Module):
     """One linear layer over sentence vectors of length 1.
 

@@ -35,15 +35,21 @@ class MaskedLMHead(nn.Module):
 
 
 class VocabularyHead(nn.Module):
-    """``h @ word_embedding^T``, optionally with a bias: the head of the original Transformer and of GPT-2."""
+    """``h @ word_embedding^T``, optionally with a bias: the head of the original Transformer and of GPT-2.
 
-    def __init__(self, config: BertConfig, *, has_bias: bool) -> None:
+    Args:
+        has_weight: with a weight in place of the word embedding.
+    """
+
+    def __init__(self, config: BertConfig, *, has_bias: bool, has_weight: bool = False) -> None:
         super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size)) if has_weight else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states and (V, D) word embedding to (P, V) logits."""
-        return linear(hidden_states, word_embedding, self.bias).to(hidden_states.dtype)
+        weight = word_embedding if self.weight is None else self.weight
+        return linear(hidden_states, weight, self.bias).to(hidden_states.dtype)
 
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(P, D) to the input of the output projection: unchanged."""

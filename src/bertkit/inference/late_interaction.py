@@ -25,7 +25,7 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import refuse_one_text
-from bertkit.transformer import BertEncoder
+from bertkit.transformer import LayerConfig
 
 _DOCUMENTS_PER_PART = 64
 
@@ -200,7 +200,8 @@ def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray
     The other tokens are encoded as usual; at each layer the padding attends to their keys and values.
     """
     encoder: Any = runner.network.encoder
-    if type(encoder) is not BertEncoder or encoder.distance_bias(1) is not None:
+    layer: LayerConfig = encoder.config.layer(0)
+    if layer.is_pre_norm or layer.is_gated or layer.positions is not None or layer.window is not None:
         raise UsageError(f"{runner.network.architecture.model_type}: padded queries are supported only for BERT")
     one = encodings.take(np.array([number]))
     filled = torch.from_numpy(is_filled[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]])

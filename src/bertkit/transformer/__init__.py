@@ -15,30 +15,28 @@ if TYPE_CHECKING:
     from bertkit.transformer.albert import AlbertEncoder as AlbertEncoder
     from bertkit.transformer.config import SIZES as SIZES
     from bertkit.transformer.config import BertConfig as BertConfig
-    from bertkit.transformer.deberta.config import DebertaConfig as DebertaConfig
-    from bertkit.transformer.deberta.encoder import DebertaEncoder as DebertaEncoder
+    from bertkit.transformer.deberta import DebertaConfig as DebertaConfig
+    from bertkit.transformer.deberta import DebertaEncoder as DebertaEncoder
     from bertkit.transformer.decoder import Decoder as Decoder
     from bertkit.transformer.directional import DirectionalEncoder as DirectionalEncoder
-    from bertkit.transformer.encoder import BertEncoder as BertEncoder
-    from bertkit.transformer.gated.config import GteConfig as GteConfig
-    from bertkit.transformer.gated.config import NomicBertConfig as NomicBertConfig
-    from bertkit.transformer.gated.encoder import GatedEncoder as GatedEncoder
-    from bertkit.transformer.gated.prepared import PreparedGatedEncoder as PreparedGatedEncoder
+    from bertkit.transformer.encoder import Encoder as Encoder
+    from bertkit.transformer.eurobert import EuroBertConfig as EuroBertConfig
     from bertkit.transformer.gpt2 import Gpt2Config as Gpt2Config
-    from bertkit.transformer.gpt2 import Gpt2Encoder as Gpt2Encoder
-    from bertkit.transformer.interface import Encoder as Encoder
     from bertkit.transformer.interface import EncoderConfig as EncoderConfig
     from bertkit.transformer.interface import EncoderOutput as EncoderOutput
     from bertkit.transformer.interface import PreparedEncoder as PreparedEncoder
     from bertkit.transformer.kernels.dispatch import linear_for as linear_for
     from bertkit.transformer.kernels.linear import PlainLinear as PlainLinear
-    from bertkit.transformer.modernbert.config import ModernBertConfig as ModernBertConfig
-    from bertkit.transformer.modernbert.encoder import ModernBertEncoder as ModernBertEncoder
-    from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder as PreparedModernBertEncoder
+    from bertkit.transformer.layer_config import DisentangledPositions as DisentangledPositions
+    from bertkit.transformer.layer_config import DistanceBias as DistanceBias
+    from bertkit.transformer.layer_config import LayerConfig as LayerConfig
+    from bertkit.transformer.layer_config import RotaryPositions as RotaryPositions
+    from bertkit.transformer.modernbert import ModernBertConfig as ModernBertConfig
+    from bertkit.transformer.nomic_bert import GteConfig as GteConfig
+    from bertkit.transformer.nomic_bert import NomicBertConfig as NomicBertConfig
     from bertkit.transformer.original import TransformerConfig as TransformerConfig
-    from bertkit.transformer.prepared import PreparedBertEncoder as PreparedBertEncoder
-    from bertkit.transformer.prepared_decoder import PreparedCausalEncoder as PreparedCausalEncoder
-    from bertkit.transformer.prepared_decoder import PreparedDecoder as PreparedDecoder
+    from bertkit.transformer.prepared.decoder import PreparedDecoder as PreparedDecoder
+    from bertkit.transformer.prepared.encoder import PreparedTransformer as PreparedTransformer
     from bertkit.transformer.recorder import LayerRecord as LayerRecord
     from bertkit.transformer.recorder import Recorder as Recorder
     from bertkit.transformer.relative_bias import RelativeBiasEncoder as RelativeBiasEncoder

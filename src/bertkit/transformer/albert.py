@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from bertkit.errors import UsageError
-from bertkit.transformer.config import BertConfig, check_probabilities
-from bertkit.transformer.encoder import BertEncoder
-from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.config import BertConfig
+from bertkit.transformer.config_checks import check_probabilities
+from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.layer import Layer
 
 _MOST_LAYERS = 1_000
 
@@ -41,15 +42,15 @@ class AlbertConfig(BertConfig):
         return True
 
 
-class AlbertEncoder(BertEncoder):
+class AlbertEncoder(Encoder):
     """BERT's encoder with weights shared by the layers of a group."""
 
     @staticmethod
     def num_stored_layers(config: BertConfig) -> int:
         return cast(AlbertConfig, config).num_hidden_groups
 
-    def in_order(self) -> list[EncoderLayer]:
-        """As `BertEncoder.in_order`."""
+    def in_order(self) -> list[Layer]:
+        """As `Encoder.in_order`."""
         number = self.config.num_hidden_layers
         groups = [int(layer / (number / len(self.layers))) for layer in range(number)]
-        return [cast(EncoderLayer, self.layers[group]) for group in groups]
+        return [cast(Layer, self.layers[group]) for group in groups]

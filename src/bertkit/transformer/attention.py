@@ -7,96 +7,104 @@ Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K he
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import (
     apply_linear,
     cross_attention,
+    dropout,
+    joined,
     recorded_cross_attention,
     self_attention,
 )
+from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig, RotaryPositions
 from bertkit.transformer.recorder import LayerRecord
-from bertkit.transformer.window import CAUSAL, Window
+from bertkit.transformer.relative import PositionRows, RelativePositions
+from bertkit.transformer.rotary import Rotary
+
+
+class PositionValues(NamedTuple):
+    """What the positions of a batch add to every layer that reads them."""
+
+    rotary: dict[RotaryPositions, Rotary]  # the angles of each token
+    bias: Tensor | RelativePositions | None  # of scores by distance: (H, 2 M - 1) for sequences of up to M tokens, in
+    # column M - 1 + d for a key d tokens after its query; or the rows of relative positions
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: every token attends to all tokens of its sequence, or in a decoder to itself and
-    earlier ones.
+    """Multi-head self-attention: every token attends to all tokens of its sequence, or to those within a window.
 
-    ``output(concat(head_1, ..., head_H))`` with ``head_i = softmax(Q_i K_i^T / sqrt(K)) V_i``. Each head has K = D / H
-    columns of the outputs of ``query``, ``key`` and ``value``: the first head the first K, and so on.
+    ``output(concat(head_1, ..., head_H))`` with ``head_i = softmax(Q_i K_i^T / sqrt(K)) V_i``. Each head has K columns
+    of the queries, keys and values: the first head the first K, and so on.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.dropout_prob = config.attention_probs_dropout_prob
-        self.window: Window | None = CAUSAL if config.is_decoder else None
-        self.make_inputs(config)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def make_inputs(self, config: BertConfig) -> None:
-        """Create the layers of `inputs`."""
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.config, self.num_heads, self.positions = layer, layer.num_attention_heads, layer.positions
+        self.dropout_prob, self.window = layer.attention_probs_dropout_prob, layer.window
+        width, has_biases, widths = layer.hidden_size, layer.has_attention_biases, layer.input_widths
+        if layer.has_joint_inputs:
+            self.query_key_value = nn.Linear(width, sum(widths), bias=has_biases)
+        else:
+            self.query, self.key, self.value = (nn.Linear(width, outputs, bias=has_biases) for outputs in widths)
+        self.output = nn.Linear(widths[0], width, bias=has_biases)
+        if isinstance(layer.positions, DisentangledPositions):
+            self.position_dropout = nn.Dropout(layer.hidden_dropout_prob)
 
     def inputs(self) -> tuple[nn.Linear, ...]:
-        """The layers whose concatenated outputs are queries, keys and values (T, 3 D)."""
-        return self.query, self.key, self.value
+        """The layers whose concatenated outputs are queries, keys and values."""
+        return (self.query_key_value,) if self.config.has_joint_inputs else (self.query, self.key, self.value)
 
     def forward(
-        self,
-        hidden_states: Tensor,
-        batch: Batch,
-        record: LayerRecord | None = None,
-        bias: Any = None,
+        self, hidden_states: Tensor, batch: Batch, positions: PositionValues, record: LayerRecord | None = None
     ) -> Tensor:
         """(T, D) to (T, D).
 
         Args:
             record: receives queries, keys, values, scores and probabilities; None: nothing is recorded.
-            bias: terms added to the scores, as in `packed_attention`; None in BERT.
         """
-        query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
+        bias = positions.bias
+        if isinstance(bias, RelativePositions):
+            bias = bias._replace(rows=dropout(bias.rows, self.position_dropout))
+        bias = self.for_layer(bias)
+        inputs = self.config.with_repeated_heads(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
         dropout_prob = self.dropout_prob if self.training else 0.0
+        rotary = positions.rotary[self.positions] if isinstance(self.positions, RotaryPositions) else None
         context = self_attention(
-            query_key_value, batch, self.num_heads, dropout_prob, window=self.window, bias=bias, record=record
+            inputs, batch, self.num_heads, dropout_prob, rotary, self.window, bias=bias, record=record
         )
         return apply_linear(context, self.output)
 
-    def for_layer(self, bias: Any) -> Any:
-        """This layer's bias, from the bias of all layers that `BertEncoder.distance_bias` returns."""
-        return bias
+    def for_layer(self, bias: Tensor | RelativePositions | None) -> Tensor | PositionRows | None:
+        """The bias of this layer, from that of all layers: with this layer's keys and queries of relative positions."""
+        if not isinstance(bias, RelativePositions):
+            return bias
+        assert isinstance(self.positions, DisentangledPositions)
+        keys, queries = apply_linear(bias.rows, self.key, self.query).chunk(2, dim=-1)
+        return PositionRows(keys, queries, bias.row_of_distance, self.positions.scale)
 
-
-class JoinedAttention(SelfAttention):
-    """`SelfAttention` with one layer for queries, keys and values, as in GPT-2."""
-
-    def make_inputs(self, config: BertConfig) -> None:
-        """As `SelfAttention.make_inputs`."""
-        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-
-    def inputs(self) -> tuple[nn.Linear, ...]:
-        """As `SelfAttention.inputs`."""
-        return (self.query_key_value,)
+    def linears(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Weight and bias of two matrix products: query, key and value as one (3 H K outputs); output."""
+        weight, bias = joined(self.inputs())
+        repeated = self.config.with_repeated_heads
+        return [
+            (repeated(weight, 0), None if bias is None else repeated(bias, 0)),
+            (self.output.weight, self.output.bias),
+        ]
 
 
 class CrossAttention(nn.Module):
     """Multi-head attention of a decoder to the hidden states of an encoder (Vaswani et al. 2017, section 3.2.3)."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.dropout_prob = config.attention_probs_dropout_prob
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+        self.num_heads, self.dropout_prob = layer.num_attention_heads, layer.attention_probs_dropout_prob
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(layer.hidden_size, layer.hidden_size) for _ in range(4)
+        )
 
     def forward(
         self,

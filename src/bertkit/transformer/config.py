@@ -1,11 +1,12 @@
 """Config of a BERT encoder, with the keys of a published ``config.json``."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 from bertkit.errors import UsageError, check_above_zero
-from bertkit.transformer.activations import ACTIVATIONS, OTHER_NAMES
+from bertkit.transformer.config_checks import check_activations, check_integers, check_probabilities
+from bertkit.transformer.layer_config import LayerConfig
+from bertkit.transformer.window import CAUSAL
 
 SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2018, section 3
     "tiny": (2, 128, 2),
@@ -22,6 +23,7 @@ class BertConfig:
     """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)  # of the integers
+    has_norm_biases: ClassVar[bool] = True
     may_be_decoder: ClassVar[bool] = True  # False in families whose attention has no causal mask
 
     vocab_size: int = 30_522  # rows of the word embedding
@@ -66,6 +68,22 @@ class BertConfig:
         )
         return replace(config, **changes)
 
+    def layer(self, number: int) -> LayerConfig:
+        """The layer with an index from 0."""
+        return LayerConfig(
+            self.hidden_size,
+            self.num_attention_heads,
+            self.num_attention_heads,
+            self.head_dim,
+            self.intermediate_size,
+            self.hidden_act,
+            norm_eps=self.layer_norm_eps,
+            window=CAUSAL if self.is_decoder else None,
+            attention_probs_dropout_prob=self.attention_probs_dropout_prob,
+            attention_output_dropout_prob=self.attention_output_dropout_prob,
+            hidden_dropout_prob=self.hidden_dropout_prob,
+        )
+
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
@@ -86,6 +104,11 @@ class BertConfig:
         return True
 
     @property
+    def has_sinusoids(self) -> bool:
+        """True if the embeddings include absolute positions that are not learned."""
+        return False
+
+    @property
     def embedding_scale(self) -> float:
         """Factor of the word embedding."""
         return 1.0
@@ -104,51 +127,3 @@ class BertConfig:
     def attention_output_dropout_prob(self) -> float:
         """Dropout on the output of attention, in training."""
         return self.hidden_dropout_prob
-
-
-def check_integers(config: object, *names: str) -> None:
-    """Check fields that count something.
-
-    Raises:
-        UsageError: one is not an integer of at least 1.
-    """
-    for name in names:
-        value = getattr(config, name)
-        if type(value) is not int or not 1 <= value < 2**31:
-            raise UsageError(f"{name}={value!r}: expected an integer from 1 to 2,147,483,647")
-
-
-def check_probabilities(config: object, *names: str) -> None:
-    """Check fields that hold a dropout probability.
-
-    Raises:
-        UsageError: one is not a number from 0 to below 1.
-    """
-    for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise UsageError(f"{name}={value!r}: expected a probability from 0 to below 1")
-
-
-def check_activations(config: object, *names: str) -> None:
-    """Check fields of a frozen config that name an activation, and replace any of OTHER_NAMES by its name in
-    ACTIVATIONS.
-
-    Raises:
-        UsageError: one names another function.
-    """
-    for name in names:
-        value = getattr(config, name)
-        if isinstance(value, str) and value in OTHER_NAMES:
-            object.__setattr__(config, name, OTHER_NAMES[value])
-        check_one_of(config, name, ACTIVATIONS)
-
-
-def check_one_of(config: object, name: str, choices: Iterable[str]) -> None:
-    """Check a field that names one of some choices.
-
-    Raises:
-        UsageError: it names another.
-    """
-    if getattr(config, name) not in list(choices):
-        raise UsageError(f"{name}={getattr(config, name)!r}: expected one of {', '.join(choices)}")

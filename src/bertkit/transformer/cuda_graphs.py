@@ -43,7 +43,7 @@ def can_be_recorded(encoder: Any, precision: str) -> bool:
     weight, config = encoder.embeddings.word.weight, encoder.config
     if weight.device.type != "cuda":
         return False
-    bias = encoder.distance_bias(1) if hasattr(encoder, "distance_bias") else None
+    bias = encoder.distance_bias(1)
     head_dim = config.hidden_size // config.num_attention_heads
     dtype = product_dtype(precision, weight.dtype)
     return kernel_for("cuda", capability_of(weight.device), dtype, head_dim, bias) == "varlen"

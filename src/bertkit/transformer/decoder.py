@@ -4,17 +4,17 @@ Shape letters: T total_tokens, S source tokens, D hidden_size.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import embeddings_of
-from bertkit.transformer.kernels import recomputed
-from bertkit.transformer.layer import DecoderLayer
+from bertkit.transformer.layer import Layer, Sources, apply_layers
 from bertkit.transformer.recorder import Recorder
 
 
@@ -31,7 +31,8 @@ class Decoder(nn.Module):
         self.config = config
         self.gradient_checkpointing = False
         self.embeddings = embeddings_of(config)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+        layers = [replace(config.layer(number), attends_to_sources=True) for number in range(config.num_hidden_layers)]
+        self.layers, self.final_norm = nn.ModuleList(Layer(layer) for layer in layers), None
 
     def forward(
         self, batch: Batch, source: Tensor, source_seqlens: Sequence[int], recorder: Recorder | None = None
@@ -47,15 +48,16 @@ class Decoder(nn.Module):
         """
         if len(source_seqlens) != len(batch):
             raise UsageError(f"{len(batch)} targets and {len(source_seqlens)} sources: each target needs its source")
-        hidden = self.embeddings(batch)
-        for number, layer in enumerate(self.in_order(), 1):
-            record = None if recorder is None else recorder.layer(number)
-            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch, source, source_seqlens)
-            else:
-                hidden = layer(hidden, batch, source, source_seqlens, record)
-        return hidden
+        return apply_layers(
+            self.in_order(),
+            self.embeddings(batch),
+            batch,
+            PositionValues({}, None),
+            sources=Sources(source, source_seqlens),
+            recorder=recorder,
+            recomputes=self.gradient_checkpointing,
+        )
 
-    def in_order(self) -> list[DecoderLayer]:
+    def in_order(self) -> list[Layer]:
         """The layers."""
-        return [cast(DecoderLayer, layer) for layer in self.layers]
+        return [cast(Layer, layer) for layer in self.layers]

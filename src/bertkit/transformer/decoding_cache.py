@@ -6,11 +6,13 @@ Shape letters: R rows.
 from collections.abc import Sequence
 
 import numpy as np
+from torch import Tensor
 
 from bertkit.transformer.kernels.key_value_cache import KeyValueCache
+from bertkit.transformer.prepared.layer import Attention, PreparedLayer
 
 
-class DecodingCache:
+class DecodingCache(Attention):
     """Keys and values of rows and of their sources.
 
     Args:
@@ -41,6 +43,16 @@ class DecodingCache:
         if self.sources is not None:
             self.sources.begin_attend(cu_new, self.source_lengths[self.source_rows], self.source_rows, False)
         self.lengths = self.lengths + num_new
+
+    def attend(self, number: int, layer: PreparedLayer, query_key_value: Tensor) -> Tensor:
+        """As `Attention.attend`, from new tokens to themselves and to those of the cache."""
+        self.own.append(number, query_key_value, query_key_value.shape[1] // 3)
+        return self.own.attend(number, query_key_value)
+
+    def attend_sources(self, number: int, queries: Tensor) -> Tensor:
+        """As `Attention.attend_sources`."""
+        assert self.sources is not None
+        return self.sources.attend(number, queries)
 
     def take(self, rows: np.ndarray) -> None:
         """Keep the (n,) int64 rows, in that order; rows may repeat."""

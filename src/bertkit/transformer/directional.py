@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings, table
 from bertkit.transformer.kernels import look_up
-from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.layer import Layer, apply_layers
 from bertkit.transformer.window import CAUSAL, REVERSED
 
 Direction = Literal["left", "right", "both"]
@@ -34,10 +35,10 @@ class DirectionalEncoder(nn.Module):
         self.embeddings = Embeddings(config)
         self.stacks = nn.ModuleDict()
         for name in names:
-            layers = nn.ModuleList(EncoderLayer(config) for _ in range(self.config.num_hidden_layers))
-            for layer in layers:
-                layer.attention.window = CAUSAL if name == "left" else REVERSED  # pyrefly: ignore
-            self.stacks[name] = layers
+            window = CAUSAL if name == "left" else REVERSED
+            self.stacks[name] = nn.ModuleList(
+                Layer(replace(config.layer(number), window=window)) for number in range(self.config.num_hidden_layers)
+            )
         self.width = len(names) * config.hidden_size
 
     def forward(self, batch: Batch, positions: Tensor) -> Tensor:
@@ -53,13 +54,11 @@ class DirectionalEncoder(nn.Module):
 
     def _outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The (T, D) output of each direction."""
-        embedded, outputs = self.embeddings(batch), {}
-        for name, layers in self.stacks.items():
-            hidden = embedded
-            for layer in layers:  # pyrefly: ignore
-                hidden = layer(hidden, batch)
-            outputs[name] = hidden
-        return outputs
+        embedded, positions = self.embeddings(batch), PositionValues({}, None)
+        return {
+            name: apply_layers(list(layers), embedded, batch, positions)  # pyrefly: ignore
+            for name, layers in self.stacks.items()
+        }
 
 
 class NeighborMean(nn.Module):

@@ -3,6 +3,8 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ class Embeddings(nn.Module):
     with 1 every token has type 0, regardless of the batch. Some architectures project the result to another width.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         width = config.embedding_width
         self.word = table(config.vocab_size, width)
@@ -28,7 +30,7 @@ class Embeddings(nn.Module):
         self.max_positions = config.max_position_embeddings
         self.position = table(self.first_position + self.max_positions, width) if config.has_positions else None
         self.token_type = table(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_norm_biases)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 
@@ -84,7 +86,7 @@ class SummedEmbeddings(nn.Module):
         self.word = table(config.vocab_size, config.hidden_size)
         self.max_positions = config.max_position_embeddings
         self.position = table(self.max_positions, config.hidden_size) if config.has_positions else None
-        self.scale = config.embedding_scale
+        self.scale, self.has_sinusoids = config.embedding_scale, config.has_sinusoids
         self._sinusoids: Tensor | None = None  # (max_positions, D), computed when first used
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -102,6 +104,8 @@ class SummedEmbeddings(nn.Module):
         words = look_up(self.word, batch.input_ids) * self.scale
         if self.position is not None:
             return words + look_up(self.position, batch.position_ids)
+        if not self.has_sinusoids:
+            return words
         return words + self._positions(words)[batch.position_ids]
 
     def _positions(self, words: Tensor) -> Tensor:
@@ -119,7 +123,7 @@ class SummedEmbeddings(nn.Module):
         check_rows("input_ids", batch.input_ids, self.word)
 
 
-def embeddings_of(config: BertConfig) -> Embeddings | SummedEmbeddings:
+def embeddings_of(config: Any) -> Embeddings | SummedEmbeddings:
     """The embeddings for a config, uninitialized."""
     return Embeddings(config) if config.normalizes_embeddings else SummedEmbeddings(config)
 

@@ -1,29 +1,31 @@
-"""The BERT encoder: embeddings, layers, and the pooler over [CLS].
+"""The encoder of every family: embeddings, layers, and the pooler over [CLS].
 
-This is the encoder that is trained, and the reference. Inference runs a copy of its weights, `PreparedBertEncoder` in
-``prepared.py``, whose results are the same to rounding. Shape letters: T total_tokens, D hidden_size, B sequences.
+This is the encoder that is trained, and the reference. Inference runs a copy of its weights, `PreparedTransformer` in
+``prepared/encoder.py``, whose results are the same to rounding. Shape letters: T total_tokens, D hidden_size, B
+sequences.
 """
 
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.attention import SelfAttention
-from bertkit.transformer.config import BertConfig
+from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.embeddings import embeddings_of
-from bertkit.transformer.interface import Encoder, EncoderOutput
-from bertkit.transformer.kernels import activate, project, recomputed
-from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.interface import EncoderOutput
+from bertkit.transformer.kernels import activate, project
+from bertkit.transformer.layer import Layer, apply_layers, norm_of
+from bertkit.transformer.layer_config import RotaryPositions
 from bertkit.transformer.recorder import Recorder
+from bertkit.transformer.relative import RelativePositions
+from bertkit.transformer.rotary import Rotary, rotary_of
 
 
 class Pooler(nn.Module):
     """``tanh(dense(h))`` of the last hidden state of [CLS]: one vector per sequence, trained by next sentence
     prediction."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
@@ -32,19 +34,24 @@ class Pooler(nn.Module):
         return activate(project(cls_hidden_states, self.dense), "tanh")
 
 
-class BertEncoder(Encoder):
-    """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
+class Encoder(nn.Module):
+    """Token ids to one contextual vector per token: a Transformer encoder (Devlin et al. 2018, section 3), whose layers
+    are as the config describes them.
 
-    attention: ClassVar[type[SelfAttention]] = SelfAttention
-    layer: ClassVar[type[EncoderLayer]] = EncoderLayer
+    Args:
+        config: an EncoderConfig.
+    """
 
-    def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
+    def __init__(self, config: Any, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = False
+        self.gradient_checkpointing = False  # recompute activations in the backward pass instead of storing them
         self.embeddings = embeddings_of(config)
-        self.layers = nn.ModuleList(self.layer(config, self.attention) for _ in range(self.num_stored_layers(config)))
+        numbers = range(self.num_stored_layers(config))
+        self.layers = nn.ModuleList(Layer(config.layer(number)) for number in numbers)
         self.pooler = Pooler(config) if with_pooler else None
+        layer = config.layer(0)
+        self.final_norm = norm_of(layer) if layer.is_pre_norm else None
 
     def forward(
         self,
@@ -57,44 +64,51 @@ class BertEncoder(Encoder):
         """Run a Batch through all layers.
 
         Args:
-            with_hidden_states: also return the embeddings and the output of every layer.
+            with_hidden_states: also return the embeddings and the output of every layer. With norms before, these are
+                the residual stream after every layer but the last, and the output of the final norm.
             with_pooled: apply the pooler, if there is one.
             recorder: records attention and the contributions of each layer.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
-        hidden, bias = self.embeddings(batch), self.distance_bias(batch.max_seqlen)
-        hidden_states = [hidden] if with_hidden_states else []
-        for number, layer in enumerate(self.in_order(), 1):
-            record = None if recorder is None else recorder.layer(number)
-            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch, None, bias)
-            else:
-                hidden = layer(hidden, batch, record, bias)
-            if with_hidden_states:
-                hidden_states.append(hidden)
-        last = self.as_last(hidden)
+        hidden, streams = self.embeddings(batch), [] if with_hidden_states else None
+        last = apply_layers(
+            self.in_order(),
+            hidden,
+            batch,
+            PositionValues(self.rotary(batch.position_ids), self.distance_bias(batch.max_seqlen)),
+            final_norm=self.final_norm,
+            recorder=recorder,
+            recomputes=self.gradient_checkpointing,
+            streams=streams,
+        )
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None if self.pooler is None or not with_pooled else self.pooler(last[batch.first_tokens]),
-            hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
+            hidden_states=None if streams is None else [*streams[:-1], last],
         )
 
     @staticmethod
-    def num_stored_layers(config: BertConfig) -> int:
+    def num_stored_layers(config: Any) -> int:
         """Number of layers that have weights."""
         return config.num_hidden_layers
 
-    def in_order(self) -> list[EncoderLayer]:
-        """The layers as they are applied, one for each of ``num_hidden_layers``."""
-        return [cast(EncoderLayer, layer) for layer in self.layers]
+    def in_order(self) -> list[Layer]:
+        """The layers as they are applied, one for each of ``num_hidden_layers``; some may be the same module."""
+        return [cast(Layer, layer) for layer in self.layers]
 
-    def distance_bias(self, longest: int) -> Any:
-        """Bias by distance added to attention scores, for sequences of up to ``longest`` tokens; None in BERT, which
-        has positions in its embeddings instead.
+    def as_last(self, hidden_states: Tensor) -> Tensor:
+        """Hidden states of an inner layer, transformed as the last layer's are for heads; (T, D) to (T, D)."""
+        return hidden_states if self.final_norm is None else self.final_norm(hidden_states)
 
-        (H, 2 M - 1) for M = ``longest``, in column M - 1 + d for a key d tokens after its query; or the input of
-        `SelfAttention.for_layer`.
-        """
+    def rotary(self, position_ids: Tensor) -> dict[RotaryPositions, Rotary]:
+        """The angles at (T,) positions, for each kind of rotary positions in use."""
+        layers = [layer.config for layer in self.in_order()]
+        kinds = {layer.positions: layer.head_dim for layer in layers if isinstance(layer.positions, RotaryPositions)}
+        return {kind: rotary_of(position_ids, kind.theta, width, kind.factor) for kind, width in kinds.items()}
+
+    def distance_bias(self, longest: int) -> Tensor | RelativePositions | None:
+        """Bias by distance of all layers, as of `PositionValues`, for sequences of up to ``longest`` tokens; None in
+        BERT, which has positions in its embeddings instead."""
         return None

@@ -1,14 +1,10 @@
-"""GPT-2's stack: a causal encoder with layer normalization before each sub-layer (Radford et al. 2019, section 2.3)."""
+"""Config of GPT-2: causal, with layer normalization before each sub-layer (Radford et al. 2019, section 2.3)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from torch import Tensor, nn
-
-from bertkit.transformer.attention import JoinedAttention
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.encoder import BertEncoder
-from bertkit.transformer.layer import PreNormLayer
+from bertkit.transformer.layer_config import LayerConfig
 
 
 @dataclass(frozen=True)
@@ -28,17 +24,6 @@ class Gpt2Config(BertConfig):
     def normalizes_embeddings(self) -> bool:
         return False
 
-
-class Gpt2Encoder(BertEncoder):
-    """Pre-norm layers and a final layer normalization; causal attention."""
-
-    attention = JoinedAttention
-    layer = PreNormLayer
-
-    def __init__(self, config: Gpt2Config, *, with_pooler: bool = False) -> None:
-        super().__init__(config, with_pooler=with_pooler)
-        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def as_last(self, hidden_states: Tensor) -> Tensor:
-        """The final norm of (T, D) states of the residual stream."""
-        return self.final_norm(hidden_states)
+    def layer(self, number: int) -> LayerConfig:
+        """As `BertConfig.layer`."""
+        return replace(super().layer(number), norm_order="pre", has_joint_inputs=True)

@@ -1,12 +1,12 @@
-"""Interface of encoders: config, modules, output, and the encoder prepared for inference."""
+"""Interface of encoders: config, output, and the encoder prepared for inference."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.layer_config import LayerConfig
 
 
 class EncoderConfig(Protocol):
@@ -28,6 +28,7 @@ class EncoderConfig(Protocol):
     def initializer_range(self) -> float: ...
     @property
     def is_decoder(self) -> bool: ...  # a token attends to itself and earlier ones, left to right
+    def layer(self, number: int) -> LayerConfig: ...  # with an index from 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,24 +38,6 @@ class EncoderOutput:
     last_hidden_state: Tensor  # (T, D)
     pooled: Tensor | None  # (B, D), None for an encoder without pooler
     hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
-
-
-class Encoder(nn.Module):
-    """Base class of encoders: token ids to one contextual vector per token."""
-
-    config: Any  # an EncoderConfig with fields of this encoder
-    embeddings: Any  # a module with the embedding table `word`
-    layers: nn.ModuleList
-    pooler: nn.Module | None  # reads the first token of each sequence; None: the encoder has no pooler
-    gradient_checkpointing: bool  # in training, recompute activations in the backward pass instead of storing them
-
-    def in_order(self) -> Sequence[nn.Module]:
-        """The layers as they are applied, one for each of ``num_hidden_layers``; some may be the same module."""
-        raise NotImplementedError
-
-    def as_last(self, hidden_states: Tensor) -> Tensor:
-        """Hidden states of an inner layer, transformed as the last layer's are for heads; (T, D) to (T, D)."""
-        return hidden_states
 
 
 class PreparedEncoder(Protocol):

@@ -30,6 +30,10 @@ class TransformerConfig(BertConfig):
         return False
 
     @property
+    def has_sinusoids(self) -> bool:
+        return True
+
+    @property
     def normalizes_embeddings(self) -> bool:
         return False
 

@@ -10,6 +10,13 @@ import torch
 from torch import Tensor
 
 
+class RelativePositions(NamedTuple):
+    """The rows of the relative position table for sequences up to a length, of all layers."""
+
+    rows: Tensor  # (R, D), normed
+    row_of_distance: Tensor  # as of `PositionRows`
+
+
 class PositionRows(NamedTuple):
     """Keys and queries of relative positions for one layer."""
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import table
-from bertkit.transformer.encoder import BertEncoder
+from bertkit.transformer.encoder import Encoder
 
 NUM_BUCKETS = 32
 
@@ -24,7 +24,7 @@ def bucket(distances: Tensor) -> Tensor:
     return torch.searchsorted(firsts, distances.abs(), right=True) - 1 + NUM_BUCKETS // 2 * (distances > 0)
 
 
-class RelativeBiasEncoder(BertEncoder):
+class RelativeBiasEncoder(Encoder):
     """BERT's encoder with one table of relative position biases, shared by all layers."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
@@ -32,7 +32,7 @@ class RelativeBiasEncoder(BertEncoder):
         self.relative_attention_bias: nn.Embedding = table(NUM_BUCKETS, config.num_attention_heads)
 
     def distance_bias(self, longest: int) -> Tensor:
-        """As `BertEncoder.distance_bias`."""
+        """As `Encoder.distance_bias`."""
         weight = self.relative_attention_bias.weight
         distances = torch.arange(1 - longest, longest, device=weight.device)
         return weight[bucket(distances)].T

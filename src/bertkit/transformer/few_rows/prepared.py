@@ -32,7 +32,7 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.prepared_int8 import HiddenStates, floats_of
+from bertkit.transformer.prepared.int8_steps import HiddenStates
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 
@@ -40,6 +40,11 @@ from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 def is_few(batch: Batch) -> bool:
     """Whether `FewRows` computes batches of this size."""
     return len(batch.input_ids) in TILE_ROWS
+
+
+def floats_of(hidden: Tensor | HiddenStates) -> Tensor:
+    """(M, D) hidden states in floating point."""
+    return hidden.tensor if isinstance(hidden, HiddenStates) else hidden
 
 
 class FewRows:
@@ -76,7 +81,7 @@ class FewRows:
             attention_norm, feed_forward_norm, is_pre_norm, np.intp(code),
         )  # fmt: skip
         self._cross = None
-        if getattr(first, "is_cross", False):
+        if first.is_cross:
             queries, outputs = ([getattr(layer, f"cross_{name}") for layer in layers] for name in ("query", "output"))
             norm = norms_of([layer.cross_norm for layer in layers])
             self._cross = CrossLayers(weights_of(queries), weights_of(outputs), norm)

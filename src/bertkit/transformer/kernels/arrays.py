@@ -19,10 +19,12 @@ def array(tensor: Tensor) -> np.ndarray:
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def norm_arrays(norm: nn.LayerNorm) -> Norm:
-    """The current weights of a layer normalization."""
+def norm_arrays(norm: nn.LayerNorm | nn.RMSNorm) -> Norm:
+    """The current weights of a normalization."""
     weight = padded(array(norm.weight))
-    bias = np.zeros_like(weight) if norm.bias is None else padded(array(norm.bias))
+    bias = np.zeros_like(weight)
+    if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
+        bias = padded(array(norm.bias))
     return Norm(weight, bias, np.float32(norm.eps))
 
 

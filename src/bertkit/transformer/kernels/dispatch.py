@@ -27,46 +27,19 @@ class Kernels(NamedTuple):
     linear: Callable
     embeddings: type
     attention: Callable
-    norm: type
-    cache: type
-
-
-class ModernBertKernels(NamedTuple):
-    """The same for ModernBERT."""
-
-    linear: type
-    attention: Callable
     gate: Callable
-    norm: type
-    add_then_norm: type
-
-
-def plain_modernbert_kernels() -> ModernBertKernels:
-    """torch's own operations."""
-    return ModernBertKernels(
-        PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainNorm, steps.PlainAddThenNorm
-    )
-
-
-def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKernels:
-    """The fastest kernels for float32, float64, bfloat16 or float16 on a device.
-
-    Raises:
-        UsageError: float16 on the CPU.
-    """
-    _check_device(precision, device)
-    if device.type != "cpu" or precision == "float64":
-        return plain_modernbert_kernels()
-    linear = linear_for(precision).linear
-    return ModernBertKernels(
-        linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm
-    )
+    norm: type  # after a sum
+    add_then_norm: type  # of a sum that is kept
+    cache: type
 
 
 def plain_kernels(precision: str) -> Kernels:
     """torch's own operations: the reference for every other choice, on any device."""
     linear = PlainInt8Linear if precision == "int8" else PlainLinear
-    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm, PlainKeyValueCache)
+    return Kernels(
+        linear, steps.PlainEmbeddings, steps.plain_attention, steps.plain_gate, steps.PlainNorm, steps.PlainAddThenNorm,
+        PlainKeyValueCache,
+    )  # fmt: skip
 
 
 def kernels_for(precision: str, device: torch.device) -> Kernels:
@@ -78,10 +51,10 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
-    linear = linear_for(precision).linear
     return Kernels(
-        linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm, CompiledKeyValueCache
-    )
+        linear_for(precision).linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.compiled_gate,
+        steps.CompiledNorm, steps.CompiledAddThenNorm, CompiledKeyValueCache,
+    )  # fmt: skip
 
 
 def _check_device(precision: str, device: torch.device) -> None:

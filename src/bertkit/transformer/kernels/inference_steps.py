@@ -135,27 +135,31 @@ _GATES = {"gelu": gate_forward, "silu": silu_gate_forward}
 
 
 class PlainAddThenNorm:
-    """``residual + x``, and the same after a layer normalization without bias in the dtype of the products."""
+    """``residual + x``, and the same after a normalization without bias in the dtype of the products."""
 
-    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
-        self.shape, self.weight, self.eps, self.dtype = norm.normalized_shape, norm.weight, norm.eps, dtype
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
+        self.shape, self.weight, self.eps, self.dtype = norm.normalized_shape, norm.weight, norm.eps or 0.0, dtype
+        self.is_rms = isinstance(norm, nn.RMSNorm)
 
     def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """(T, D) each to (T, D) each."""
         summed = residual + x
+        if self.is_rms:
+            return summed, F.rms_norm(summed, self.shape, self.weight, self.eps).to(self.dtype)
         return summed, F.layer_norm(summed, self.shape, self.weight, None, self.eps).to(self.dtype)
 
 
 class CompiledAddThenNorm:
     """The same, compiled."""
 
-    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
-        self.norm, self.dtype = norm_arrays(norm), dtype
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
+        self.norm, self.dtype, self.is_rms = norm_arrays(norm), dtype, isinstance(norm, nn.RMSNorm)
 
     def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """(T, D) each to (T, D) each."""
         summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=self.dtype)
-        outs = (array(summed), array(normed), np.empty(len(x), np.float32), np.empty(len(x), np.float32))
+        means = None if self.is_rms else np.empty(len(x), np.float32)
+        outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
         add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)
         return summed, normed
 

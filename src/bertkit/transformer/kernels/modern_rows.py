@@ -29,7 +29,8 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
     Args:
         norm: Norm; its bias is ignored.
         dropout: Dropout, or None.
-        means, factors: (T,) means of the rows and 1 / standard deviations, for the backward pass.
+        means, factors: (T,) means of the rows and 1 / standard deviations, for the backward pass. Without ``means``
+            none are subtracted, and rows are divided by the root of their mean square (Zhang & Sennrich 2019).
         quantized: Quantized, also receives the norm; or None.
     """
     num_rows, width = residual.shape
@@ -44,8 +45,12 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
             sums = sums + numbers
             store(line, c, numbers)
             write(summed, row, c, numbers)
+        if means is None:
+            sums = broadcast(np.float32(0))
         mean, factor = mean_and_factor(line, width, sums, norm.eps)
-        means[row], factors[row] = mean, factor
+        if means is not None:
+            means[row] = mean
+        factors[row] = factor
         low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
             numbers = (load(line, c) - broadcast(mean)) * broadcast(factor) * load(norm.weight, c)

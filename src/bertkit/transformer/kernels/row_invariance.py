@@ -91,7 +91,9 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
     inputs = tuple(tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone() for tensor in inputs)
     plan = _plans.get((kind, num_threads, num_rows))
     if plan is None:
-        plan = _plan(_Checks(kind, num_threads, probe, inputs), num_rows)
+        checks = _Checks(kind, num_threads, probe, inputs)
+        plan = _plan(checks, num_rows)
+        checks.free_if_large()
         _plans[kind, num_threads, num_rows] = plan  # concurrent threads compute the same plan
     if plan == (num_rows,):
         return multiply(*inputs)
@@ -152,8 +154,11 @@ _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
 """(kind, threads, M) -> row counts whose sum is at least M; () if a single thread must compute."""
 
 _tests: dict[Hashable, tuple[Multiply, list[Tensor]]] = {}
-"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Cached: creating weights for each number
-of rows would fragment the heap, which takes more memory than one copy."""
+"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Small ones are cached: creating weights
+for each number of rows would fragment the heap, which takes more memory than one copy."""
+
+_LARGE_BYTES = 32 * 2**20
+"""Size from which a block of memory always returns to the system when it is freed: of the weights of a vocabulary."""
 
 _references: dict[Hashable, tuple[int, Tensor]] = {}
 """kind -> the reference count, and its results for the distinct test rows on one thread."""
@@ -187,10 +192,17 @@ class _Checks:
         self.kind, self.num_threads, self.probe, self.inputs = kind, num_threads, probe, inputs
 
     def _test(self) -> tuple[Multiply, list[Tensor]]:
-        if self.kind not in _tests:
+        test = _tests.get(self.kind)
+        if test is None:
             zeros = [tensor.new_zeros(_NUM_DISTINCT_ROWS, tensor.shape[1]) for tensor in self.inputs[1:]]
-            _tests[self.kind] = self.probe(), [_probe_rows(self.inputs[0]), *zeros]
-        return _tests[self.kind]
+            test = _tests[self.kind] = self.probe(), [_probe_rows(self.inputs[0]), *zeros]
+        return test
+
+    def free_if_large(self) -> None:
+        """Free the test weight if it is large; the next number of rows creates it again."""
+        num_outputs, x = self._reference()[1].shape[1], self.inputs[0]
+        if num_outputs * x.shape[1] * x.element_size() >= _LARGE_BYTES:
+            _tests.pop(self.kind, None)
 
     def agrees(self, count: int) -> bool:
         """Whether products of ``count`` rows are bit-identical to the reference, on this number of threads."""

@@ -149,22 +149,23 @@ def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
     return DropoutOfRows.apply(x, active.dropout(module.p))
 
 
-def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout) -> Tensor:
+def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, module: nn.Dropout) -> Tensor:
     """``norm(dropout(x) + residual)``; without the kernels in the dtype of ``x``, which under autocast is that of the
     products, so that a GPU reads and writes half as much memory."""
     active = _active()
-    if active is None:
+    if active is None or isinstance(norm, nn.RMSNorm):
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
     return AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
 
 def add_then_norm(
-    x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout | None = None
+    x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, module: nn.Dropout | None = None
 ) -> tuple[Tensor, Tensor]:
-    """``residual + dropout(x)``, and the same after a norm without bias, in the dtype of the products."""
+    """``residual + dropout(x)``, and the same after a norm, with the kernels in the dtype of the products: they have
+    layer normalization without bias."""
     active = _active()
-    if active is None:
+    if active is None or isinstance(norm, nn.RMSNorm) or norm.bias is not None:
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None

@@ -3,15 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from bertkit.errors import UsageError
-from bertkit.transformer.config import (
-    SIZES,
-    check_above_zero,
-    check_activations,
-    check_integers,
-    check_one_of,
-    check_probabilities,
-)
+from bertkit.errors import UsageError, check_above_zero
+from bertkit.transformer.config import SIZES
+from bertkit.transformer.config_checks import check_activations, check_integers, check_one_of, check_probabilities
+from bertkit.transformer.layer_config import LayerConfig, RotaryPositions
 
 _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, section 2.1
     "base": (22, 768, 12, 1_152),
@@ -28,6 +23,12 @@ class ModernBertConfig:
     """
 
     is_decoder: ClassVar[bool] = False
+    type_vocab_size: ClassVar[int] = 0
+    first_position: ClassVar[int] = 0
+    has_positions: ClassVar[bool] = False  # positions are rotations in every layer
+    projects_embeddings: ClassVar[bool] = False
+    normalizes_embeddings: ClassVar[bool] = True
+    has_norm_biases: ClassVar[bool] = False
 
     vocab_size: int = 50_368  # rows of the word embedding
     hidden_size: int = 768  # width of every hidden state
@@ -78,6 +79,45 @@ class ModernBertConfig:
         layers, hidden, heads, inside = _PUBLISHED_SIZES.get(size, (layers, hidden, heads, inside))
         config = cls(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=inside)
         return replace(config, **changes)
+
+    def layer(self, number: int) -> LayerConfig:
+        """As `BertConfig.layer`."""
+        is_global = self.is_global(number)
+        return LayerConfig(
+            self.hidden_size,
+            self.num_attention_heads,
+            self.num_attention_heads,
+            self.head_dim,
+            self.intermediate_size,
+            self.hidden_activation,
+            norm_order="pre",
+            norm_eps=self.norm_eps,
+            has_norm_biases=False,
+            has_attention_norm=number > 0,
+            positions=RotaryPositions(self.global_rope_theta if is_global else self.local_rope_theta),
+            window=None if is_global else self.local_attention // 2,
+            gate="first",
+            has_joint_inputs=True,
+            has_attention_biases=False,
+            has_expand_bias=False,
+            has_project_bias=False,
+            attention_probs_dropout_prob=self.attention_dropout,
+            attention_output_dropout_prob=self.attention_dropout,
+            inner_dropout_prob=self.mlp_dropout,
+            stores_norms_first=True,
+        )
+
+    @property
+    def embedding_width(self) -> int:
+        return self.hidden_size
+
+    @property
+    def layer_norm_eps(self) -> float:
+        return self.norm_eps
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        return self.embedding_dropout
 
     @property
     def head_dim(self) -> int:

@@ -1,10 +1,11 @@
-"""Configs of gated encoders, with BERT's keys."""
+"""Configs of Nomic BERT and GTE, with BERT's keys: post-norm as BERT, with rotary positions and gates."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from bertkit.errors import UsageError, check_above_zero
 from bertkit.transformer.config import BertConfig
+from bertkit.transformer.layer_config import LayerConfig, RotaryPositions
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class NomicBertConfig(BertConfig):
     """Defaults are nomic-embed-text-v1.5 (Nussbaum et al. 2024, and its published ``config.json``)."""
 
     may_be_decoder: ClassVar[bool] = False
-    has_one_expansion: ClassVar[bool] = False  # the first two layers of the feed-forward network are one matrix
+    gate: ClassVar[Literal["separate", "last"]] = "separate"  # as of `LayerConfig`
     has_biases: ClassVar[bool] = False  # of attention, and of the second layer of the feed-forward network
 
     vocab_size: int = 30_528  # rows of the word embedding
@@ -36,13 +37,25 @@ class NomicBertConfig(BertConfig):
     def has_positions(self) -> bool:
         return False
 
+    def layer(self, number: int) -> LayerConfig:
+        """As `BertConfig.layer`."""
+        return replace(
+            super().layer(number),
+            positions=RotaryPositions(self.rope_theta, self.rope_factor),
+            gate=self.gate,
+            has_joint_inputs=True,
+            has_attention_biases=self.has_biases,
+            has_expand_bias=False,
+            has_project_bias=self.has_biases,
+        )
+
 
 @dataclass(frozen=True)
 class GteConfig(NomicBertConfig):
     """Defaults are transformers' ``GteConfig`` (Zhang et al. 2024)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
-    has_one_expansion: ClassVar[bool] = True
+    gate: ClassVar[Literal["separate", "last"]] = "last"
     has_biases: ClassVar[bool] = True
 
     vocab_size: int = 250_048  # rows of the word embedding

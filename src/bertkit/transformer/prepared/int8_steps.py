@@ -1,0 +1,167 @@
+"""The steps of a prepared layer with 8-bit products, which the step after each scales; all else is float32.
+
+Shape letters: T total_tokens, D hidden_size, F intermediate_size.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
+from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turns_and_reach
+from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
+from bertkit.transformer.kernels.dispatch import Kernels, linear_for
+from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays, plain_gate
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
+from bertkit.transformer.kernels.pair_attention import attend
+from bertkit.transformer.kernels.rows import (
+    Norm,
+    Product,
+    Quantized,
+    gelu_rows,
+    norm_rows,
+    quantize_rows,
+    read_rows,
+    room_for,
+)
+from bertkit.transformer.prepared.layer import PreparedLayer, State
+from bertkit.transformer.relative import PositionRows
+
+
+class HiddenStates(NamedTuple):
+    """Hidden states in float32 and 8 bits, so that rounding does not accumulate in the residual stream.
+
+    Every row has its own scale, so that the vector of a text does not depend on the other texts in the batch.
+    """
+
+    tensor: Tensor  # (T, D) float32, for the residual
+    quantized: Quantized  # (T, D), for the products
+
+
+def hidden_states_of(tensor: Tensor) -> HiddenStates:
+    """(T, D) float32, also in 8 bits."""
+    quantized = room_for(*tensor.shape)
+    quantize_rows(tensor.numpy(), 0, len(tensor), quantized)
+    return HiddenStates(tensor, quantized)
+
+
+class Int8Embeddings:
+    """A batch to its first hidden states."""
+
+    def __init__(self, embeddings: Embeddings | SummedEmbeddings) -> None:
+        project = embeddings.project
+        self.fused = CompiledEmbeddings(embeddings, torch.float32) if isinstance(embeddings, Embeddings) else None
+        self.embed = self.fused or embeddings.look_up
+        self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
+
+    def __call__(self, batch: Batch) -> HiddenStates:
+        if self.fused is not None and self.project is None:
+            quantized = room_for(len(batch.input_ids), self.fused.tables[0].shape[1])
+            return HiddenStates(self.fused(batch, quantized), quantized)
+        hidden = self.embed(batch)
+        return hidden_states_of(hidden if self.project is None else self.project(hidden))
+
+
+class Int8Steps:
+    """Steps with 8-bit products; methods as of `FloatSteps`."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+
+    def linear(self, weight: Tensor, bias: Tensor | None) -> Any:
+        return self.kernels.linear(weight, bias)
+
+    def product(self, linear: Any, read: HiddenStates) -> Product:
+        return linear(read.quantized)
+
+    def norm(self, norm: nn.LayerNorm, is_pre_norm: bool) -> Any:
+        return Int8AddThenNorm(norm) if is_pre_norm else norm_arrays(norm)
+
+    def embeddings(self, module: Any, is_pre_norm: bool) -> Any:
+        return Int8Embeddings(module)
+
+    def begin(self, embedded: Any, norm: Any) -> State:
+        if norm is None:
+            return State(embedded.tensor, embedded)
+        return State(*norm(np.zeros(embedded.tensor.shape, np.float32), embedded.tensor))
+
+    def attend(self, layer: PreparedLayer, query_key_value: Product, batch: Batch, rotary: Any) -> Quantized:
+        num_tokens, width = query_key_value.values.shape
+        quantized = room_for(num_tokens, width // 3)
+        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
+        for rows in quantized:
+            rows[cu_seqlens[-1] :] = 0  # after the last sequence
+        bias = bias_of_length(layer.bias, batch.max_seqlen)
+        if isinstance(bias, PositionRows):
+            positions = position_arrays(bias)
+            attend_disentangled(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *positions)
+            return quantized
+        added = bias_array(bias, width // 3 // layer.num_heads)
+        turns = turns_and_reach(rotary, layer.window, batch.max_seqlen)
+        attend(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *turns, added)
+        return quantized
+
+    def inner(self, linear: Any, x: HiddenStates, activation: str, is_gated: bool) -> Quantized:
+        product = linear(x.quantized)
+        if is_gated:
+            return activate_gate(product, activation)
+        if activation != "gelu":
+            read_rows(product, product.values)
+            return hidden_states_of(apply_activation(torch.from_numpy(product.values), activation)).quantized
+        quantized = room_for(*product.values.shape)
+        gelu_rows(product, quantized)
+        return quantized
+
+    def add_and_norm(self, linear: Any, x: Quantized, state: State, norm: Any, is_pre_norm: bool) -> State:
+        if is_pre_norm:
+            return State(*norm(linear(x), state.stream))
+        hidden = add_and_norm(linear(x), state.stream, norm)
+        return State(hidden.tensor, hidden)
+
+    def take(self, x: Any, rows: Tensor) -> Any:
+        if isinstance(x, HiddenStates):
+            return HiddenStates(x.tensor[rows], self.take(x.quantized, rows))
+        return Quantized(*(part[rows.numpy()] for part in x))
+
+    @staticmethod
+    def floats_of(read: HiddenStates) -> Tensor:
+        return read.tensor
+
+
+def activate_gate(product: Product, activation: str) -> Quantized:
+    """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
+    num_tokens, width = product.values.shape
+    if activation not in ("gelu", "silu"):
+        read_rows(product, product.values)
+        return hidden_states_of(plain_gate(torch.from_numpy(product.values), activation)).quantized
+    quantized = room_for(num_tokens, width // 2)
+    gate_rows(product, activation == "silu", quantized)
+    return quantized
+
+
+def add_and_norm(product: Product, residual: Tensor, norm: Norm) -> HiddenStates:
+    """``norm(product + residual)``."""
+    hidden, quantized = torch.empty_like(residual), room_for(*residual.shape)
+    norm_rows(product, residual.numpy(), norm, hidden.numpy(), quantized)
+    return HiddenStates(hidden, quantized)
+
+
+class Int8AddThenNorm:
+    """``residual + product``, and the same after a normalization without bias."""
+
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm) -> None:
+        self.norm, self.is_rms = norm_arrays(norm), isinstance(norm, nn.RMSNorm)
+
+    def __call__(self, product: Product | np.ndarray, residual: Tensor) -> tuple[Tensor, HiddenStates]:
+        """(T, D) each to (T, D) each."""
+        summed, normed, quantized = torch.empty_like(residual), torch.empty_like(residual), room_for(*residual.shape)
+        means = None if self.is_rms else np.empty(len(residual), np.float32)
+        factors = np.empty(len(residual), np.float32)
+        outs = (summed.numpy(), normed.numpy(), means, factors, quantized)
+        add_then_norm_forward(product, residual.numpy(), self.norm, None, *outs)
+        return summed, HiddenStates(normed, quantized)
