@@ -106,6 +106,8 @@ class PreparedTransformer:
         if not layers or isinstance(self.steps, GenerationSteps) or self.encoder.layers[0].config.norm == "rms":
             return None
         if not layers[0].is_gated:
+            if self.rotary or self.stack.is_pre_norm:
+                return None
             return (FewRowsInt8 if isinstance(self.steps, Int8Steps) else FewRows).of(layers)
         norms = [layer.norms(after) for layer, after in zip(layers, self.stack.norms[1:], strict=True)]
         kinds: list[Any] = list(self.rotary)
