@@ -105,7 +105,7 @@ class PreparedTransformer:
         if not layers or isinstance(self.steps, GenerationSteps) or self.encoder.layers[0].config.norm == "rms":
             return None
         if not layers[0].is_gated:
-            return FewRows.of_plain(layers)
+            return None if self.rotary or self.stack.is_pre_norm else FewRows.of_plain(layers)
         norms = [layer.norms(after) for layer, after in zip(layers, self.stack.norms[1:], strict=True)]
         kinds: list[Any] = list(self.rotary)
         return FewRows.of(
