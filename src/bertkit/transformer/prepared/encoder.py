@@ -115,7 +115,7 @@ class PreparedTransformer:
             [layer.window for layer in layers],
             is_pre_norm=layers[0].is_pre_norm,
             is_gated=True,
-            has_norm_bias=self.encoder.layers[0].config.has_norm_biases,
+            has_norm_bias=self.encoder.config.has_norm_biases,
         )
 
     def _plain(self, hidden: Tensor, num_tokens: int) -> Tensor:
