@@ -80,7 +80,7 @@ class Scratch(NamedTuple):
 @part
 def scratch_of(num_rows, width):
     """Scratch for products of M rows with up to ``width`` inputs."""
-    return Scratch(np.zeros(num_rows * width + WIDTH, np.float32), np.zeros((2, num_rows * PANEL), np.float32))
+    return Scratch(np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, num_rows * PANEL), np.float32))
 
 
 @compiled
