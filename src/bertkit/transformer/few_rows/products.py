@@ -80,7 +80,7 @@ class Scratch(NamedTuple):
 @part
 def scratch_of(num_rows, width):
     """Scratch for products of M rows with up to ``width`` inputs."""
-    return Scratch(np.zeros(num_rows * width + WIDTH, np.float32), np.zeros((2, num_rows * PANEL), np.float32))
+    return Scratch(np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, num_rows * PANEL), np.float32))
 
 
 @compiled
@@ -117,13 +117,15 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
             for first in range(start, end, chunk):
                 count = min(chunk, end - first)
                 rows = panel + size * first * PANEL
-                for number in range(num_tiles):
-                    row, column = number // num_parts * tile, number % num_parts * (PANEL // num_parts)
-                    multiply_tile(
-                        weights.packed, weights.bias, columns, row * num_words + first * tile, tile,
-                        rows + size * column, count, own, row * PANEL + column, first > start, number * count * lines,
-                        lines,
-                    )  # fmt: skip
+                fetched = 0
+                for row in range(0, num_rows, tile):
+                    at, to = row * num_words + first * tile, row * PANEL
+                    for column in range(0, PANEL, PANEL // num_parts):
+                        multiply_tile(
+                            weights.packed, weights.bias, columns, at, tile, rows + size * column, count, own,
+                            to + column, first > start, fetched, lines,
+                        )  # fmt: skip
+                        fetched += count * lines
             if start > 0:
                 _add_sums(sums, num_rows * PANEL)
         for row in range(num_rows):
