@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 import bertkit
 from bertkit import collate
-from bertkit.architectures import prepare
+from bertkit.architectures import Network, prepare
+from bertkit.architectures.initialization import initialize
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
 from bertkit.transformer.kernels import training, training_kernels
@@ -55,6 +56,17 @@ def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
     together = results.last_hidden_state.split(batch.seqlens)
     for encoding, in_batch in zip(encodings, together, strict=True):
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
+
+
+def test_every_parameter_has_an_initial_value(family: Family) -> None:
+    config = family.random_config(1)
+    for head in [name for name, place in family.record.heads.items() if place is not None]:
+        network = Network(config, [head], with_pooler=family.record.has_pooler)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.fill_(torch.nan)
+        initialize(network, config, seed=1)
+        assert all(parameter.isfinite().all() for parameter in network.parameters()), head
 
 
 @pytest.mark.parametrize("precision", CLOSE)

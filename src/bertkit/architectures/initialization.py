@@ -27,11 +27,12 @@ def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     cutoff = architecture_of(config).initial_cutoff(config)
     for name, part in module.named_modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            std = _standard_deviation(name.rpartition(".")[2], config)
-            nn.init.trunc_normal_(part.weight, std=std, a=-cutoff * std, b=cutoff * std, generator=generator)
+        weight = getattr(part, "weight", None)
         if isinstance(part, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(part.weight)
+        elif isinstance(weight, nn.Parameter):
+            std = _standard_deviation(name.rpartition(".")[2], config)
+            nn.init.trunc_normal_(weight, std=std, a=-cutoff * std, b=cutoff * std, generator=generator)
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2] == "bias":
             nn.init.zeros_(parameter)
