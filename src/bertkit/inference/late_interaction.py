@@ -195,12 +195,12 @@ def _projected(runner: Runner, states: Tensor) -> Tensor:
 
 def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:
     """(t, E) vectors of one query, whose tokens do not attend to its padding."""
-    config = runner.network.config
-    if isinstance(config.layer(0).positions, DisentangledPositions):  # published code hides all tokens from padding
+    network = runner.network
+    if isinstance(network.config.layer(0).positions, DisentangledPositions):  # published code hides all from padding
         raise UsageError(
-            f"{runner.network.architecture.model_type} models have no queries with padding that is not attended to: let "
+            f"{network.architecture.model_type} models have no queries with padding that is not attended to: let "
             "tokens attend to it in the settings of the model, or remove the expansion of queries"
         )
     batch = collate(encodings.take(np.array([number]))).to(runner.device)
     attended = torch.from_numpy(~is_filled[slice(*encodings.cu_seqlens[number : number + 2])]).to(runner.device)
-    return _projected(runner, runner.network.encoder(batch, with_pooled=False, attended=attended).last_hidden_state)
+    return _projected(runner, network.encoder(batch, with_pooled=False, attended=attended).last_hidden_state)
