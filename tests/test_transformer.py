@@ -204,6 +204,8 @@ def test_no_token_depends_on_those_that_are_not_attended_to() -> None:
     torch.testing.assert_close(before[attended], after[attended], rtol=0, atol=1e-6)
     assert ((before - after)[~attended].abs().amax(dim=1) > 0.1).all()
     torch.testing.assert_close(before[:18], last, rtol=0, atol=1e-6)
+    with pytest.raises(UsageError, match=r"attended with a recorder: .* leave one out"):
+        encoder(batch, attended=attended, recorder=Recorder())
 
 
 def _windows() -> Iterator[tuple[Window | None, float]]:

@@ -73,7 +73,8 @@ class Encoder(nn.Module):
             recorder: records attention and the contributions of each layer.
 
         Raises:
-            UsageError: a sequence is longer than the position table, or an id is outside its table.
+            UsageError: a sequence is longer than the position table, an id is outside its table, or ``attended`` is
+                given with a recorder.
         """
         hidden, streams = self.embeddings(batch), [] if with_hidden_states else None
         last = apply_layers(

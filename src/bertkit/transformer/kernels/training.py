@@ -194,11 +194,17 @@ def self_attention(
         rotary, window, bias: as for `batch_attention`.
         attended: (T,) bool, True for the tokens that are attended to; None: all. Not with a record.
         record: receives scores and probabilities, which are then computed in elementary operations.
+
+    Raises:
+        UsageError: ``attended`` with a record.
     """
     dropout_prob = 0.0 if is_inference() else dropout_prob
     arguments = (num_heads, dropout_prob, rotary, window, bias)
     if attended is not None:
-        assert record is None
+        if record is not None:
+            raise UsageError(
+                "attended with a recorder: attention is recorded only of whole sequences, so leave one out"
+            )
         return packed_self_attention(query_key_value, batch.seqlens, *arguments, attended)
     if record is not None:
         return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
