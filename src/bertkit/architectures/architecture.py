@@ -76,7 +76,6 @@ class Architecture:
     embedding_parts: tuple[str, ...] = ("embeddings.",)  # prefixes of the encoder's parameters below its layers, with
     # tables of relative positions, which every layer reads: they freeze and learn as the embeddings do
     causal_class: str | None = None  # published class of causal language models, if any
-    graph: str | None = None  # kind of its graph in `bertkit.export`; None: it cannot be exported
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 
