@@ -14,6 +14,7 @@ class EuroBertConfig(BertConfig):
     """Defaults are EuroBERT-210m as published: norms before sub-layers, without means and biases."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
+    has_norm_biases: ClassVar[bool] = False
     may_be_decoder: ClassVar[bool] = False
     normalizes_embeddings: ClassVar[bool] = False  # pyrefly: ignore
     has_positions: ClassVar[bool] = False  # pyrefly: ignore
@@ -46,7 +47,6 @@ class EuroBertConfig(BertConfig):
             else self.num_key_value_heads,
             norm_order="pre",
             norm="rms",
-            has_norm_biases=False,
             positions=RotaryPositions(self.rope_theta, self.rope_factor),
             gate="separate",
             has_attention_biases=False,
