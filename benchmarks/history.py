@@ -37,7 +37,7 @@ from bertkit.corpus.documents import read_sentences
 from bertkit.estimators import SequenceClassifier
 from bertkit.evidence.collections import read_collection
 from bertkit.evidence.retrieval import retrieval_scores
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.inspection.senses import occurrence_vectors
 from bertkit.tasks import TextSet
 from bertkit.tasks.metrics import spearman
@@ -110,7 +110,7 @@ class History(LongRuns):
         if system == "BERT, frozen":
             return model().embed
         encoder = StaticEncoder.open(self._vectors / system)
-        return lambda texts: encoder.embed(texts, report=EmbedReport())
+        return lambda texts: encoder.embed(texts, report=InferenceReport())
 
     def _sentiment(self, system: str) -> tuple[float, float, float]:
         train, test = phrases("train", round(NUM_PHRASES * self.scale)), phrases("dev")

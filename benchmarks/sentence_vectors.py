@@ -10,7 +10,7 @@ from turns import say
 
 import bertkit
 from bertkit.corpus.sentences import split_sentences
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 
 SOURCE = f"sentences of Python's documentation, Wikipedia and novels by {MINILM}"
 
@@ -29,7 +29,7 @@ def sentence_vectors(number: int) -> np.ndarray:
         say(f"embedding {number:,} sentences, once")
         model = bertkit.load(published_folder(MINILM), precision="int8")
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.save(file, model.embed(sentences, normalize=True, report=EmbedReport()))
+        np.save(file, model.embed(sentences, normalize=True, report=InferenceReport()))
     return np.load(file)
 
 

@@ -39,12 +39,12 @@ def main() -> None:
 
 def tokens_per_second(model: bertkit.Model, passages: list[str], seconds: float) -> float:
     """Median over runs of all passages, special tokens included."""
-    embed_report = bertkit.EmbedReport()
+    embed_report = bertkit.InferenceReport()
     model.embed(passages, report=embed_report)  # warm
     rates, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(rates) < 3:
         start = time.perf_counter()
-        model.embed(passages, report=bertkit.EmbedReport())
+        model.embed(passages, report=bertkit.InferenceReport())
         rates.append(embed_report.num_tokens / (time.perf_counter() - start))
     return statistics.median(rates)
 

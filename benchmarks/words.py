@@ -25,7 +25,7 @@ import torch
 from turns import say
 
 from bertkit.corpus.documents import read_sentences
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.settings import WordTraining
@@ -140,7 +140,7 @@ def embedding(options: argparse.Namespace) -> dict:
         return len(some) / float(np.median(seconds))
 
     def static(some: list[str]) -> np.ndarray:
-        return ours.embed(some, report=EmbedReport())
+        return ours.embed(some, report=InferenceReport())
 
     def peer(some: list[str]) -> np.ndarray:
         return theirs.encode(some, use_multiprocessing=False)

@@ -73,7 +73,7 @@ def sentence_transformer(folder: Path):
 
 
 def assert_same_vectors(model: Model, reference, **options) -> None:
-    results = model.embed([*TEXTS, LONG], report=bertkit.EmbedReport(), **options)
+    results = model.embed([*TEXTS, LONG], report=bertkit.InferenceReport(), **options)
     expected = reference.encode([*TEXTS, LONG], **options)
     assert expected.std() > 0.1
     np.testing.assert_allclose(results, expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))

@@ -15,7 +15,7 @@ from random_models import our_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertkit import Batch, EmbedReport, Model, collate, device
+from bertkit import Batch, InferenceReport, Model, collate, device
 from bertkit.batch import length_sorted_batches
 from bertkit.inference import runner
 from bertkit.objectives import PretrainingBatch
@@ -67,7 +67,7 @@ def test_embedding_copies_every_batch_once_and_waits_for_nothing(elsewhere: Mode
 
 def test_windows_are_added_up_on_the_device(elsewhere: Model) -> None:
     with Copies() as copies:
-        elsewhere.embed([LONG, *TEXTS], on_long="window", tokens_per_batch=10_000, report=EmbedReport())
+        elsewhere.embed([LONG, *TEXTS], on_long="window", tokens_per_batch=10_000, report=InferenceReport())
     assert copies.counts == {("cpu", "meta"): 2 + 1 + 1}  # and the text of each window
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from random_models import our_model, published_model, save_published, vocabulary_tokens
 
 import bertkit
-from bertkit import Batch, EmbedReport, Model, StaticEncoder, TextSet, Tokenizer, collate, find_clusters
+from bertkit import Batch, InferenceReport, Model, StaticEncoder, TextSet, Tokenizer, collate, find_clusters
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import (
     CheckpointError,
@@ -49,7 +49,7 @@ TEXTS = [
     "green letters, in blue & red!",
 ]
 LONG = "the unable cat walked and talked, " * 9 + "one two"
-QUIET = {"report": EmbedReport()}
+QUIET = {"report": InferenceReport()}
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def assert_same_vectors(vectors: np.ndarray, expected: np.ndarray, tolerance: fl
 
 
 def check_against_sentence_transformers(model: Model, reference, texts: list[str]) -> None:
-    report = EmbedReport()
+    report = InferenceReport()
     results = model.embed(texts, report=report)
     expected = reference.encode(texts, batch_size=16)
     assert results.shape == expected.shape == (len(texts), 384)
@@ -366,12 +366,12 @@ def test_cut_texts_are_counted_and_announced(tiny: Model) -> None:
     num_tokens = len(tiny.tokenizer.encode(LONG))
     with pytest.warns(TruncationWarning, match=f"1 of 2 texts .* lost {num_tokens - 41} tokens"):
         cut = tiny.embed([LONG, "the cat"])
-    report = EmbedReport()
+    report = InferenceReport()
     with warnings.catch_warnings(action="error"):
         same = tiny.embed([LONG, "the cat"], report=report)
     assert np.array_equal(cut, same)
     kept = tiny.tokenizer.encode(LONG, max_length=41, on_long="truncate")
-    assert report == EmbedReport(
+    assert report == InferenceReport(
         num_texts=2, num_tokens=41 + 4, num_texts_cut=1, num_tokens_cut=num_tokens - 41, num_unknown=kept.num_unknown
     )
     assert kept.num_unknown == 3
@@ -388,11 +388,11 @@ def test_warning_points_at_the_caller(tiny: Model) -> None:
 
 
 def test_windowed_texts_are_counted(tiny: Model) -> None:
-    report = EmbedReport()
+    report = InferenceReport()
     tiny.embed([LONG, "the cat", LONG], on_long="window", max_length=20, report=report)
     windows = tiny.tokenizer.encode_batch([LONG, "the cat", LONG], on_long="window", max_length=20)
     unknown = sum(window.num_unknown for window in windows)
-    assert report == EmbedReport(
+    assert report == InferenceReport(
         num_texts=3, num_tokens=sum(map(len, windows)), num_texts_windowed=2, num_unknown=unknown
     )
     assert unknown == 18
@@ -400,19 +400,19 @@ def test_windowed_texts_are_counted(tiny: Model) -> None:
 
 def test_default_limit_is_the_checkpoints(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(max_seq_length=9)
-    by_checkpoint, asked = EmbedReport(), EmbedReport()
+    by_checkpoint, asked = InferenceReport(), InferenceReport()
     tiny.embed(LONG, report=by_checkpoint)
     tiny.embed(LONG, report=asked, max_length=30)
     assert (by_checkpoint.num_tokens, asked.num_tokens) == (9, 30)
     tiny.checkpoint.sentence = SentenceSettings(max_seq_length=1000)
-    beyond = EmbedReport()
+    beyond = InferenceReport()
     tiny.embed(LONG, report=beyond)
     assert beyond.num_tokens == 41  # never more than there are positions
 
 
 @pytest.mark.parametrize("text", ["", " \t\n", "\x00\x07\x1b", "\u200b\ufeff"])
 def test_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str) -> None:
-    report = EmbedReport()
+    report = InferenceReport()
     results = tiny.embed([text, "the cat"], report=report)
     assert (report.num_empty, report.num_texts, report.num_tokens) == (1, 2, 6)
     cls_sep = Batch.from_padded(torch.tensor([[tiny.tokenizer.cls_id, tiny.tokenizer.sep_id]]))
@@ -435,7 +435,7 @@ def test_shapes_of_outputs(tiny: Model) -> None:
     assert np.array_equal(tiny.embed(text for text in TEXTS), expected)
     assert np.array_equal(tiny.embed(tuple(TEXTS)), expected)
     assert np.array_equal(tiny.embed(np.array(TEXTS)), expected)
-    ((texts, vectors),) = tiny.embed_stream(iter(TEXTS), report=EmbedReport())
+    ((texts, vectors),) = tiny.embed_stream(iter(TEXTS), report=InferenceReport())
     assert texts == TEXTS and np.array_equal(vectors, expected)
 
 
@@ -476,17 +476,17 @@ def test_prompt_longer_than_the_sequence_keeps_tokens_to_pool(tiny: Model) -> No
 
 
 def test_only_texts_without_tokens_count_as_empty_behind_a_prompt(tiny: Model) -> None:
-    prompt = {"prompt": "red cat ", "max_length": 4, "report": EmbedReport()}  # an empty text has 4 tokens with it
+    prompt = {"prompt": "red cat ", "max_length": 4, "report": InferenceReport()}  # an empty text has 4 tokens with it
     tiny.embed(["", "the dog"], **prompt)
     assert (prompt["report"].num_empty, prompt["report"].num_texts_cut) == (1, 1)
-    windows = {"prompt": "red cat ", "max_length": 8, "on_long": "window", "stride": 6, "report": EmbedReport()}
+    windows = {"prompt": "red cat ", "max_length": 8, "on_long": "window", "stride": 6, "report": InferenceReport()}
     tiny.embed(["the dog " * 3, "the dog"], **windows)  # the last window of the first text has 4 tokens
     assert (windows["report"].num_empty, windows["report"].num_texts_windowed) == (0, 1)
 
 
 def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
-    options = {"max_length": 12, "on_long": "window", "report": EmbedReport()}
+    options = {"max_length": 12, "on_long": "window", "report": InferenceReport()}
     first = int(tiny.tokenizer.encode_batch([LONG], max_length=12, on_long="window").owned[0, 1])
     for number in (first - 2, first - 1):
         prompt = "red " * number
@@ -550,7 +550,7 @@ def test_line_of_five_megabytes_follows_the_policy(one_thread) -> None:
     model = our_model("encoder", 4, max_position_embeddings=41)  # one layer
     line = "the cat walked on " * 280_000
     assert len(line) > 5_000_000
-    report = EmbedReport()
+    report = InferenceReport()
     cut = model.embed([line, "the cat"], report=report)
     assert np.array_equal(cut[0], model.embed(line[:200], **QUIET))
     assert (report.num_texts_cut, report.num_tokens) == (1, 41 + 4)
@@ -563,7 +563,7 @@ def test_line_of_five_megabytes_follows_the_policy(one_thread) -> None:
 def test_more_texts_than_are_held_at_a_time_keep_their_order(one_thread) -> None:
     model = our_model("encoder", 4, max_position_embeddings=23)
     texts = [f"the {number % 97} cat {number % 89}" for number in range(9000)]
-    report = EmbedReport()
+    report = InferenceReport()
     parts = list(model.embed_stream(iter(texts), report=report))
     assert len(parts) == 2 and report.num_texts == 9000
     assert [text for of_part, _ in parts for text in of_part] == texts
@@ -575,7 +575,7 @@ def test_more_texts_than_are_held_at_a_time_keep_their_order(one_thread) -> None
 MEASURE_MEMORY = r"""
 import ctypes, re, sys
 import bertkit
-from bertkit import EmbedReport
+from bertkit import InferenceReport
 
 # What is free but not yet given back is no growth. (getrusage's peak is no measure: a child starts with its parent's.)
 give_back_free_memory = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: None)
@@ -586,7 +586,7 @@ def texts(num_texts):
 
 def most_megabytes_held(num_texts):
     most = 0
-    for _ in model.embed_stream(texts(num_texts), report=EmbedReport(), progress=False):
+    for _ in model.embed_stream(texts(num_texts), report=InferenceReport(), progress=False):
         give_back_free_memory(0)
         most = max(most, int(re.search(r"VmRSS:\s+(\d+) kB", open("/proc/self/status").read()).group(1)))
     return most / 1024
@@ -630,7 +630,7 @@ def test_tables_are_refused(tiny: Model) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda model, text: next(model.embed_stream(text, report=EmbedReport())),
+        lambda model, text: next(model.embed_stream(text, report=InferenceReport())),
         lambda model, text: train_byte_level(text, 300),
         lambda model, text: text_statistics(model.tokenizer, text),
         lambda model, text: find_clusters(text, np.ones((len(text), 4), np.float32)),

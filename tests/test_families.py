@@ -226,7 +226,7 @@ def test_sentence_encoders_equal_sentence_transformers(family: Family, tmp_path:
     model.save(tmp_path)
     texts = [text for text in TEXTS if text]  # an empty text has no token but the special ones
     theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
-    assert np.abs(bertkit.load(tmp_path).embed(texts, report=bertkit.EmbedReport()) - theirs).max() <= 1e-5
+    assert np.abs(bertkit.load(tmp_path).embed(texts, report=bertkit.InferenceReport()) - theirs).max() <= 1e-5
 
 
 @pytest.mark.full(sample=4)

@@ -18,7 +18,7 @@ from bertkit.cli.labeled_files import fitting, read_both
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning
 from bertkit.finetuning.advice import still_falling
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import TASKS, ChoiceQuestion, MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
 from bertkit.tokenizer.layout import Layout
 
@@ -261,7 +261,7 @@ def test_rows_are_read_as_they_are_predicted(monkeypatch: pytest.MonkeyPatch) ->
             num_read += 1
             yield ChoiceQuestion("who", ("cat", "dog"), id=str(number))
 
-    results = predict._rows(model, fitting(model, questions(), []), PredictReport())
+    results = predict._rows(model, fitting(model, questions(), []), InferenceReport())
     for number, row in enumerate(results):
         assert row["id"] == str(number) and num_read - number <= 20
     assert num_read == number + 1 == 100

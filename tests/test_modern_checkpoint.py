@@ -210,5 +210,5 @@ def test_sentence_transformers_opens_a_sentence_encoder_of_ours(tmp_path: Path) 
     theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
     assert theirs.std() > 0.1
     for model in (ours, bertkit.load(tmp_path / "saved")):
-        results = model.embed(texts, report=bertkit.EmbedReport())
+        results = model.embed(texts, report=bertkit.InferenceReport())
         torch.testing.assert_close(torch.from_numpy(results), torch.from_numpy(theirs), rtol=0, atol=1e-5)

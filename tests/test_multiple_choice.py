@@ -12,7 +12,7 @@ from bertkit import Model, load
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, OverLengthError, TruncationWarning, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import outputs_of
@@ -147,10 +147,10 @@ def test_task_of_examples(tmp_path):
 
 
 def test_long_choices_are_cut_with_counts():
-    report = PredictReport()
+    report = InferenceReport()
     longest = ChoiceQuestion("cat", ("dog " * 30,) * 4)  # 34 tokens of 24, four times
     model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat")), longest, *questions(3)], report=report)
-    assert report.num_examples == 5 and report.num_cut == 2 and report.num_tokens_cut == 19 + 40
+    assert report.num_texts == 5 and report.num_texts_cut == 2 and report.num_tokens_cut == 19 + 40
     with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):
         model_of().predict([longest, *questions(3)])
 

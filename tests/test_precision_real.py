@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit import EmbedReport, load
+from bertkit import InferenceReport, load
 
 pytestmark = pytest.mark.full
 
@@ -15,8 +15,8 @@ MODEL = "all-MiniLM-L6-v2"
 
 
 def cosines(precision: str, texts: list[str]) -> np.ndarray:
-    exact = load(MODEL).embed(texts, report=EmbedReport())
-    results = load(MODEL, precision=precision).embed(texts, report=EmbedReport())
+    exact = load(MODEL).embed(texts, report=InferenceReport())
+    results = load(MODEL, precision=precision).embed(texts, report=InferenceReport())
     return (exact * results).sum(1)
 
 
@@ -52,7 +52,7 @@ def test_sentence_similarity(shared_data: Path) -> None:
     results = {}
     for precision in ("float32", "bfloat16", "int8"):
         model = load(MODEL, precision=precision)
-        a, b = (model.embed([row[index] for row in rows], report=EmbedReport()) for index in (5, 6))
+        a, b = (model.embed([row[index] for row in rows], report=InferenceReport()) for index in (5, 6))
         results[precision] = spearman((a * b).sum(1), scores)
     print(results)
     assert results["float32"] > 0.8

@@ -14,7 +14,7 @@ from bertkit import Batch, Model, Tokenizer, load
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import Question, QuestionAnswering, stored_task, task_settings
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.spans import best_spans, windows_of
@@ -236,7 +236,7 @@ def test_every_span_is_in_exactly_one_window():
 def test_predictions_follow_from_the_logits(no_answer):
     task = replace(TASK, no_answer=no_answer, no_answer_threshold=0.3)
     model, examples = model_of(task), questions(40, longest=30)
-    predictions = model.predict(examples, report=PredictReport())
+    predictions = model.predict(examples, report=InferenceReport())
     encodings = task.encode(model.tokenizer, examples, model.trained.layout)
     assert len(encodings) > 60
     with torch.inference_mode():

@@ -62,7 +62,7 @@ def sentence_transformer(folder: Path, chain: str) -> SentenceTransformer:
 
 def assert_same_vectors(model: bertkit.Model, reference: SentenceTransformer, **options) -> None:
     expected = reference.encode(TEXTS, **options)
-    results = model.embed(TEXTS, report=bertkit.EmbedReport(), **options)
+    results = model.embed(TEXTS, report=bertkit.InferenceReport(), **options)
     assert results.shape == expected.shape and expected.std() > 0.05
     assert_close(results, expected)
 
@@ -101,7 +101,7 @@ def test_windows_and_dimensions_of_a_model_with_a_dense_layer(tmp_path: Path) ->
     model = bertkit.load(tmp_path / "published")
     assert np.array_equal(model.embed(TEXTS[:3], dimensions=5), model.embed(TEXTS[:3])[:, :5])
     assert model.embed(TEXTS[4], on_long="window", pooling="cls+mean").shape == (12,)
-    assert model.embed(TEXTS, pooling="mean", report=bertkit.EmbedReport()).shape[1] == width()  # hidden states
+    assert model.embed(TEXTS, pooling="mean", report=bertkit.InferenceReport()).shape[1] == width()  # hidden states
     assert model.embed([]).shape == (0, 12)
     with pytest.raises(UsageError, match="dimensions=13: this model's vectors have 12"):
         model.embed("the", dimensions=13)

@@ -17,7 +17,7 @@ from random_models import edit_json, error, our_model
 from bertkit import Model, load
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, OverLengthError, UsageError
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import (
     TASKS,
     LevelPrediction,
@@ -231,9 +231,9 @@ def test_windows_of_a_text_are_averaged_by_the_tokens_they_own() -> None:
 
 def test_truncation_is_counted_or_an_error() -> None:
     long = "one two three four blue red green cat dog mat un able"
-    report = PredictReport()
+    report = InferenceReport()
     model_of(SequenceClassification(NAMES), max_length=7).predict(["cat", long], report=report)
-    assert (report.num_examples, report.num_cut, report.num_tokens_cut) == (2, 1, 7)
+    assert (report.num_texts, report.num_texts_cut, report.num_tokens_cut) == (2, 1, 7)
     model = model_of(SequenceClassification(NAMES), max_length=7)
     examples = [TextExample(text, label=NAMES[0]) for text in ("cat", long)]
     for read in (model.predict, model.evaluate):
@@ -402,7 +402,7 @@ def test_a_str_a_table_and_no_examples_raise() -> None:
     with pytest.raises(UsageError, match="expected a list of texts, got a str: put it in a list"):
         model.predict("a joy")
     with pytest.raises(UsageError, match="got a str"):
-        list(model.predict_stream("a joy", report=PredictReport()))
+        list(model.predict_stream("a joy", report=InferenceReport()))
     with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
         model.predict(pd.DataFrame({"text": TEXTS}))
     with pytest.raises(DataError, match="no examples to evaluate the model on"):

@@ -128,7 +128,7 @@ def test_unknown_tokens_and_inputs_without_a_known_one_are_counted(server):
 def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(server, model):
     _, answer, headers = server.request("/v1/embeddings", {"input": [LONG, "a"], "model": "model"})
     assert headers["x-inputs-cut"] == "1" and int(headers["x-tokens-cut"]) == 120 - 22
-    expected = model.embed([LONG], normalize=True, report=bertkit.EmbedReport())[0]
+    expected = model.embed([LONG], normalize=True, report=bertkit.InferenceReport())[0]
     assert (np.array(answer["data"][0]["embedding"], np.float32) == expected).all()
     windowed = server.post("/v1/embeddings", {"input": LONG, "model": "model", "on_long": "window"})
     expected = model.embed(LONG, normalize=True, on_long="window")

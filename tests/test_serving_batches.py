@@ -10,9 +10,9 @@ import torch
 from examples_of_tasks import model_of
 from random_models import our_model
 
-from bertkit import EmbedReport, Model
+from bertkit import InferenceReport, Model
 from bertkit.executor import Executor
-from bertkit.inference import PredictReport, Runner
+from bertkit.inference import Runner
 from bertkit.serving import encoded_jobs
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
@@ -64,7 +64,7 @@ def test_every_method_is_bit_identical_to_the_library(model):
     options = [chosen for chosen in options if "layers" not in chosen or model.config.num_hidden_layers >= 4]
 
     def embedding(texts, chosen):
-        return lambda any_model: any_model.embed(texts, report=EmbedReport(), **chosen)
+        return lambda any_model: any_model.embed(texts, report=InferenceReport(), **chosen)
 
     def filling(text):
         return lambda any_model: any_model.fill_mask(text, top_k=3)
@@ -87,7 +87,9 @@ def test_predictions_of_tasks_have_the_bits_of_the_library_alone():
     tagger = model_of(TokenClassification(("B-animal", "I-animal", "O")))
     shared = SharedModel(tagger, SharedBatches(ServerSettings()))
     texts = [" ".join(np.roll(WORDS, number)) + " " + " ".join(WORDS[:number]) for number in range(12)]
-    calls = [lambda any_model, text=text: any_model.predict([text, "a cat"], report=PredictReport()) for text in texts]
+    calls = [
+        lambda any_model, text=text: any_model.predict([text, "a cat"], report=InferenceReport()) for text in texts
+    ]
     assert on_threads(shared, calls) == [call(tagger) for call in calls]
 
 
@@ -138,9 +140,11 @@ class CountedEncoder:
 
 
 EQUAL_INPUTS = {
-    "texts": lambda any_model: any_model.embed(["the cat sat"] * 150, report=EmbedReport()),
-    "texts and another": lambda any_model: any_model.embed(["a dog", *["the cat"] * 150], report=EmbedReport()),
-    "windows of one text": lambda any_model: any_model.embed(["the " * 3_000], report=EmbedReport(), on_long="window"),
+    "texts": lambda any_model: any_model.embed(["the cat sat"] * 150, report=InferenceReport()),
+    "texts and another": lambda any_model: any_model.embed(["a dog", *["the cat"] * 150], report=InferenceReport()),
+    "windows of one text": lambda any_model: any_model.embed(
+        ["the " * 3_000], report=InferenceReport(), on_long="window"
+    ),
     "sparse vectors": lambda any_model: any_model.embed_sparse(["the cat sat"] * 150).weights,
     "pairs": lambda any_model: any_model.next_sentence_probability(["the cat"] * 150, ["a dog"] * 150),
     "masked copies": lambda any_model: np.array(any_model.pseudo_log_likelihood(["the mat [MASK]"] * 60)),
@@ -178,7 +182,7 @@ def test_batch_of_many_equal_texts_is_not_a_lone_short_text(model, monkeypatch):
         computed(batch)
 
     monkeypatch.setattr(encoded_jobs, "_compute", noting)
-    SharedModel(model, batches).embed(["the cat sat"] * 150, report=EmbedReport())
+    SharedModel(model, batches).embed(["the cat sat"] * 150, report=InferenceReport())
     assert seen == [(1, 1, 1)]
 
 
@@ -234,7 +238,7 @@ def test_canceled_and_late_requests_leave_the_queue(model):
 
     def ask(one: Ticket):
         set_current_ticket(one)
-        return shared.embed(["a cat", "a cat", "blue"], report=EmbedReport())
+        return shared.embed(["a cat", "a cat", "blue"], report=InferenceReport())
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(ask, own), pool.submit(ask, late)
@@ -247,7 +251,7 @@ def test_canceled_and_late_requests_leave_the_queue(model):
     batches._num_running = 0
     release.set()
     assert all(blocker.result() for blocker in blockers)
-    assert (shared.embed(["a cat"], report=EmbedReport()) == model.embed(["a cat"])).all()
+    assert (shared.embed(["a cat"], report=InferenceReport()) == model.embed(["a cat"])).all()
 
 
 def test_full_queue_rejects_whole_request_with_retry_after(model):
@@ -257,7 +261,7 @@ def test_full_queue_rejects_whole_request_with_retry_after(model):
 
     def ask(text: str):
         set_current_ticket(ticket(text, 1.0))
-        return shared.embed([text], report=EmbedReport())
+        return shared.embed([text], report=InferenceReport())
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, "one two three four one two three four one two three four")
@@ -280,4 +284,4 @@ def test_failed_request_does_not_affect_others(model):
 
     with pytest.raises(MemoryError):
         batches.run(Job(shared._runner, encodings, fail, ticket("failing")))
-    assert (shared.embed(["a cat"], report=EmbedReport()) == model.embed(["a cat"])).all()
+    assert (shared.embed(["a cat"], report=InferenceReport()) == model.embed(["a cat"])).all()

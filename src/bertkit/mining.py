@@ -177,11 +177,10 @@ def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None)
     """(N, E) float32 of length 1; with the cache folder ``kept`` only missing ones are computed."""
     if kept is None:
         return model.embed(texts, normalize=True, prompt=prompt)
-    from bertkit.inference import EmbedReport
-    from bertkit.inference.truncation import warn_of_truncation
+    from bertkit.inference import InferenceReport
     from bertkit.inference.vector_cache import kept_vectors
 
-    report = EmbedReport()
+    report = InferenceReport()
 
     def compute(missing: list[str]) -> Iterator[np.ndarray]:
         for _, vectors in model.embed_stream(missing, report=report, normalize=True, prompt=prompt):
@@ -189,9 +188,7 @@ def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None)
 
     kept /= hashlib.sha256(prompt.encode()).hexdigest()[:16]
     results = kept_vectors(kept, texts, compute)
-    warn_of_truncation(
-        report.num_texts, report.num_texts_cut, report.num_tokens_cut, "shorten them to compare them in full", 3
-    )
+    report.warn_of_cuts("shorten them to compare them in full")
     return results
 
 

@@ -53,12 +53,12 @@ def command(
         Number of tokens from the start of one window to the next.
     """
     from bertkit.cli.vector_files import check_vector_file, print_vectors, write_vectors
-    from bertkit.inference import EmbedReport
+    from bertkit.inference import InferenceReport
 
     if out is not None:
         check_vector_file(out)
         check_not_input(out, input)
-    report = EmbedReport()
+    report = InferenceReport()
     embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),
         report=report,

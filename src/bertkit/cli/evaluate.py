@@ -147,12 +147,12 @@ def _evaluate_task(
     """Print the metrics, and write the requested report."""
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
     from bertkit.evidence import gather_evidence
-    from bertkit.inference import PredictReport
+    from bertkit.inference import InferenceReport
     from bertkit.reports.evidence import findings_of, write_evidence_report
     from bertkit.tasks import JudgedTask
     from bertkit.tasks.example_file import labeled_file
 
-    task, counts = model.trained.task, PredictReport()
+    task, counts = model.trained.task, InferenceReport()
     file = partial(labeled_file, task, columns=columns_of(columns), **how)
     skipped: dict[Path, list[Any]] = {}
 
@@ -173,7 +173,9 @@ def _evaluate_task(
         if report is not None:
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
-        counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
+        counts = InferenceReport(
+            evidence.num_examples, num_texts_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut
+        )
     for some in skipped.values():
         note_skipped(some)
     if evidence is None:
@@ -184,7 +186,7 @@ def _evaluate_task(
                 note(sentence)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, but this model always predicts one: try --no-answer-threshold 0")
-    done = _Evaluation(task.name, counts.num_examples, len(skipped[data]), metrics, evidence)
+    done = _Evaluation(task.name, counts.num_texts, len(skipped[data]), metrics, evidence)
     _print(done)
     return done
 

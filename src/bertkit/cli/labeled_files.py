@@ -12,7 +12,7 @@ from bertkit.tasks.example_file import labeled_file
 from bertkit.tasks.reading import BadRows
 
 if TYPE_CHECKING:
-    from bertkit.inference import PredictReport
+    from bertkit.inference import InferenceReport
     from bertkit.model import Model
 
 _SHOWN = 3
@@ -133,10 +133,10 @@ def note_skipped(rows: Sequence[object]) -> None:
             note("  ...")
 
 
-def note_cut(report: "PredictReport") -> None:
+def note_cut(report: "InferenceReport") -> None:
     """Print to stderr how many rows were cut to the model's maximum length, and how many tokens are unknown."""
-    if report.num_cut:
-        note(f"{report.num_cut} rows exceeded the model's maximum length and lost {report.num_tokens_cut} tokens")
+    if report.num_texts_cut:
+        note(f"{report.num_texts_cut} rows exceeded the model's maximum length and lost {report.num_tokens_cut} tokens")
     if report.num_unknown:
         empty = f"; {report.num_empty} texts have no known token" if report.num_empty else ""
         note(f"{report.num_unknown} of {report.num_tokens} tokens are unknown to the model ([UNK]){empty}")

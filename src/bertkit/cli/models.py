@@ -16,7 +16,7 @@ from bertkit.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import numpy as np
 
-    from bertkit.inference import EmbedReport
+    from bertkit.inference import InferenceReport
     from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
 
@@ -119,7 +119,7 @@ def open_encoder(model: str, compute: Compute) -> "TextEncoder":
     return opened
 
 
-def note_unknown(report: "EmbedReport") -> None:
+def note_unknown(report: "InferenceReport") -> None:
     """Print to stderr the number of tokens that the model does not know, if any."""
     if report.num_unknown:
         note(
@@ -134,9 +134,9 @@ def embed_texts(source: str, column: str | None, model: str, compute: Compute) -
     Texts that were cut to the model's length are reported on stderr.
     """
     from bertkit.corpus.texts import read_texts
-    from bertkit.inference import EmbedReport
+    from bertkit.inference import InferenceReport
 
-    opened, texts, report = open_encoder(model, compute), list(read_texts(source, column)), EmbedReport()
+    opened, texts, report = open_encoder(model, compute), list(read_texts(source, column)), InferenceReport()
     vectors = opened.embed(texts, normalize=True, report=report)
     if report.num_texts_cut:
         note(f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens")

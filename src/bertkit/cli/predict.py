@@ -13,7 +13,7 @@ from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import check_not_input, whole_file
 
 if TYPE_CHECKING:
-    from bertkit.inference import PredictReport
+    from bertkit.inference import InferenceReport
     from bertkit.model import Model
 
 _ECHOED = ("id", "text", "pair", "question", "context", "choices", "query", "positives", "negatives")
@@ -55,14 +55,14 @@ def command(
         Names of the labels of a model that has LABEL_0 and so on.
     """
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
-    from bertkit.inference import PredictReport
+    from bertkit.inference import InferenceReport
     from bertkit.tasks import ExampleFile, TextSet
 
     if out is not None:
         check_jsonl(out)
         check_not_input(out, input)
     opened = open_trained(model, compute, no_answer_threshold, words, label_names)
-    report, bad_rows = PredictReport(), bad_rows_of(skip_bad)
+    report, bad_rows = InferenceReport(), bad_rows_of(skip_bad)
     examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     if opened.trained.task.example_type is TextSet:
         examples = (row.with_positive() for row in examples)
@@ -73,13 +73,13 @@ def command(
     else:
         with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
-        note(f"{out}: {report.num_examples} rows")
+        note(f"{out}: {report.num_texts} rows")
     note_reading(bad_rows)
     note_skipped([*bad_rows.rows, *too_long])
     note_cut(report)
 
 
-def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:
+def _rows(model: "Model", examples: Iterator[Any], report: "InferenceReport") -> Iterator[dict[str, Any]]:
     for part, predictions in model.predict_stream(examples, report=report):
         for example, prediction in zip(part, predictions, strict=True):
             echoed = {name: getattr(example, name, None) for name in _ECHOED}

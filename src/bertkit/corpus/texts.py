@@ -7,14 +7,13 @@ raises an error.
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.corpus.python_docs import Passage, python_docs
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, warn
 from bertkit.files.lines import Line, extension, location, open_lines, what_it_is
 from bertkit.files.tables import (
     column_names,
@@ -62,7 +61,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     if str(source) != "-":
         name, (paths, left_out) = str(source), find_files(source, column)
     if left_out:
-        warnings.warn(files_skipped(left_out), stacklevel=2)
+        warn(files_skipped(left_out))
     empty = True
     for path in paths:
         for row in read_rows(path, column):

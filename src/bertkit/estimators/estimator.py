@@ -1,7 +1,6 @@
 """Base class of the estimators: parameters, fine-tuning in ``fit``, directories, pickles."""
 
 import tempfile
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, UsageError, warn
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
@@ -89,7 +88,7 @@ class TextEstimator(BaseEstimator):
             self.outcome_ = start_run(run, train, dev)
             self.model_ = load(run.out, device=self.device)
         if sentence := spelled_alike(self._trained_task.known_labels or ()):
-            warnings.warn(sentence, UserWarning, stacklevel=4)
+            warn(sentence)
 
     def _task_options(self) -> dict[str, Any]:
         """Options that were set."""

@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import CheckpointError, OverLengthError, UsageError
 from bertkit.estimators.estimator import items_of
-from bertkit.inference import EmbedOptions, EmbedReport
+from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
-from bertkit.inference.truncation import warn_of_truncation
 from bertkit.inference.vector_cache import kept_vectors
 from bertkit.tokenizer.layout import OnLong
 from bertkit.version import __version__
@@ -115,11 +114,10 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return hashlib.blake2b(json.dumps(known, default=str).encode(), digest_size=16).hexdigest()
 
     def _vectors(self, texts: list[str]) -> Iterator[np.ndarray]:
-        report = EmbedReport()
+        report = InferenceReport()
         for _, vectors in self._model().embed_stream(texts, report=report, **self._options()):
             yield vectors
-        remedy = "choose on_long='window' to encode them in full"
-        warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
+        report.warn_of_cuts("choose on_long='window' to encode them in full")
 
     def _model(self) -> TextEncoder:
         """The model, loaded at first use and for another name, precision or device; cached vectors do not need it."""

@@ -3,7 +3,6 @@
 Shape letters: N texts, S layers, D hidden_size, C classes.
 """
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, warn
 
 
 class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
@@ -82,9 +81,7 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         options = {"maxiter": self.max_iter, "gtol": self.tol, "ftol": 64 * np.finfo(np.float64).eps, "maxls": 50}
         optimum = minimize(loss_and_slopes, start, jac=True, method="L-BFGS-B", options=options)
         if optimum.status == 1:
-            warnings.warn(
-                f"not converged after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
-            )
+            warn(f"not converged after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning)
         scores, self.coef_, self.intercept_ = self._parts(optimum.x, num_classes, width)
         self.layer_weights_, self.n_iter_, self.n_features_in_ = softmax(scores), optimum.nit, X.shape[1]
         return self

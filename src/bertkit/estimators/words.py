@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.tasks import TextTask, TokenClassification
 from bertkit.tasks.tagged_texts import tagged_text
 from bertkit.tasks.words import Words
@@ -47,7 +47,7 @@ class TokenClassifier(TextEstimator):
             scores, _ = task.word_scores(examples, encodings, logits)
             return np.split(np.exp(scores), np.cumsum([len(of_text) for of_text in words])[:-1])
 
-        parts = self.model_.predict_stream(items_of(X), report=PredictReport(), decode=decode)
+        parts = self.model_.predict_stream(items_of(X), report=InferenceReport(), decode=decode)
         return [results for _, of_part in parts for results in of_part]
 
     def score(self, X: Any, y: Any) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes, excerpt
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.model import Model
 from bertkit.neighbors import Corpus
 
@@ -184,7 +184,7 @@ def shared_words(words: Sequence[str], others: Sequence[str]) -> float:
 def _embeddings(model: Model, texts: Sequence[str], progress: bool | None) -> np.ndarray:
     """(N, E) float32 of length 1."""
     parts = model.embed_stream(
-        texts, report=EmbedReport(), pooling="mean", normalize=True, on_long="window", progress=progress
+        texts, report=InferenceReport(), pooling="mean", normalize=True, on_long="window", progress=progress
     )
     return np.concatenate([vectors for _, vectors in parts])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError, UsageError
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.model import Model
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tokenizer import Encodings
@@ -100,7 +100,7 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
         raise DataError("no examples to evaluate the model on: expected at least one")
     targets = task.truth(examples)
     taken = OutcomeArrays(task)
-    for _ in model.predict_stream(examples, report=PredictReport(), decode=taken.decode, progress=progress):
+    for _ in model.predict_stream(examples, report=InferenceReport(), decode=taken.decode, progress=progress):
         pass
     return taken.outcomes(examples, targets)
 

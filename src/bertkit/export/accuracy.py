@@ -17,7 +17,7 @@ from bertkit.evidence.scores import measured_difference, measured_scores
 from bertkit.export.comparison import pad_token_id, padded
 from bertkit.export.runtimes import Runtime
 from bertkit.heads import OUTPUT_ACTIVATIONS
-from bertkit.inference import EmbedOptions, PredictReport, Runner
+from bertkit.inference import EmbedOptions, InferenceReport, Runner
 from bertkit.inference.embed import prompt_of
 from bertkit.inference.runner import rows_in_order
 from bertkit.model import Model
@@ -85,8 +85,8 @@ def accuracy_of(
         assert trained is not None and isinstance(trained.task, JudgedTask)
         task, metric = trained.task, trained.task.best_by
         examples = [task.labeled_example(example) for example in examples]
-        ours = model.predict(examples, report=PredictReport())
-        theirs = inference.predict(runner, task, examples, trained.layout, PredictReport())
+        ours = model.predict(examples, report=InferenceReport())
+        theirs = inference.predict(runner, task, examples, trained.layout, InferenceReport())
         measured, lost = measured_scores(task, examples, ours), measured_difference(task, examples, ours, theirs)
     value, loss = measured[metric].value, lost[metric]
     return Accuracy(metric, len(examples), value, value - loss.value, loss.value, loss.low, loss.high)

@@ -14,7 +14,7 @@ from bertkit.evidence.scores import measured_difference
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 from bertkit.training import without_dropout
@@ -27,17 +27,17 @@ class Judged:
     task: TextTask
     predictions: list[Any]
     metrics: dict[str, float]
-    report: PredictReport
+    report: InferenceReport
 
 
 def judge(model: Model, dev: Sequence[Any]) -> Judged:
     """Set a model's thresholds and compute its metrics, on dev examples."""
-    report, trained = PredictReport(), model.trained
+    report, trained = InferenceReport(), model.trained
     predictions = model.predict(dev, report=report)
     task = trained.task.with_calibrated_thresholds(dev, predictions)
     if task != trained.task:
         model.checkpoint.trained = trained = replace(trained, task=task)
-        predictions = model.predict(dev, report=PredictReport())  # with its new thresholds
+        predictions = model.predict(dev, report=InferenceReport())  # with its new thresholds
     scorer = task.scorer()
     scorer.add(dev, predictions)
     metrics = scorer.results()
@@ -121,4 +121,4 @@ def evaluate_in_training(model: Model, data: LabeledEncodings, dev: Sequence[Any
     """
     refit_head(model, data)
     with without_dropout(model.network):
-        return model.evaluate(dev, report=PredictReport())
+        return model.evaluate(dev, report=InferenceReport())

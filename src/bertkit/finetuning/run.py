@@ -36,7 +36,7 @@ from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate
 from bertkit.finetuning.outcome import Outcome, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference import InferenceReport
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
@@ -306,10 +306,10 @@ class Finetuning:
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabeledEncodings:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
-        num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
         if self.ranks.is_first:
-            remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
-            warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
+            report = InferenceReport()
+            report.add(encodings, len(examples))
+            report.warn_of_cuts("raise max_length=" + ", or choose on_long='window'" * task.reads_windows)
         return task.labeled(examples, encodings)
 
     def _trainer(
@@ -371,7 +371,7 @@ class Finetuning:
         facts, intervals = {"training": self._data_facts("training", train, data)}, {}
         if judged is not None:
             report = judged.report
-            facts["dev"] = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev", ()))
+            facts["dev"] = DataFacts(len(dev), report.num_texts_cut, report.num_tokens_cut, self.files.get("dev", ()))
             intervals = measured_scores(judged.task, dev, judged.predictions)
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step,
                  "head input": what_head_reads(model)}  # fmt: skip

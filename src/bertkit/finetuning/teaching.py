@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import UsageError
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.locate import locate
 from bertkit.model import Model, load
@@ -69,7 +69,7 @@ def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) ->
 
 
 def _embedded(teacher: Model, texts: list[str], prompt: str | None = None) -> Iterator[np.ndarray]:
-    for _, vectors in teacher.embed_stream(texts, report=EmbedReport(), prompt=prompt):
+    for _, vectors in teacher.embed_stream(texts, report=InferenceReport(), prompt=prompt):
         yield vectors
 
 
@@ -98,7 +98,7 @@ def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[T
         return []
     texts = [text for row in examples for text in row.texts]
     is_query = np.array([role == QUERY for row in examples for role in row.roles])
-    vectors: np.ndarray = np.empty((len(texts), guide.embed("", report=EmbedReport()).shape[0]), np.float32)
+    vectors: np.ndarray = np.empty((len(texts), guide.embed("", report=InferenceReport()).shape[0]), np.float32)
     for chosen, prompt in zip((is_query, ~is_query), guide.sentence_settings.retrieval_prompts, strict=True):
         folder = kept / hashlib.sha256(prompt.encode()).hexdigest()[:16]
         some = [texts[index] for index in np.flatnonzero(chosen)]
@@ -115,6 +115,6 @@ def _scores(teacher: Model, queries: list[str], texts: list[str]) -> np.ndarray:
     sides = []
     for side, prompt in zip((queries, texts), teacher.sentence_settings.retrieval_prompts, strict=True):
         numbers = {text: number for number, text in enumerate(dict.fromkeys(side))}
-        vectors = teacher.embed(list(numbers), report=EmbedReport(), prompt=prompt)
+        vectors = teacher.embed(list(numbers), report=InferenceReport(), prompt=prompt)
         sides.append(vectors[[numbers[text] for text in side]])
     return np.einsum("ne,ne->n", *sides).astype(np.float32)

@@ -1,6 +1,5 @@
 """Open a model for text generation."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from bertkit.checkpoint.config_file import read_config
 from bertkit.checkpoint.encoder_decoder import is_encoder_decoder, open_encoder_decoder
 from bertkit.checkpoint.generation_rules import rules_not_applied
 from bertkit.device import resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, warn
 from bertkit.generation.causal import Causal
 from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.locate import locate, transformer_folder
@@ -55,8 +54,7 @@ def writes_text(name: str | Path) -> bool:
 
 def _warn_of_rules(rules: dict[str, Any], name: str | Path) -> None:
     if ignored := rules_not_applied(rules):
-        warnings.warn(
+        warn(
             f"{name} generates without these rules of its generation_config.json, which are not supported: "
             f"{', '.join(ignored)}; texts may differ from those of transformers",
-            stacklevel=3,
         )

@@ -7,13 +7,14 @@ May import: version, errors, files, device, executor, compiled, tokenizer, batch
 tasks, checkpoint.
 """
 
-from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
+from bertkit.inference.embed import EmbedOptions, embed, embed_stream
 from bertkit.inference.embed_sparse import SparseVectors, embed_sparse
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
 from bertkit.inference.late_interaction import TokenVectors, embed_tokens, max_sim, score_tokens
 from bertkit.inference.next_sentence import next_sentence_probability
-from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
+from bertkit.inference.predict import evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
+from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
 from bertkit.inference.score_pairs import RankedText, rank, score_pairs
 from bertkit.inference.trace import LayerTrace, Trace, trace
@@ -22,10 +23,9 @@ from bertkit.inference.zero_shot import classify
 __all__ = [
     "Candidate",
     "EmbedOptions",
-    "EmbedReport",
     "FilledMask",
+    "InferenceReport",
     "LayerTrace",
-    "PredictReport",
     "RankedText",
     "Runner",
     "SparseVectors",

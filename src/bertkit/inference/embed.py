@@ -1,8 +1,9 @@
 """Embed texts as vectors."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from numbers import Integral
 from typing import Any, Self, get_args
 
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
@@ -18,8 +18,8 @@ from bertkit.device import receive, send, send_together
 from bertkit.errors import UsageError
 from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
-from bertkit.inference.runner import Runner, chunks
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, encoded_chunks, text_length
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -70,42 +70,18 @@ class EmbedOptions:
             raise UsageError("pass prompt or prompt_name, not both")
 
 
-@dataclass
-class EmbedReport:
-    """Counts of an embedding run."""
-
-    num_texts: int = 0
-    num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
-    num_empty: int = 0  # texts without a single known token: empty, or only [UNK]
-    num_texts_cut: int = 0  # texts longer than the limit, which were cut
-    num_tokens_cut: int = 0
-    num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
-    num_unknown: int = 0  # [UNK] tokens; in a static encoder tokens without a vector, skipped in averages
-
-    def add(self, encodings: Encodings, num_texts: int) -> None:
-        """Add the counts of some texts."""
-        self.num_texts += num_texts
-        self.num_tokens += len(encodings.input_ids)
-        self.num_empty += int(encodings.are_empty().sum())
-        self.num_texts_cut += encodings.num_texts_cut
-        self.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-        self.num_unknown += int(encodings.num_unknown.sum())
-        if len(encodings) > num_texts:
-            self.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())
-
-
 def embed(
     runner: Runner,
     settings: SentenceSettings,
     texts: str | Iterable[str],
     options: EmbedOptions,
-    report: EmbedReport | None = None,
+    report: InferenceReport | None = None,
 ) -> np.ndarray:
     """(num_texts, embedding_dim) float32, or (embedding_dim,) for one str; as `embed_stream`.
 
     Without a report, texts that were cut issue a TruncationWarning, and [UNK] tokens an UnknownWordsWarning.
     """
-    counts = EmbedReport() if report is None else report
+    counts = InferenceReport() if report is None else report
     if isinstance(texts, str):
         vectors = embed_one(runner, settings, texts, options, counts)
     elif isinstance(texts, Sequence) and len(texts) == 1:
@@ -116,9 +92,7 @@ def embed(
             np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, settings, options)), np.float32)
         )
     if report is None:
-        remedy = "choose on_long='window' to encode them in full"
-        warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
-        warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=3)
+        counts.warn("choose on_long='window' to encode them in full")
     return vectors
 
 
@@ -127,7 +101,7 @@ def embed_stream(
     settings: SentenceSettings,
     texts: Iterable[str],
     options: EmbedOptions,
-    report: EmbedReport,
+    report: InferenceReport,
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Embed texts in bounded memory.
 
@@ -140,18 +114,18 @@ def embed_stream(
     """
     refuse_one_text(texts)
     plan = _Plan.of(runner, settings, options)
-    total = len(texts) if isinstance(texts, Sized) else None
-    hidden = None if options.progress is None else not options.progress
-    with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
-        coming: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
-        for chunk in chunks(texts, num_characters):
-            encodings = plan.encode(runner, chunk, report)
-            contributions = _embed_chunk(runner, encodings, len(chunk), plan, progress.update)
-            coming.append((chunk, receive(plan.finish(*contributions))))
-            if len(coming) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
-                yield _arrived(*coming.popleft())
-        for each in coming:
-            yield _arrived(*each)
+    ready: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
+    coming = encoded_chunks(
+        texts, partial(plan.encode, runner), report, num_characters=text_length, doing="embedding", unit="texts",
+        progress=options.progress,
+    )  # fmt: skip
+    for chunk, encodings, bar in coming:
+        contributions = _embed_chunk(runner, encodings, len(chunk), plan, bar.update)
+        ready.append((chunk, receive(plan.finish(*contributions))))
+        if len(ready) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
+            yield _arrived(*ready.popleft())
+    for each in ready:
+        yield _arrived(*each)
 
 
 def _arrived(texts: list[str], vectors: Callable[[], Tensor]) -> tuple[list[str], np.ndarray]:
@@ -160,12 +134,13 @@ def _arrived(texts: list[str], vectors: Callable[[], Tensor]) -> tuple[list[str]
 
 @torch.inference_mode()
 def embed_one(
-    runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: EmbedReport
+    runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: InferenceReport
 ) -> np.ndarray:
     """The (embedding_dim,) vector of one text, bit-identical to a batch's, without the overhead of batching."""
-    num_characters(text)
+    text_length(text)
     plan = _Plan.of(runner, settings, options)
-    encodings = plan.encode(runner, [text], report)
+    encodings = plan.encode(runner, [text], report.num_texts)
+    report.add(encodings, 1)
     return plan.finish(*_embed_chunk(runner, encodings, 1, plan))[0].cpu().numpy()
 
 
@@ -174,6 +149,7 @@ class _Plan:
     """The options resolved for one model."""
 
     options: EmbedOptions
+    settings: SentenceSettings
     layers: LayerSelection
     poolings: tuple[str, ...]
     projection: Projection | None  # None: the requested pooling or layers do not fit the checkpoint's projection
@@ -186,10 +162,23 @@ class _Plan:
 
     @classmethod
     def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
+        """The plan of an earlier call with the same options, or a new one.
+
+        Raises:
+            UsageError: an option that this model does not support.
+        """
+        plan = runner.plans.get(options)
+        if plan is None or plan.settings != settings:
+            plan = runner.plans[options] = cls._new(runner, settings, options)
+        return plan
+
+    @classmethod
+    def _new(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
         embedding_dim(runner, settings, options)  # checks the options
         prompt = prompt_of(options, settings)
         return cls(
             options,
+            settings,
             LayerSelection.parse(options.layers),
             poolings_of(options.pooling or settings.pooling),
             runner.network.projection if _takes_projection(settings, options) else None,
@@ -202,18 +191,16 @@ class _Plan:
             kept_components(options, settings),
         )
 
-    def encode(self, runner: Runner, texts: list[str], report: EmbedReport) -> Encodings:
+    def encode(self, runner: Runner, texts: list[str], first_index: int) -> Encodings:
         encodings = runner.tokenizer.encode_batch(
             [self.prompt + text for text in texts] if self.prompt else texts,
             max_length=self.max_length,
             on_long=self.options.on_long,
             stride=self.options.stride,
-            first_index=report.num_texts,
+            first_index=first_index,
             with_offsets=False,
         )
-        encodings = encodings.after_prompts(self.num_of_prompt) if self.prompt else encodings
-        report.add(encodings, len(texts))
-        return encodings
+        return encodings.after_prompts(self.num_of_prompt) if self.prompt else encodings
 
     def pool(
         self, runner: Runner, batch: Batch, owned: Tensor, num_before: Tensor, skipped: Tensor
@@ -363,14 +350,3 @@ def prompt_of(options: EmbedOptions, settings: SentenceSettings) -> str:
     if name not in settings.prompts:
         raise UsageError(f"prompt_name={name!r}: this model's prompts are {', '.join(settings.prompts) or 'none'}")
     return settings.prompts[name]
-
-
-def num_characters(text: str) -> int:
-    """Length of a text.
-
-    Raises:
-        UsageError: it is not a str.
-    """
-    if not isinstance(text, str):
-        raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
-    return len(text)

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
-from bertkit.inference.embed import EmbedReport
-from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -68,7 +66,7 @@ def embed_sparse(
     as_queries: bool = False,
     on_long: OnLong = "truncate",
     prompt: str = "",
-    report: EmbedReport | None = None,
+    report: InferenceReport | None = None,
 ) -> SparseVectors:
     """Sparse vectors of texts; as `Model.embed_sparse`.
 
@@ -76,46 +74,41 @@ def embed_sparse(
         OverLengthError: a text is too long under ``on_long="error"``.
         UsageError: ``on_long="window"``, a str or a table instead of texts, or a query with a token without weight.
     """
-    if on_long == "window":
-        raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
+    refuse_windows(on_long, "vectors for a text")
     refuse_one_text(texts)
-    texts, cut = list(texts), EmbedReport() if report is None else report
+    seen = InferenceReport() if report is None else report
     counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
     table = settings.query_weights if as_queries else None
     limits = (runner.tokenizer.model_max_length, settings.max_seq_length if table is None else None)
     longest = min([runner.max_positions, *(limit for limit in limits if limit is not None)])
     most = None if runner.device.type == "cpu" else _TOKENS_PER_BATCH_ON_GPU
-    with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
-        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
-            chunk = texts[start : start + _TEXTS_AT_A_TIME]
-            encodings = runner.tokenizer.encode_batch(
-                [prompt + text for text in chunk] if prompt else chunk,
-                max_length=longest,
-                on_long=on_long,
-                first_index=start,
-                with_offsets=False,
-            )
-            if prompt:
-                encodings = encodings.after_prompts(runner.tokenizer.num_known(prompt))
-            cut.add(encodings, len(chunk))
 
-            def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-                logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
-                return _pooled(logits.float(), batch, settings).cpu()
+    def encode(texts: list[str], first: int) -> Encodings:
+        given = [prompt + text for text in texts] if prompt else texts
+        encodings = runner.tokenizer.encode_batch(
+            given, max_length=longest, on_long=on_long, first_index=first, with_offsets=False
+        )
+        return encodings.after_prompts(runner.tokenizer.num_known(prompt)) if prompt else encodings
 
-            if table is None:
-                rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
-            else:
-                rows = _looked_up(encodings, table)
-            row_of, columns = np.nonzero(rows)
-            counts.append(np.bincount(row_of, minlength=len(chunk)))
-            ids.append(columns.astype(np.int32))
-            weights.append(rows[row_of, columns])
-            progress.update(len(chunk))
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
+        return _pooled(logits.float(), batch, settings).cpu()
+
+    coming = encoded_chunks(
+        texts, encode, seen, num_characters=text_length, doing="embedding", unit="texts", most=_TEXTS_AT_A_TIME
+    )
+    for chunk, encodings, bar in coming:
+        if table is None:
+            rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
+        else:
+            rows = _looked_up(encodings, table)
+        row_of, columns = np.nonzero(rows)
+        counts.append(np.bincount(row_of, minlength=len(chunk)))
+        ids.append(columns.astype(np.int32))
+        weights.append(rows[row_of, columns])
+        bar.update(len(chunk))
     if report is None:
-        remedy = "shorten them to encode them in full"
-        warn_of_truncation(len(texts), cut.num_texts_cut, cut.num_tokens_cut, remedy, stacklevel=3)
-        warn_of_unknown(cut.num_unknown, cut.num_tokens, stacklevel=3)
+        seen.warn("shorten them to encode them in full")
     return SparseVectors(
         np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
     )

@@ -12,7 +12,8 @@ from bertkit.architectures import Network, initialize, prepare
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import weights_dtype
-from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_one
+from bertkit.inference.embed import EmbedOptions, embed, embed_one
+from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import BertConfig
@@ -77,12 +78,12 @@ def _texts() -> list[str]:
 
 def _vectors_and_logits(runner: Runner, texts: Sequence[str]) -> np.ndarray:
     """(N, D + C) of N texts in one call."""
-    vectors = embed(runner, SentenceSettings(), texts, EmbedOptions(progress=False), EmbedReport())
+    vectors = embed(runner, SentenceSettings(), texts, EmbedOptions(progress=False), InferenceReport())
     return np.concatenate([vectors, _logits(runner, texts)], axis=1)
 
 
 def _vector(runner: Runner, text: str) -> np.ndarray:
-    return embed_one(runner, SentenceSettings(), text, EmbedOptions(), EmbedReport())
+    return embed_one(runner, SentenceSettings(), text, EmbedOptions(), InferenceReport())
 
 
 def _logits(runner: Runner, texts: Sequence[str]) -> np.ndarray:

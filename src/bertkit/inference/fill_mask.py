@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
+from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong
@@ -51,10 +51,9 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
-    num_tokens_cut = int(encodings.num_tokens_cut.sum())
-    remedy = "a [MASK] in the removed part is not filled; choose on_long='window'"
-    warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
-    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=3)
+    report = InferenceReport()
+    report.add(encodings, 1)
+    report.warn("a [MASK] in the removed part is not filled; choose on_long='window'")
     num_entries = len(tokenizer.vocabulary)
 
     masked = [

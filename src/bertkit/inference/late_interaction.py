@@ -17,9 +17,9 @@ from bertkit.checkpoint import LateInteraction
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
+from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, inferred
 from bertkit.inference.score_pairs import paired
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
@@ -60,9 +60,9 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     if not len(texts):
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
     encodings = _encoded(runner, late, texts, as_queries=as_queries)
-    num_tokens_cut, remedy = int(encodings.num_tokens_cut.sum()), "shorten them to encode them in full"
-    warn_of_truncation(len(texts), encodings.num_texts_cut, num_tokens_cut, remedy, stacklevel=5)
-    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=5)
+    report = InferenceReport()
+    report.add(encodings, len(texts))
+    report.warn("shorten them to encode them in full")
     is_filled = np.zeros(len(encodings.input_ids), bool)
     if as_queries and late.expansion is not None:
         encodings, is_filled = _filled(runner, late, encodings)

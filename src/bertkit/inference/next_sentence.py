@@ -7,8 +7,8 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import OverLengthError, UsageError
-from bertkit.inference.runner import Runner
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, refuse_windows
 from bertkit.tokenizer.layout import OnLong
 
 
@@ -31,10 +31,7 @@ def next_sentence_probability(
 
 
 def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str], on_long: OnLong) -> np.ndarray:
-    if on_long == "window":
-        raise UsageError(
-            "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
-        )
+    refuse_windows(on_long, "probabilities for a pair")
     try:
         encodings = runner.tokenizer.encode_batch(
             texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
@@ -42,10 +39,9 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
     except OverLengthError as error:
         advice = "shorten the two texts, or choose on_long='truncate'"
         raise error.with_advice(f"pair {error.index}", advice, error.index) from None
-    cut = encodings.num_tokens_cut
-    num_cut, remedy = encodings.num_texts_cut, "shorten them to encode them in full"
-    warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)
-    warn_of_unknown(int(encodings.num_unknown.sum()), len(encodings.input_ids), stacklevel=4)
+    report = InferenceReport()
+    report.add(encodings, len(texts))
+    report.warn("shorten them to encode them in full")
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         logits = runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)

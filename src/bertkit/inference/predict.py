@@ -1,7 +1,6 @@
 """Predictions of a task for examples, and its metrics."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,14 @@ from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
-from bertkit.inference.runner import Runner, chunks, inferred
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, encoded_chunks, inferred
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
-from bertkit.tokenizer.tokenizer import refuse_table
+
+REMEDY = "shorten them to predict them in full"
+"""What to do about examples that were cut."""
 
 Decode = Callable[[Sequence[Any], Encodings, np.ndarray], list[Any]]
 """Signature of `TextTask.decode`."""
@@ -23,44 +24,34 @@ Read = Callable[[Any], Any]
 """Signature of `TextTask.example` and `TextTask.labeled_example`."""
 
 
-@dataclass
-class PredictReport:
-    """Counts of a prediction run."""
-
-    num_examples: int = 0
-    num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
-    num_cut: int = 0  # examples longer than the limit, which were cut
-    num_tokens_cut: int = 0
-    num_unknown: int = 0  # [UNK] tokens
-    num_empty: int = 0  # texts or pairs without a single known token: empty, or only [UNK]
-
-
 def predict(
-    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
+    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: InferenceReport | None
 ) -> list[Any]:
     """Predictions of a task, in order; without a report, cut examples and [UNK] tokens issue warnings."""
-    counts = PredictReport() if report is None else report
+    counts = InferenceReport() if report is None else report
     parts = predict_stream(runner, task, examples, layout, counts)
     predictions = [prediction for _, part in parts for prediction in part]
-    warn_unless_reported(counts, report)
+    if report is None:
+        counts.warn(REMEDY)
     return predictions
 
 
 def evaluate(
-    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
+    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: InferenceReport | None
 ) -> dict[str, float]:
     """Metrics of a task over labeled examples, in any form that `TextTask.labeled_example` accepts; else as `predict`.
 
     Raises:
         DataError: no examples; a label that is missing or unknown to the task.
     """
-    counts, scorer, is_empty = PredictReport() if report is None else report, task.scorer(), True
+    counts, scorer, is_empty = InferenceReport() if report is None else report, task.scorer(), True
     for part, predictions in predict_stream(runner, task, examples, layout, counts, read=task.labeled_example):
         scorer.add(part, predictions)
         is_empty = False
     if is_empty:
         raise DataError("no examples to evaluate the model on: expected at least one")
-    warn_unless_reported(counts, report)
+    if report is None:
+        counts.warn(REMEDY)
     return scorer.results()
 
 
@@ -69,7 +60,7 @@ def predict_stream(
     task: TextTask,
     examples: Iterable[Any],
     layout: Layout,
-    report: PredictReport,
+    report: InferenceReport,
     *,
     read: Read | None = None,
     decode: Decode | None = None,
@@ -89,30 +80,16 @@ def predict_stream(
         OverLengthError: an example is too long under ``on_long="error"``.
         DataError, UsageError: an example that is invalid for this task; a str or a table instead of examples.
     """
-    refuse_table(examples)
     if isinstance(examples, str):
         raise UsageError("expected a list of texts, got a str: put it in a list")
-    read, decode = read or task.example, decode or task.decode
-    total = len(examples) if isinstance(examples, Sized) else None
-    hidden = None if progress is None else not progress
-    with tqdm(total=total, desc="predicting", unit=" examples", delay=2, disable=hidden, leave=False) as bar:
-        for chunk in chunks(map(read, examples), num_characters=lambda example: example.num_characters):
-            encodings = task.encode(runner.tokenizer, chunk, layout, report.num_examples)
-            report.num_examples += len(chunk)
-            report.num_tokens += len(encodings.input_ids)
-            report.num_cut += encodings.num_texts_cut
-            report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-            report.num_unknown += int(encodings.num_unknown.sum())
-            report.num_empty += int(encodings.are_empty().sum())
-            yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
-
-
-def warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
-    """Issue warnings about cut examples and [UNK] tokens if the caller gave no report."""
-    if report is None:
-        remedy = "shorten them to predict them in full"
-        warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)
-        warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=4)
+    decode = decode or task.decode
+    coming = encoded_chunks(
+        examples, lambda chunk, first: task.encode(runner.tokenizer, chunk, layout, first), report,
+        num_characters=lambda example: example.num_characters, doing="predicting", unit="examples",
+        read=read or task.example, progress=progress,
+    )  # fmt: skip
+    for chunk, encodings, bar in coming:
+        yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
 
 
 def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:

@@ -1,20 +1,23 @@
 """Runner: the loop that runs a network over encodings."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from operator import is_not
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.device import send
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.executor import executor, map_on_cores
+from bertkit.inference.report import InferenceReport
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import refuse_table
@@ -42,6 +45,16 @@ class Runner:
     network: Network
     tokenizer: Tokenizer
     encoder: Encoder | PreparedEncoder  # the network's own, or the same prepared for this machine
+    plans: dict[Any, Any] = field(
+        default_factory=dict, compare=False, kw_only=True
+    )  # resolved options of earlier calls, by options
+
+    @classmethod
+    def of(cls, kept: Self | None, *parts: Any) -> Self:
+        """The ``kept`` runner, with its plans, if it has these parts; else a new one."""
+        if kept is None or any(map(is_not, (kept.network, kept.tokenizer, kept.encoder), parts)):
+            return cls(*parts)
+        return kept
 
     @property
     def device(self) -> torch.device:
@@ -178,7 +191,74 @@ def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_seq
     return in_order
 
 
-def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:
+def encoded_chunks(
+    items: Iterable[Any],
+    encode: Callable[[list[Any], int], Encodings],
+    report: InferenceReport,
+    *,
+    num_characters: Callable[[Any], int],
+    doing: str,
+    unit: str,
+    read: Callable[[Any], Any] | None = None,
+    most: int = _ITEMS_AT_A_TIME,
+    progress: bool | None = None,
+) -> Iterator[tuple[list[Any], Encodings, tqdm]]:
+    """A pass over items in bounded memory: chunks of them with their encodings, which are counted in the report, and
+    a progress bar, which the caller advances.
+
+    Args:
+        encode: called with a chunk and the number of its first item.
+        num_characters: length of an item.
+        doing, unit: words of the bar, as in "embedding" and "texts".
+        read: called with each item first.
+        most: items in a chunk.
+        progress: show the bar after two seconds; None: on a terminal.
+
+    Raises:
+        UsageError: a table instead of items.
+    """
+    total = len(items) if isinstance(items, Sized) else None
+    hidden = None if progress is None else not progress
+    with tqdm(total=total, desc=doing, unit=f" {unit}", delay=2, disable=hidden, leave=False) as bar:
+        refuse_table(items)
+        for chunk in chunks(map(read, items) if read else items, num_characters, most):
+            encodings = encode(chunk, report.num_texts)
+            report.add(encodings, len(chunk))
+            yield chunk, encodings, bar
+
+
+def refuse_windows(on_long: str, results: str, remedy: str = "shorten the texts") -> None:
+    """Check a policy for long texts where one input has one result.
+
+    Args:
+        results: what windows would give, as in "scores for a pair".
+
+    Raises:
+        UsageError: ``on_long="window"``.
+    """
+    if on_long == "window":
+        raise UsageError(f"on_long='window' gives several {results}: choose 'truncate' or {remedy}")
+
+
+def checked_text(text: Any) -> str:
+    """The text.
+
+    Raises:
+        UsageError: it is not a str.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
+    return text
+
+
+def text_length(text: str) -> int:
+    """Number of characters of a text; as `checked_text`."""
+    return len(checked_text(text))
+
+
+def chunks(
+    items: Iterable[Item], num_characters: Callable[[Item], int], most: int = _ITEMS_AT_A_TIME
+) -> Iterator[list[Item]]:
     """Lists of items of bounded size, so that memory does not grow with the number of items.
 
     Raises:
@@ -190,7 +270,7 @@ def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iter
     for item in items:
         chunk.append(item)
         characters += num_characters(item)
-        if len(chunk) >= _ITEMS_AT_A_TIME or characters >= _CHARACTERS_AT_A_TIME:
+        if len(chunk) >= most or characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, characters = [], 0
     if chunk:

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
 from bertkit.heads import OUTPUT_ACTIVATIONS
-from bertkit.inference.embed import EmbedReport
-from bertkit.inference.runner import Runner, chunks
-from bertkit.inference.truncation import warn_of_truncation, warn_of_unknown
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
+from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_table
 
@@ -47,36 +46,31 @@ def score_pairs(
         OverLengthError: a pair is too long under ``on_long="error"``.
         UsageError: different numbers of queries and texts, or ``on_long="window"``.
     """
-    if on_long == "window":
-        raise UsageError("on_long='window' gives several scores for a pair: choose 'truncate' or shorten the texts")
+    refuse_windows(on_long, "scores for a pair")
     queries, texts = paired(queries, texts)
     head: Any = runner.network.heads[HEAD]
     num_labels, first_only = head.classifier.out_features, runner.network.reads_first_tokens(HEAD)
     activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
-    scores, counts = [np.empty((0, num_labels), np.float32)], EmbedReport()
-    pairs = zip(queries, texts, strict=True)
-    with tqdm(total=len(texts), desc="scoring", unit=" pairs", delay=2, leave=False, disable=None) as progress:
-        for chunk in chunks(pairs, num_characters=_num_characters):
-            encodings = runner.tokenizer.encode_batch(
-                [query for query, _ in chunk],
-                [text for _, text in chunk],
-                max_length=min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions),
-                on_long=on_long,
-                first_index=counts.num_texts,
-                with_offsets=False,
-            )
-            counts.add(encodings, len(chunk))
+    longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
+    scores, report = [np.empty((0, num_labels), np.float32)], InferenceReport()
 
-            def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-                encoded = runner.encoder(batch, first_only=first_only)
-                logits = runner.network.head_logits(HEAD, encoded, batch).float()
-                return OUTPUT_ACTIVATIONS[activation](logits).cpu()
+    def encode(pairs: list[tuple[str, str]], first: int) -> Encodings:
+        return runner.tokenizer.encode_batch(
+            *map(list, zip(*pairs, strict=True)), max_length=longest, on_long=on_long, first_index=first,
+            with_offsets=False,
+        )  # fmt: skip
 
-            scores.append(runner.run(encodings, forward).numpy())
-            progress.update(len(chunk))
-    remedy = "shorten them to encode them in full"
-    warn_of_truncation(len(texts), counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=4)
-    warn_of_unknown(counts.num_unknown, counts.num_tokens, stacklevel=4)
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        encoded = runner.encoder(batch, first_only=first_only)
+        logits = runner.network.head_logits(HEAD, encoded, batch).float()
+        return OUTPUT_ACTIVATIONS[activation](logits).cpu()
+
+    pairs = list(zip(queries, texts, strict=True))
+    coming = encoded_chunks(pairs, encode, report, num_characters=_num_characters, doing="scoring", unit="pairs")
+    for chunk, encodings, bar in coming:
+        scores.append(runner.run(encodings, forward).numpy())
+        bar.update(len(chunk))
+    report.warn("shorten them to encode them in full")
     results = np.concatenate(scores)
     return results[:, 0] if num_labels == 1 else results
 
@@ -118,7 +112,4 @@ def rank(scores: np.ndarray, texts: Sequence[str], *, top_k: int | None = None) 
 
 
 def _num_characters(pair: tuple[str, str]) -> int:
-    for text in pair:
-        if not isinstance(text, str):
-            raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
-    return len(pair[0]) + len(pair[1])
+    return sum(map(text_length, pair))

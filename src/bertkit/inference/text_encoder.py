@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bertkit.checkpoint import SentenceSettings
-from bertkit.inference.embed import EmbedReport
+from bertkit.inference.report import InferenceReport
 
 
 class TextEncoder(Protocol):
@@ -33,12 +33,12 @@ class TextEncoder(Protocol):
         """Device of inference."""
         ...
 
-    def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
+    def embed(self, texts: str | Iterable[str], *, report: InferenceReport | None = None, **options: Any) -> np.ndarray:
         """Texts to vectors; ``options`` are the fields of `EmbedOptions`."""
         ...
 
     def embed_stream(
-        self, texts: Iterable[str], *, report: EmbedReport, **options: Any
+        self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory."""
         ...

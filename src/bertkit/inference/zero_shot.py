@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from bertkit.errors import UsageError
-from bertkit.inference.predict import PredictReport, predict_stream, warn_unless_reported
-from bertkit.inference.runner import Runner
+from bertkit.inference.predict import REMEDY, predict_stream
+from bertkit.inference.report import InferenceReport
+from bertkit.inference.runner import Runner, checked_text
 from bertkit.tasks import TextTask
 from bertkit.tasks.sequence_classification import LabelPrediction, LabelsPrediction
 from bertkit.tokenizer import Encodings
@@ -79,7 +80,7 @@ def classify(
     *,
     multi_label: bool = False,
     template: str = TEMPLATE,
-    report: PredictReport | None = None,
+    report: InferenceReport | None = None,
 ) -> list[LabelPrediction] | list[LabelsPrediction]:
     """A prediction for each text; see `Model.classify`.
 
@@ -102,8 +103,8 @@ def classify(
     endings = hypotheses(labels, template)
     if len(labels) == 1 and not multi_label:
         raise UsageError(f"labels={list(labels)}: expected at least two, or multi_label=True to score one by itself")
-    pairs = ((_checked(text), ending) for text in texts for ending in endings)
-    counts = PredictReport() if report is None else report
+    pairs = ((text, ending) for text in map(checked_text, texts) for ending in endings)
+    counts = InferenceReport() if report is None else report
     num_known = {ending: runner.tokenizer.num_known(ending) for ending in endings}
 
     def decode(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
@@ -115,7 +116,8 @@ def classify(
 
     stream = predict_stream(runner, task, pairs, layout, counts, decode=decode)
     rows = [row for _, part in stream for row in part]
-    warn_unless_reported(counts, report)
+    if report is None:
+        counts.warn(REMEDY)
     if not rows:
         return []
     scores = columns.probabilities(np.stack(rows).reshape(-1, len(labels), len(rows[0])), multi_label=multi_label)
@@ -127,9 +129,3 @@ def classify(
 
 def _best_first(labels: Sequence[str], scores: np.ndarray) -> dict[str, float]:
     return {labels[index]: float(scores[index]) for index in np.argsort(-scores, kind="stable")}
-
-
-def _checked(text: Any) -> str:
-    if not isinstance(text, str):
-        raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
-    return text

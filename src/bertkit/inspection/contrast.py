@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_spans, word_states
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -215,7 +215,7 @@ def _baseline(
 def _static_contrasts(
     encoder: StaticEncoder, texts: Sequence[str], word: str, others: Sequence[str], names: Sequence[str]
 ) -> tuple[list[Contrast], np.ndarray, int]:
-    report, ignored = EmbedReport(), EmbedReport()
+    report, ignored = InferenceReport(), InferenceReport()
     vector, averages = _word_vector(encoder, word), encoder.embed(texts, report=report)
     random = encoder.embed(sorted(set(names)), report=ignored)
     average_of_others = encoder.embed(others, report=ignored)
@@ -228,7 +228,7 @@ def _static_contrasts(
 
 def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
     """(E,) vector of a word: the mean of its pieces."""
-    report = EmbedReport()
+    report = InferenceReport()
     vector = encoder.embed(word, report=report)
     if report.num_empty:
         raise UsageError(f"{word!r} has no static vector: choose other vectors with static=, or another word")

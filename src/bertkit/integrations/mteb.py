@@ -9,7 +9,7 @@ import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import DependencyError
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.model import load
 from bertkit.search.prompts import prompts_of
 from bertkit.words.opening import encoder_path, open_encoder
@@ -61,7 +61,7 @@ class BertkitEncoder(AbsEncoder):
         """(num_texts, width) float32 vectors of mteb's batches of texts."""
         of_type = {PromptType.query: self.prompts.query, PromptType.document: self.prompts.document}
         prompt = of_type.get(prompt_type, self._other_prompt)
-        return self.encoder.embed(_texts(inputs), normalize=self.normalize, prompt=prompt, report=EmbedReport())
+        return self.encoder.embed(_texts(inputs), normalize=self.normalize, prompt=prompt, report=InferenceReport())
 
 
 class BertkitCrossEncoder:

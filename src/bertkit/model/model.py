@@ -13,7 +13,7 @@ from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, sav
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import poolings_of
-from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
+from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText, Runner
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.score_pairs import texts_of
@@ -36,6 +36,7 @@ class Model:
         self.precision = precision  # of the encoder in inference
         self.precision_reason = precision_reason  # one line, if it was chosen by measurement
         self._prepared: PreparedEncoder | None = None  # created at first use
+        self._kept_runner: Runner | None = None  # of the last inference
 
     @classmethod
     def create(
@@ -56,7 +57,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the prepared encoder, whose packed weights cannot be copied: a copy prepares its own at first use."""
-        return self.__dict__ | {"_prepared": None}
+        return self.__dict__ | {"_prepared": None, "_kept_runner": None}
 
     def __repr__(self) -> str:
         config = self.config
@@ -151,7 +152,7 @@ class Model:
         extend_embeddings(self.network, self.tokenizer, extended)
         self.checkpoint.tokenizer = extended
 
-    def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
+    def embed(self, texts: str | Iterable[str], *, report: InferenceReport | None = None, **options: Any) -> np.ndarray:
         """Embed texts as vectors.
 
         Args:
@@ -171,7 +172,7 @@ class Model:
         return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
-        self, texts: Iterable[str], *, report: EmbedReport, **options: Any
+        self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields chunks of texts and their (n, embedding_dim) vectors, in order."""
         return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
@@ -182,7 +183,7 @@ class Model:
         *,
         as_queries: bool = False,
         on_long: OnLong = "truncate",
-        report: EmbedReport | None = None,
+        report: InferenceReport | None = None,
     ) -> inference.SparseVectors:
         """Learned sparse vectors (SPLADE): a weight of at least 0 for each vocabulary entry, from the masked LM head,
         or with ``as_queries`` from the query table of an inference-free model. Without a report, texts that were cut
@@ -301,7 +302,7 @@ class Model:
         self.require_trained("masked_lm")
         return inference.token_log_probs(self._runner, texts, method=method, progress=progress)
 
-    def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
+    def predict(self, examples: Iterable[Any], *, report: InferenceReport | None = None) -> list[Any]:
         """Predictions of the model's task, in order.
 
         Args:
@@ -319,7 +320,7 @@ class Model:
         self,
         examples: Iterable[Any],
         *,
-        report: PredictReport,
+        report: InferenceReport,
         decode: Decode | None = None,
         on_long: OnLong | None = None,
         progress: bool | None = None,
@@ -341,7 +342,7 @@ class Model:
         multi_label: bool = False,
         template: str = TEMPLATE,
         on_long: OnLong = "truncate",
-        report: PredictReport | None = None,
+        report: InferenceReport | None = None,
     ) -> Any:
         """Zero-shot classification of texts by a natural language inference model.
 
@@ -367,7 +368,7 @@ class Model:
         )
         return predictions[0] if isinstance(texts, str) else predictions
 
-    def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
+    def evaluate(self, examples: Iterable[Any], *, report: InferenceReport | None = None) -> dict[str, float]:
         """Metrics of the model's task over labeled examples: pairs (input, label), where `predict` accepts the input,
         such as ``zip(texts, labels)``, or examples from `bertkit.tasks.reading`; ``report`` as in `predict`.
 
@@ -397,4 +398,5 @@ class Model:
     def _runner(self) -> Runner:
         if self._prepared is None or not self._prepared.fits(self.encoder):
             self._prepared = prepare(self.encoder, self.precision)
-        return Runner(self.network, self.tokenizer, self._prepared)
+        self._kept_runner = Runner.of(self._kept_runner, self.network, self.tokenizer, self._prepared)
+        return self._kept_runner

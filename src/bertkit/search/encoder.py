@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
-from bertkit.inference.truncation import warn_of_truncation
 from bertkit.search.prompts import prompts_of
 from bertkit.search.store import Identity, Similarity
 from bertkit.words.opening import encoder_path, open_encoder
@@ -48,7 +47,7 @@ class Encoder(NamedTuple):
         published: Similarity = "dot" if settings.similarity == "dot" and not settings.normalize else "cosine"
         identity = Identity(
             content_hash(encoder_path(name)),
-            model.embed("", report=EmbedReport()).shape[0],
+            model.embed("", report=InferenceReport()).shape[0],
             similarity or published,
             prompts.query,
             prompts.document,
@@ -77,20 +76,19 @@ class Encoder(NamedTuple):
         identity.check(encoder.identity)
         return encoder
 
-    def embed_query(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
+    def embed_query(self, texts: list[str], report: InferenceReport | None = None) -> np.ndarray:
         """(num_texts, dimensions) float32, with the prompt of queries; of length 1 for the cosine. Texts that are cut
         are counted in the report; without it they issue a TruncationWarning."""
         return self._embed(texts, self.identity.query_prompt, report)
 
-    def embed_document(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
+    def embed_document(self, texts: list[str], report: InferenceReport | None = None) -> np.ndarray:
         """As `embed_query`, with the prompt of documents."""
         return self._embed(texts, self.identity.document_prompt, report)
 
-    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None) -> np.ndarray:
+    def _embed(self, texts: list[str], prompt: str, report: InferenceReport | None) -> np.ndarray:
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published
-        counts = EmbedReport() if report is None else report  # unknown words, too, which issue no warning here
+        counts = InferenceReport() if report is None else report  # unknown words, too, which issue no warning here
         vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)
         if report is None:
-            remedy = "shorten them to compare them in full"
-            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, 3)
+            counts.warn_of_cuts("shorten them to compare them in full")
         return vectors

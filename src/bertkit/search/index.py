@@ -26,7 +26,7 @@ from bertkit.search.updating import add_documents, last_passages, update
 from bertkit.tasks import Question
 
 if TYPE_CHECKING:
-    from bertkit.inference import EmbedReport
+    from bertkit.inference import InferenceReport
     from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
     from bertkit.search.encoder import Encoder
@@ -219,7 +219,7 @@ class Index:
         mode: Mode = "hybrid",
         where: Filter | None = None,
         reranker: Model | None = None,
-        report: EmbedReport | None = None,
+        report: InferenceReport | None = None,
     ) -> list[Result]:
         """The ``k`` passages that fit a query best.
 

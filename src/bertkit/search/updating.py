@@ -180,9 +180,9 @@ class _Writer:
             record.id: same[old].vector for record, old in pending if old in same and same[old].text == record.text
         }
         texts = [record.text for record, _ in pending if record.id not in reused]
-        from bertkit.inference import EmbedReport
+        from bertkit.inference import InferenceReport
 
-        counts = EmbedReport()
+        counts = InferenceReport()
         vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
         self._report.num_embedded += len(texts)
         self._report.num_cut += counts.num_texts_cut

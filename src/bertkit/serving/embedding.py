@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from fastapi import Request, Response
 
-from bertkit.inference import EmbedReport, Runner, embed_sparse
+from bertkit.inference import InferenceReport, Runner, embed_sparse
 from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
 from bertkit.serving.served_models import Served, ServedModel
 from bertkit.serving.service import Service
@@ -83,7 +83,7 @@ class Embedding:
             BertkitError: an option that the model does not support, or a text that is too long under
                 ``on_long="error"``.
         """
-        report = EmbedReport()
+        report = InferenceReport()
         vectors = self.served.model.embed(
             items,
             report=report,
@@ -169,7 +169,7 @@ def token_vectors(
     encodings = model.tokenizer.encode_batch(
         [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
     )
-    report = EmbedReport()
+    report = InferenceReport()
     report.add(encodings.after_prompts(model.tokenizer.num_known(prompt)) if prompt else encodings, len(texts))
     ticket.count(report.num_texts_cut, report)
     service.reserve(ticket, len(encodings.input_ids) * model.config.hidden_size * _BYTES_PER_NUMBER)
@@ -199,7 +199,7 @@ def sparse_vectors(
     """
     if on_long == "error":
         refuse_endless(served, texts)
-    prompt, report = served.prompts.get(prompt_name or "", ""), EmbedReport()
+    prompt, report = served.prompts.get(prompt_name or "", ""), InferenceReport()
     model = served.model
     model.require_trained("masked_lm")
     options = {"as_queries": as_queries, "on_long": on_long, "prompt": prompt, "report": report}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertkit.inference import PredictReport
+from bertkit.inference import InferenceReport
 from bertkit.inference.fill_mask import FilledMask
 from bertkit.inference.predict import Decode
 from bertkit.serving.refusals import ComputationFailed
@@ -41,7 +41,7 @@ def predict(
         BertkitError: an item that is invalid for the task, or too long under "error".
         ComputationFailed: a logit is not finite.
     """
-    decoded, report = decode or served.task.decode, PredictReport()
+    decoded, report = decode or served.task.decode, InferenceReport()
 
     def decode_finite(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
         if not np.isfinite(logits).all():
@@ -50,7 +50,7 @@ def predict(
 
     parts = served.model.predict_stream(items, report=report, decode=decode_finite, on_long=on_long, progress=False)
     predictions = [prediction for _, part in parts for prediction in part]
-    ticket.count(report.num_cut, report)
+    ticket.count(report.num_texts_cut, report)
     return predictions
 
 

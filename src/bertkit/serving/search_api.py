@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bertkit.inference import EmbedReport
+from bertkit.inference import InferenceReport
 from bertkit.search.filters import And, Equal, Filter
 from bertkit.search.index import Mode
 from bertkit.search.results import Result
@@ -47,7 +47,7 @@ def search_routes(service: Service) -> APIRouter:
         where = _filter(body.where)
 
         def work(ticket: Ticket) -> Any:
-            report = EmbedReport()
+            report = InferenceReport()
             results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
             ticket.count(report.num_texts_cut, report)
             answer = {"results": [_as_json(result) for result in results]}

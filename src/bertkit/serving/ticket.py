@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bertkit.inference import EmbedReport, PredictReport
+    from bertkit.inference import InferenceReport
 
 ON_DISCONNECT = "bertkit.on_disconnect"
 """Key of a function in the ASGI scope, called when the client closes the connection before its answer."""
@@ -42,7 +42,7 @@ class Ticket:
     def seconds_left(self) -> float:
         return self.deadline - time.perf_counter()
 
-    def count(self, num_inputs_cut: int, report: "EmbedReport | PredictReport") -> None:
+    def count(self, num_inputs_cut: int, report: "InferenceReport") -> None:
         """Add what was cut of the inputs, and what the model does not know."""
         self.num_inputs_cut += num_inputs_cut
         self.num_tokens_cut += report.num_tokens_cut

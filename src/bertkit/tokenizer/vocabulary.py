@@ -1,12 +1,11 @@
 """A WordPiece vocabulary: token <-> id, the special tokens, and statistics of its entries."""
 
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, warn
 from bertkit.files.whole_files import whole_file
 
 CONTINUATION = "##"
@@ -145,10 +144,9 @@ class Vocabulary:
         if not uppercase:
             return True
         lowercase = len(uppercase) < len(self) / 10
-        warnings.warn(
+        warn(
             f"{len(uppercase)} of the {len(self)} entries of {path} have uppercase letters, such as {uppercase[0]!r}, "
             f"and no setting states whether texts are lowercased: they {'are' if lowercase else 'are not'}; {remedy}",
-            stacklevel=2,
         )
         return lowercase
 

@@ -1,6 +1,5 @@
 """Static encoders: a text vector is the average of token vectors that do not depend on context."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,12 +11,11 @@ import torch
 from tqdm import tqdm
 
 from bertkit.checkpoint import SentenceSettings
-from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError
+from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError, warn
 from bertkit.executor import executor, map_on_cores
-from bertkit.inference import EmbedOptions, EmbedReport
-from bertkit.inference.embed import kept_components, num_characters, prompt_of
-from bertkit.inference.runner import chunks
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference import EmbedOptions, InferenceReport
+from bertkit.inference.embed import kept_components, prompt_of
+from bertkit.inference.runner import chunks, text_length
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.words.averages import average
 from bertkit.words.finite import row_not_finite
@@ -167,7 +165,7 @@ class StaticEncoder:
         scores = first @ second.T
         return float(scores[0, 0]) if isinstance(a, str) and isinstance(b, str) else scores
 
-    def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
+    def embed(self, texts: str | Iterable[str], *, report: InferenceReport | None = None, **options: Any) -> np.ndarray:
         """Texts to vectors, as `Model.embed`.
 
         Args:
@@ -184,32 +182,30 @@ class StaticEncoder:
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or does not apply.
         """
-        counts = EmbedReport() if report is None else report
+        counts = InferenceReport() if report is None else report
         given = [texts] if isinstance(texts, str) else texts
         parts = [vectors for _, vectors in self.embed_stream(given, report=counts, **options)]
         width = min(width or self.embedding_dim for width in kept_components(EmbedOptions.of(**options), self.settings))
         vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
         if report is None:
-            remedy = "choose on_long='window' to include all tokens"
-            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
+            counts.warn_of_cuts("choose on_long='window' to include all tokens")
             if counts.num_unknown:
-                warnings.warn(
+                warn(
                     f"{counts.num_unknown} of {counts.num_tokens} tokens have no vector and were skipped in the "
                     "averages",
                     UnknownWordsWarning,
-                    stacklevel=2,
                 )
         return vectors[0] if isinstance(texts, str) else vectors
 
     def embed_stream(
-        self, texts: Iterable[str], *, report: EmbedReport, **options: Any
+        self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields a few thousand texts at a time with their (n, D) vectors, in order."""
         chosen = self._options(options)
         total = len(texts) if isinstance(texts, Sized) else None
         hidden = None if chosen.progress is None else not chosen.progress
         with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
-            for chunk in chunks(texts, num_characters):
+            for chunk in chunks(texts, text_length):
                 yield chunk, self._embed_chunk(chunk, chosen, report)
                 progress.update(len(chunk))
 
@@ -244,7 +240,7 @@ class StaticEncoder:
             share = 1 / np.arange(2.0, num_tokens + 2)
         else:
             refuse_one_text(texts)
-            for chunk in chunks(texts, num_characters):
+            for chunk in chunks(texts, text_length):
                 ids, number = self.tokens.ids(chunk, num_texts).inside()
                 counts += np.bincount(ids, minlength=num_tokens)
                 pairs = np.unique(number * num_tokens + ids)
@@ -279,7 +275,7 @@ class StaticEncoder:
             raise UsageError(f"dimensions={chosen.dimensions}: these vectors have {self.embedding_dim}")
         return chosen
 
-    def _embed_chunk(self, texts: list[str], options: EmbedOptions, report: EmbedReport) -> np.ndarray:
+    def _embed_chunk(self, texts: list[str], options: EmbedOptions, report: InferenceReport) -> np.ndarray:
         prompt = prompt_of(options, self.settings)
         max_length = options.max_length or self.max_length or _NO_LIMIT
         whole = options.on_long == "window"

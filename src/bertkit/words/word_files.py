@@ -8,7 +8,6 @@ a space and its float32 numbers, the least significant byte first (Mikolov et al
 import codecs
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, warn
 from bertkit.executor import map_on_cores
 from bertkit.files.lines import other_encoding
 from bertkit.words.number_lines import (
@@ -224,10 +223,9 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
     spelled = [word.decode("utf-8", "replace") for word in words]
     pairs = zip(spelled, words, strict=True)
     if invalid := [one for one, word in pairs if "\ufffd" in one and one.encode() != word]:
-        warnings.warn(
+        warn(
             f"{path}: {len(invalid)} words are not UTF-8, {invalid[0]!r} first; such bytes become U+FFFD, and words "
             "that differ only in them become one: convert the file (iconv -f latin1 -t utf-8)",
-            stacklevel=4,
         )
     if len(set(spelled)) == len(spelled):
         return WordVectors(spelled, vectors, np.arange(len(spelled), dtype=np.int32))
@@ -236,8 +234,7 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
         rows.setdefault(word, row)
     number = len(spelled) - len(rows)
     again = next(word for row, word in enumerate(spelled) if rows[word] != row)
-    warnings.warn(
+    warn(
         f"{path}: {number} lines repeat a word, {again!r} first; the first vector of each word is kept",
-        stacklevel=4,
     )
     return WordVectors(list(rows), vectors, np.fromiter(rows.values(), np.int32, len(rows)))
