@@ -157,8 +157,7 @@ class Model:
 
         Args:
             texts: any iterable of str, or one str.
-            report: receives the numbers of empty, cut and windowed texts. Without it, cut texts issue a
-                TruncationWarning with the counts.
+            report: receives counts. Without it, cut texts issue a TruncationWarning.
             options: the fields of `EmbedOptions`: pooling, layers, normalize, dimensions, prompt, on_long, ...
 
         Returns:
@@ -327,9 +326,8 @@ class Model:
     ) -> Iterator[tuple[list[Any], list[Any]]]:
         """As `predict`, in bounded memory: yields chunks of examples and their predictions, in order;
         ``decode`` replaces the task's decoding of logits, and ``on_long`` the policy of the training."""
-        trained, layout = self._trained_for_use(), self.trained.layout
-        if on_long is not None and on_long != layout.on_long:
-            layout = Layout(layout.max_length, on_long)
+        trained = self._trained_for_use()
+        layout = Layout(trained.layout.max_length, on_long or trained.layout.on_long)
         return inference.predict_stream(
             self._runner, trained.task, examples, layout, report, decode=decode, progress=progress
         )
