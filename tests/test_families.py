@@ -37,6 +37,10 @@ def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
 
+_OF_MASKS = [name for name, family in FAMILIES.items() if "masked_lm" in family.record.heads]
+predicts_masks = pytest.mark.parametrize("family", [FAMILIES[name] for name in _OF_MASKS], ids=_OF_MASKS)
+
+
 @pytest.mark.full(sample=1)
 @pytest.mark.parametrize("number", CONFIGURATIONS)
 @pytest.mark.parametrize("precision", CLOSE)
@@ -187,6 +191,7 @@ def test_encoders_stored_with_and_without_prefix_and_with_old_names(family: Fami
     assert (bertkit.load(tmp_path).embed(TEXTS[2]) == expected).all()
 
 
+@predicts_masks
 @pytest.mark.full(sample=4)
 def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path) -> None:
     family.save_published(family.published_model("masked_lm", 3), tmp_path)
@@ -240,6 +245,7 @@ def test_cross_encoders_equal_sentence_transformers(family: Family, tmp_path: Pa
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@predicts_masks
 @pytest.mark.full(sample=1)
 def test_every_verb(family: Family, tmp_path: Path) -> None:
     """What a model can do does not depend on its architecture."""

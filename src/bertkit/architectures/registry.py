@@ -11,6 +11,7 @@ from bertkit.architectures.gpt2 import GPT2
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
+from bertkit.architectures.qwen3 import QWEN3
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder, PreparedTransformer
 from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
@@ -31,6 +32,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         NOMIC_BERT,
         GTE,
         EUROBERT,
+        QWEN3,
         GPT2,
     )
 }

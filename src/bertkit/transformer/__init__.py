@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bertkit.transformer.original import TransformerConfig as TransformerConfig
     from bertkit.transformer.prepared.decoder import PreparedDecoder as PreparedDecoder
     from bertkit.transformer.prepared.encoder import PreparedTransformer as PreparedTransformer
+    from bertkit.transformer.qwen3 import Qwen3Config as Qwen3Config
     from bertkit.transformer.recorder import LayerRecord as LayerRecord
     from bertkit.transformer.recorder import Recorder as Recorder
     from bertkit.transformer.relative_bias import RelativeBiasEncoder as RelativeBiasEncoder

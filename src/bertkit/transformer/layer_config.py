@@ -66,6 +66,8 @@ class LayerConfig:
     # stored as a layer, or as the first or the last half of one layer with the other factor
     has_joint_inputs: bool = False  # queries, keys and values are stored as one layer
     has_attention_biases: bool = True
+    has_head_norms: bool = False  # the columns of each head of queries and keys are divided by the root of their mean
+    # square, before rotation (Henry et al. 2020)
     has_expand_bias: bool = True  # also of the gate
     has_project_bias: bool = True
     attends_to_sources: bool = False  # the layer of a decoder with cross-attention
