@@ -46,6 +46,7 @@ class Family:
     left_padding: tuple[str, ...] = ()  # ways that positions count behind padding: "column", "restart"
     positions_skip_padding: bool = False  # positions are counted by the ids that are not padding
     has_padding_id: bool = False  # a head skips the id that is padding, which must not occur in a text
+    module: Any = transformers  # has the published classes, or a reference by the same names
     exact_code: Callable[[], AbstractContextManager[None]] = nullcontext  # runs transformers' code without roundings
     num_configurations: int = 30  # of each kind, both ways
     num_quick: int = 2  # those of them that every run of the tests takes; the others are slow tests
@@ -57,8 +58,8 @@ class Family:
     @property
     def kinds(self) -> dict[str, type[transformers.PreTrainedModel]]:
         """Model kinds with their published classes."""
-        names = self.record.published_classes()
-        return {kind: getattr(transformers, name) for name, kind in names.items() if hasattr(transformers, name)}
+        names, module = self.record.published_classes(), self.module
+        return {kind: getattr(module, name) for name, kind in names.items() if hasattr(module, name)}
 
     def pad_id(self, config: Any) -> int | None:
         """The id that must not occur in a text, as positions count others; None: any may."""

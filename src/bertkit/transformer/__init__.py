@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertkit.transformer.layer_config import LayerConfig as LayerConfig
     from bertkit.transformer.layer_config import RotaryPositions as RotaryPositions
     from bertkit.transformer.modernbert import ModernBertConfig as ModernBertConfig
+    from bertkit.transformer.neobert import NeoBertConfig as NeoBertConfig
     from bertkit.transformer.nomic_bert import GteConfig as GteConfig
     from bertkit.transformer.nomic_bert import NomicBertConfig as NomicBertConfig
     from bertkit.transformer.original import TransformerConfig as TransformerConfig

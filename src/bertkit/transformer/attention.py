@@ -73,7 +73,7 @@ class SelfAttention(nn.Module):
         if isinstance(bias, RelativePositions):
             bias = bias._replace(rows=dropout(bias.rows, self.position_dropout))
         bias = self.for_layer(bias)
-        inputs = self.config.with_repeated_heads(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
+        inputs = self.config.as_thirds(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
         if self.config.has_head_norms:
             inputs = norm_heads(inputs, self.query_norm, self.key_norm)
         dropout_prob = self.dropout_prob if self.training else 0.0
@@ -94,9 +94,9 @@ class SelfAttention(nn.Module):
     def linears(self) -> list[tuple[Tensor, Tensor | None]]:
         """Weight and bias of two matrix products: query, key and value as one (3 H K outputs); output."""
         weight, bias = joined(self.inputs())
-        repeated = self.config.with_repeated_heads
+        thirds = self.config.as_thirds
         return [
-            (repeated(weight, 0), None if bias is None else repeated(bias, 0)),
+            (thirds(weight, 0), None if bias is None else thirds(bias, 0)),
             (self.output.weight, self.output.bias),
         ]
 
