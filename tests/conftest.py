@@ -19,11 +19,17 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background: what tests start would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+PASSED = "bertkit/passed"
+"""Key in pytest's cache of the ids of the tests that passed in the last run with --quick."""
+
+_passed: list[str] = []
+
 ONLY_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out tests marked `full`, except for their samples")
+    parser.addoption("--rest", action="store_true", help="leave out tests that passed in the last run with --quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -35,6 +41,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests marked `full`, and those of a browser, but for evenly spaced samples of their cases."""
+    if config.getoption("--rest"):
+        passed = set(config.cache.get(PASSED, []))
+        _leave_out({item for item in items if item.nodeid in passed}, config, items)
     if not config.getoption("--quick"):
         return
     cases: dict[str, list[pytest.Item]] = {}
@@ -45,8 +54,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in cases.values():
         sample = group[0].get_closest_marker("full").kwargs.get("sample", 0)
         left_out |= {*group} - {group[number * len(group) // sample] for number in range(sample)}
+    _leave_out(left_out, config, items)
+
+
+def _leave_out(left_out: set[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        _passed.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--quick") and not hasattr(session.config, "workerinput"):
+        session.config.cache.set(PASSED, _passed)
 
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -13,7 +13,7 @@ import pytest
 import torch
 import wordpiece_reference as wordpiece
 from example_files import EXAMPLES, example
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_models import edit_tensors, error, our_model, published_model, save_published, vocabulary_tokens
 from test_pretraining_batches import SPECIAL, everything, random_documents, rows, shard_of
@@ -86,6 +86,7 @@ fuzzed = st.text(
 @settings(max_examples=300, deadline=None)
 @given(text=fuzzed)
 def test_fuzzed_texts_have_the_ids_of_the_package(both, text: str) -> None:
+    assume("[MASK]" not in text)  # hypothesis tries words of the code, too; the next test is about this one
     assert_same_ids(both, [text])
 
 

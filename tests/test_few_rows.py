@@ -276,7 +276,7 @@ def test_threads_that_come_late_or_are_interrupted_change_nothing(precision: str
     fast, batch, expected = with_expected(precision)
     with torch.inference_mode():
         for repetition in range(20):  # with more threads than cores, the system interrupts them anywhere
-            arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
+            arguments = fast._few_rows.arguments(fast.steps.floats_of(fast.embeddings(batch)), batch)
             delays = [0.0, *np.random.default_rng(repetition).uniform(0, 0.002, size=5)]
             with ThreadPoolExecutor(len(delays)) as pool:
                 results = list(pool.map(partial(after_delay, encode_few_rows, arguments), delays))
@@ -291,7 +291,7 @@ def test_thread_that_comes_late_continues_from_any_layer(precision: str) -> None
     require(precision)
     fast, batch, expected = with_expected(precision)
     with torch.inference_mode():
-        arguments = fast._few_rows.arguments(fast.embeddings(batch), batch)
+        arguments = fast._few_rows.arguments(fast.steps.floats_of(fast.embeddings(batch)), batch)
         encode_few_rows(*arguments)
         counters = arguments[2].counters
         is_used = counters > 0

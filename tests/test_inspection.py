@@ -491,8 +491,7 @@ def test_similarity_adds_up(model) -> None:
 def test_input_adds_up(model_type: str) -> None:
     model = tiny(model_type)
     view = inspect_input(model, *TEXTS[:2])
-    norm = getattr(model.encoder.embeddings, "norm", torch.nn.Identity())
-    project = getattr(model.encoder.embeddings, "project", None)
+    norm, project = model.encoder.embeddings.norm or torch.nn.Identity(), model.encoder.embeddings.project
     summed = torch.from_numpy(np.sum(list(view.parts_of_sum.values()), axis=0))
     with torch.no_grad():
         expected = norm(summed) if project is None else project(norm(summed))

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 import torch
 from examples_of_tasks import WORDS
-from random_models import edit_json, edit_tensors, our_model
+from random_models import edit_json, edit_tensors, our_model, randomize
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 import bertkit
-from bertkit import TextSet
+from bertkit import BertConfig, Model, ModernBertConfig, TextSet
+from bertkit.architectures.mpnet import MpnetConfig
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, TruncationWarning, UsageError
 from bertkit.finetuning.teaching import taught
 from bertkit.inference import TokenVectors, embed_tokens, max_sim
+from bertkit.transformer import DebertaConfig, EncoderConfig, EuroBertConfig, GteConfig, NomicBertConfig
 
 SHAPE = {"hidden_size": 20, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 41}
 
@@ -32,13 +34,24 @@ def texts(number: int, seed: int = 3) -> list[str]:
 
 def published(
     folder: Path, expansion: dict[str, Any] | None, markers: tuple[str, str], skipped: list[str],
-    after: tuple[torch.nn.Module, ...] = (Normalize(module_input_name="token_embeddings"),), **options: Any,
+    after: tuple[torch.nn.Module, ...] = (Normalize(module_input_name="token_embeddings"),),
+    config: EncoderConfig | None = None, **options: Any,
 ) -> Path:  # fmt: skip
     """A random model that sentence-transformers has saved; ``after`` are its last modules."""
-    our_model("encoder", 4, **SHAPE).save(folder / "encoder")
+    model = our_model("encoder", 4, **SHAPE)
+    if config is not None:
+        model = Model.create(config, model.tokenizer)
+        randomize(model.network, 4)
+    model.save(folder / "encoder")
     torch.manual_seed(1)
     transformer = Transformer(str(folder / "encoder"), query_expansion=expansion, document_length=9)
-    dense = Dense(20, 7, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
+    dense = Dense(
+        model.network.config.hidden_size,
+        7,
+        bias=False,
+        activation_function=torch.nn.Identity(),
+        module_input_name="token_embeddings",
+    )
     modules = [transformer, dense, MultiVectorMask(skiplist_words=skipped), *after]
     prompts = {"query": markers[0], "document": markers[1]}
     MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu", **options).save(str(folder / "late"))
@@ -81,6 +94,45 @@ def test_scores_equal_those_of_the_multi_vector_encoder(
     np.testing.assert_allclose(model.score_pairs(queries, documents), expected_pairs, atol=1e-5)
     with pytest.raises(UsageError, match="late interaction truncates texts"):
         model.score_pairs("the cat", ["a dog"], on_long="error")
+
+
+@pytest.mark.full(sample=1)
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        (BertConfig, {}),
+        # Windows of 5 tokens on each side: padding sees a part of the query.
+        (
+            ModernBertConfig,
+            {"hidden_size": 24, "num_hidden_layers": 3, "local_attention": 10, "global_attn_every_n_layers": 2},
+        ),
+        (EuroBertConfig, {"hidden_size": 24, "num_key_value_heads": 2}),
+        (NomicBertConfig, {"hidden_size": 24}),
+        (GteConfig, {"hidden_size": 24}),
+        (MpnetConfig, {}),
+    ],
+)
+def test_padded_queries_of_every_family(tmp_path: Path, family: Any, changes: dict[str, int]) -> None:
+    config = family(vocab_size=101, intermediate_size=31, **SHAPE | changes)
+    expansion = {"strategy": "fixed", "length": 9, "attend": False}
+    folder = published(tmp_path, expansion, ("", ""), [], config=config)
+    model, given = bertkit.load(folder), [*texts(4), "one the cat sat on"]
+    late = model.checkpoint.late
+    assert late is not None
+    ours = embed_tokens(model._runner, late, given, as_queries=True)
+    expected = MultiVectorEncoder(str(folder), device="cpu").encode_query(given, convert_to_numpy=True)
+    for number, vectors in enumerate(expected):
+        np.testing.assert_allclose(ours.of_text(number), vectors, atol=1e-5)
+
+
+def test_refuses_padded_queries_of_disentangled_attention(tmp_path: Path) -> None:
+    """In the published code, padding does not attend to the query either."""
+    expansion = {"strategy": "fixed", "length": 9, "attend": False}
+    folder = published(
+        tmp_path, expansion, ("", ""), [], config=DebertaConfig(vocab_size=101, intermediate_size=31, **SHAPE)
+    )
+    with pytest.raises(UsageError, match="deberta-v2 models have no queries with padding that is not attended to: let"):
+        bertkit.load(folder).rank("the cat", ["a dog"])
 
 
 @pytest.mark.full(sample=1)

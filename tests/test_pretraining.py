@@ -134,7 +134,8 @@ def test_small_bert_with_both_heads_learns_next_sentences(tmp_path: Path) -> Non
     (tmp_path / "corpus.txt").write_text("\n\n".join(documents) + "\n")
     changes = [
         "model.size=tiny", "vocabulary.size=300", "data.max_seqlen=48", "data.held_out_share=0.1", "data.layout=lines",
-        "training.num_steps=160", "training.evaluate_every=80", "training.precision=float32",
+        "training.num_steps=240", "training.evaluate_every=80", "training.precision=float32",
+        "training.learning_rate=5e-3", "training.matrix_learning_rate=0.03",
     ]  # fmt: skip
     recipe = read_recipe("bert-minutes", changes)
     run = Pretraining(tmp_path / "run", recipe, Inputs((tmp_path / "corpus.txt",)), log_line=lambda line: None)

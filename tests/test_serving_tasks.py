@@ -341,6 +341,14 @@ def test_fields_to_rank_by_are_refused_unless_they_are_the_text(server):
     assert answer["error"]["message"] == "rank_fields title, text: documents are scored by their text only"
 
 
+def test_every_field_of_a_body_is_described(server):
+    schemas = server.request("/openapi.json")[1]["components"]["schemas"]
+    ours = {name: one for name, one in schemas.items() if "Validation" not in name}  # those are FastAPI's
+    bare = [(name, field) for name, one in ours.items() for field, form in one["properties"].items()
+            if not form.get("description")]  # fmt: skip
+    assert len(ours) > 10 and not bare
+
+
 def test_openapi_document_names_every_route(server):
     document = server.request("/openapi.json")[1]
     for path in "/embed /embed_all /predict /rerank /v2/rerank /similarity /tokenize /decode /entities /answer".split():

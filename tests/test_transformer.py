@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -187,6 +188,24 @@ def test_right_to_left_window_mirrors_the_causal_one() -> None:
     expected = packed_self_attention(turned, LENGTHS, 3, window=CAUSAL)
     for start, end in pairwise(bounds):
         torch.testing.assert_close(results[start:end], expected[start:end].flip(0))
+
+
+def test_no_token_depends_on_those_that_are_not_attended_to() -> None:
+    batch, encoder = batch_of([7, 7, 5], 53), Encoder(BertConfig(53, 20, 2, 4, 31)).eval()
+    randomize(encoder, 3)
+    attended = torch.ones(19, dtype=torch.bool)
+    attended[[3, 7, 8, 18]] = False
+    changed = batch.input_ids.clone()
+    changed[~attended] = (changed[~attended] + 1) % 53
+    with torch.inference_mode():
+        before = encoder(batch, attended=attended).last_hidden_state
+        after = encoder(replace(batch, input_ids=changed), attended=attended).last_hidden_state
+        last = encoder(batch_of([7, 7, 4], 53), attended=attended[:18]).last_hidden_state
+    torch.testing.assert_close(before[attended], after[attended], rtol=0, atol=1e-6)
+    assert ((before - after)[~attended].abs().amax(dim=1) > 0.1).all()
+    torch.testing.assert_close(before[:18], last, rtol=0, atol=1e-6)
+    with pytest.raises(UsageError, match=r"attended with a recorder: .* leave one out"):
+        encoder(batch, attended=attended, recorder=Recorder())
 
 
 def _windows() -> Iterator[tuple[Window | None, float]]:

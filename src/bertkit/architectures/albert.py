@@ -24,7 +24,6 @@ ALBERT = Architecture(
     class_prefix="Albert",
     config=AlbertConfig,
     encoder=AlbertEncoder,
-    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "next_sentence": Head(_order, pooler),  # original or swapped order of two texts

@@ -78,7 +78,6 @@ class Architecture:
     class_names: Mapping[str, str] = field(default_factory=dict)  # model kind -> its published class, where the name is
     # another
     causal_class: str | None = None  # published class of causal language models, if any
-    graph: str | None = None  # kind of its graph in `bertkit.export`; None: it cannot be exported
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 

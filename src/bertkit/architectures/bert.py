@@ -18,7 +18,6 @@ BERT = Architecture(
     class_prefix="Bert",
     config=BertConfig,
     encoder=Encoder,
-    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "next_sentence": Head(lambda config, options: NextSentenceHead(config), pooler),

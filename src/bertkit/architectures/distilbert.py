@@ -54,7 +54,6 @@ DISTILBERT = Architecture(
     class_prefix="DistilBert",
     config=DistilBertConfig,
     encoder=Encoder,
-    graph="bert",
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
         "sequence_classification": Head(_sequences, lambda config: "cls"),

@@ -44,7 +44,6 @@ ELECTRA = Architecture(
     class_prefix="Electra",
     config=ElectraConfig,
     encoder=Encoder,
-    graph="bert",
     heads={
         "replaced_tokens": Head(lambda config, options: ReplacedTokensHead(config), tokens),
         "masked_lm": Head(lambda config, options: MaskedLMHead(config, "gelu"), tokens),

@@ -52,7 +52,6 @@ MPNET = Architecture(
     class_prefix="MPNet",
     config=MpnetConfig,
     encoder=RelativeBiasEncoder,
-    graph="bert",
     heads=HEADS,
     names=TensorNames(
         prefix="mpnet.",

@@ -151,7 +151,6 @@ def _record(model_type: str, class_prefix: str, config: type[RobertaConfig]) -> 
         class_prefix=class_prefix,
         config=config,
         encoder=Encoder,
-        graph="bert",
         heads=HEADS,
         names=TensorNames(
             prefix="roberta.",

@@ -3,13 +3,13 @@
 Values are names of tensors. Shape letters: B batch, L length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.errors import DependencyError
 
@@ -49,9 +49,29 @@ class Graph:
         """Add a node with one output."""
         return self._node(kind, inputs, 1, attributes)[0]
 
-    def split(self, x: str, num_parts: int, axis: int) -> list[str]:
-        """Split a tensor into equal parts."""
-        return self._node("Split", (x,), num_parts, {"num_outputs": num_parts, "axis": axis})
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """Split a tensor into parts of some sizes."""
+        return self._node("Split", (x, self.indices(*sizes)), len(sizes), {"axis": axis})
+
+    def linear(self, x: str, weight: Tensor, bias: Tensor | None) -> str:
+        """``x W^T + b``."""
+        product = self.op("MatMul", x, self.weight(weight, transposed=True))
+        return product if bias is None else self.op("Add", product, self.weight(bias))
+
+    def norm(self, x: str, norm: nn.LayerNorm | nn.RMSNorm | None) -> str:
+        """Normalize rows; None: return them as they are."""
+        if norm is None:
+            return x
+        if isinstance(norm, nn.LayerNorm):
+            weights = [self.weight(part) for part in (norm.weight, norm.bias) if part is not None]
+            return self.op("LayerNormalization", x, *weights, axis=-1, epsilon=norm.eps)
+        squares = self.op("ReduceMean", self.op("Pow", x, self.constant(2.0)), self.indices(-1), keepdims=1)
+        root = self.op("Sqrt", self.op("Add", squares, self.constant(norm.eps)))
+        return self.op("Mul", self.op("Div", x, root), self.weight(norm.weight))
+
+    def activate(self, x: str, name: str) -> str:
+        """Apply an activation: a key of ACTIVATIONS or OUTPUT_ACTIVATIONS."""
+        return _ACTIVATIONS[name](self, x)
 
     def _node(self, kind: str, inputs: Sequence[str], num_outputs: int, attributes: dict[str, Any]) -> list[str]:
         names = [f"{kind.lower()}_{len(self.nodes)}_{number}" for number in range(num_outputs)]
@@ -108,6 +128,24 @@ class Graph:
         else:
             onnx.save(model, path)
         onnx.checker.check_model(str(path), full_check=True)
+
+
+_ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
+    "gelu": lambda graph, x: graph.op("Gelu", x),
+    "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
+    "relu": lambda graph, x: graph.op("Relu", x),
+    "silu": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+    "tanh": lambda graph, x: graph.op("Tanh", x),
+    "Identity": lambda graph, x: x,
+    "Sigmoid": lambda graph, x: graph.op("Sigmoid", x),
+    "Tanh": lambda graph, x: graph.op("Tanh", x),
+    "ReLU": lambda graph, x: graph.op("Relu", x),
+    "GELU": lambda graph, x: graph.op("Gelu", x),
+    "SiLU": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+    "Softplus": lambda graph, x: graph.op("Softplus", x),
+    "LeakyReLU": lambda graph, x: graph.op("LeakyRelu", x, alpha=0.01),
+    "ELU": lambda graph, x: graph.op("Elu", x, alpha=1.0),
+}
 
 
 def _onnx() -> Any:

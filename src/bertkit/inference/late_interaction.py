@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import collate
 from bertkit.checkpoint import LateInteraction
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
@@ -25,7 +24,7 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import refuse_one_text
-from bertkit.transformer import LayerConfig
+from bertkit.transformer import DisentangledPositions
 
 _DOCUMENTS_PER_PART = 64
 
@@ -55,7 +54,7 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     TruncationWarning.
 
     Raises:
-        UsageError: a str or a table instead of texts; padded queries, for architectures that do not support them.
+        UsageError: a str or a table instead of texts; padded queries, with disentangled attention.
     """
     refuse_one_text(texts)
     if not len(texts):
@@ -195,38 +194,13 @@ def _projected(runner: Runner, states: Tensor) -> Tensor:
 
 
 def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:
-    """(t, E) vectors of one query, whose padding attends only to the other tokens.
-
-    The other tokens are encoded as usual; at each layer the padding attends to their keys and values.
-    """
-    encoder: Any = runner.network.encoder
-    layer: LayerConfig = encoder.config.layer(0)
-    if layer.is_pre_norm or layer.is_gated or layer.positions is not None or layer.window is not None:
-        raise UsageError(f"{runner.network.architecture.model_type}: padded queries are supported only for BERT")
-    one = encodings.take(np.array([number]))
-    filled = torch.from_numpy(is_filled[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]])
-    batch = collate(one).to(runner.device)
-    given = _first_tokens(batch, int((~filled).sum()))
-    output = encoder(given, with_hidden_states=True, with_pooled=False)
-    if not filled.any():
-        return _projected(runner, output.last_hidden_state)
-    states = encoder.embeddings(batch)[filled]
-    for layer, others in zip(encoder.in_order(), output.hidden_states, strict=False):
-        attention = layer.attention
-        query, key, value = (
-            each(rows).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)
-            for each, rows in ((attention.query, states), (attention.key, others), (attention.value, others))
+    """(t, E) vectors of one query, whose tokens do not attend to its padding."""
+    network = runner.network
+    if isinstance(network.config.layer(0).positions, DisentangledPositions):  # published code hides all from padding
+        raise UsageError(
+            f"{network.architecture.model_type} models have no queries with padding that is not attended to: let "
+            "tokens attend to it in the settings of the model, or remove the expansion of queries"
         )
-        context = F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1)
-        states = layer.attention_norm(states + attention.output(context))
-        states = layer.feed_forward_norm(states + layer.feed_forward(states))
-    return _projected(runner, torch.cat([output.last_hidden_state, states]))
-
-
-def _first_tokens(batch: Batch, number: int) -> Batch:
-    """The first ``number`` tokens of a batch of one sequence."""
-    return Batch(
-        batch.input_ids[:number], batch.token_type_ids[:number], batch.position_ids[:number],
-        torch.tensor([0, number], dtype=batch.cu_seqlens.dtype, device=batch.cu_seqlens.device), number,
-        number,
-    )  # fmt: skip
+    batch = collate(encodings.take(np.array([number]))).to(runner.device)
+    attended = torch.from_numpy(~is_filled[slice(*encodings.cu_seqlens[number : number + 2])]).to(runner.device)
+    return _projected(runner, network.encoder(batch, with_pooled=False, attended=attended).last_hidden_state)

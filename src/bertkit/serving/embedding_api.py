@@ -49,23 +49,25 @@ class EmbedBody(InputsBody):
 class Sentences(Body):
     """A sentence and those it is compared with."""
 
-    source_sentence: str
-    sentences: list[str]
+    source_sentence: Annotated[str, Field(description="The text to compare the others with.")]
+    sentences: Annotated[list[str], Field(description="The other texts.")]
 
 
 class SimilarityBody(ModelBody):
     """Body of /similarity."""
 
-    inputs: Sentences
-    parameters: PromptBody | None = None
+    inputs: Annotated[Sentences, Field(description="A text, and texts to compare it with.")]
+    parameters: Annotated[PromptBody | None, Field(description="Truncation and the prompt.")] = None
 
 
 class TokenizeBody(ModelBody):
     """Body of /tokenize."""
 
     inputs: Annotated[str | list[str], ACCEPTS_TEXTS, Field(description="A text or several.")]
-    add_special_tokens: bool = True
-    prompt_name: str | None = None
+    add_special_tokens: Annotated[bool, Field(description="Put [CLS] and [SEP] around the tokens.")] = True
+    prompt_name: Annotated[
+        str | None, Field(description="One of the model's prompts, which is put before the text.")
+    ] = None
 
 
 class DecodeBody(ModelBody):
@@ -76,7 +78,7 @@ class DecodeBody(ModelBody):
         accepts("a list of token ids, or a list of such lists"),
         Field(description="Token ids of a text or of several."),
     ]
-    skip_special_tokens: bool = True
+    skip_special_tokens: Annotated[bool, Field(description="Leave [CLS], [SEP] and [PAD] out of the text.")] = True
 
 
 def embedding_routes(service: Service) -> APIRouter:

@@ -82,7 +82,7 @@ class GenerateBody(ModelBody):
     """Body of /generate."""
 
     inputs: Annotated[str, Field(description="A prompt to continue, or a text to rewrite.")]
-    parameters: GenerateParameters | None = None
+    parameters: Annotated[GenerateParameters | None, Field(description="How tokens are chosen.")] = None
     stream: Annotated[bool, Field(description="Only false: a text is sent when it is complete.")] = False
 
 

@@ -48,13 +48,15 @@ class Envelope(Body):
     """Body of POST / and POST /models/{name}; options are in `parameters` or next to `inputs`."""
 
     inputs: Annotated[Any, Field(description="A text, or other inputs of the kind of model.")]
-    parameters: dict[str, Any] | None = None
-    normalize: bool | None = None
-    prompt_name: str | None = None
-    dimensions: Annotated[int | None, Field(ge=1)] = None
-    truncate: bool | None = None
-    stream: bool | None = None
-    truncation_direction: str | None = None
+    parameters: Annotated[
+        dict[str, Any] | None, Field(description="Parameters of the kind of model, as on the hub.")
+    ] = None
+    normalize: Annotated[bool | None, Field(description="Scale vectors to length 1.")] = None
+    prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
+    dimensions: Annotated[int | None, Field(ge=1, description="Keep the first N components.")] = None
+    truncate: Annotated[bool | None, Field(description="Truncate texts that are too long, or refuse them.")] = None
+    stream: Annotated[bool | None, Field(description="Only false: an answer is sent when it is complete.")] = None
+    truncation_direction: Annotated[str | None, Field(description="Only right: the end of a text is cut.")] = None
 
 
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {

@@ -20,7 +20,7 @@ from bertkit.tokenizer.layout import OnLong
 class Document(Body):
     """A document in the format of Cohere and Jina."""
 
-    text: str
+    text: Annotated[str, Field(description="The text to score.")]
 
 
 TextOrDocument = Annotated[str | Document, accepts("a text, or an object with a text as its text")]
@@ -29,17 +29,19 @@ TextOrDocument = Annotated[str | Document, accepts("a text, or an object with a 
 class RerankBody(TextsBody):
     """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
 
-    query: str
+    query: Annotated[str, Field(description="What the texts are scored for.")]
     texts: Annotated[
         list[str] | None, Field(description="Texts; the response is that of text-embeddings-inference.")
     ] = None
     raw_scores: Annotated[bool, Field(description="Return logits instead of their sigmoid.")] = False
-    return_text: bool = False
+    return_text: Annotated[bool, Field(description="With texts: repeat each text in the response.")] = False
     documents: Annotated[list[TextOrDocument] | None, Field(description="Texts; the response is that of Cohere.")] = (
         None
     )
     top_n: Annotated[int | None, Field(ge=1, description="With documents: keep the best N.")] = None
-    return_documents: bool | None = None
+    return_documents: Annotated[bool | None, Field(description="With documents: repeat each text in the response.")] = (
+        None
+    )
     rank_fields: Annotated[list[str] | None, Field(description="Only text: documents are scored by their text.")] = None
 
 

@@ -43,7 +43,7 @@ class EntitiesBody(TextsBody):
 class AnswerBody(ModelBody):
     """Body of /answer."""
 
-    question: str
+    question: Annotated[str, Field(description="What the context is asked.")]
     context: Annotated[str, Field(description="A text of any length.")]
     top_k: Annotated[int, Field(ge=1, le=1_000, description="Number of candidates to return.")] = 5
 
@@ -53,14 +53,16 @@ class FillBody(ModelBody):
 
     inputs: Annotated[str, Field(description="A text with [MASK] where tokens are missing.")]
     top_k: Annotated[int, Field(ge=1, le=1_000, description="Number of tokens to return for each.")] = 5
-    on_long: OnLong = "window"
+    on_long: Annotated[OnLong, Field(description="What to do with a text that is too long.")] = "window"
 
 
 class ClassifyBody(ModelBody):
     """Body of /classify."""
 
     inputs: Annotated[str, Field(description="A text.")]
-    candidate_labels: Annotated[list[str], Field(min_length=1, max_length=1_000)]
+    candidate_labels: Annotated[
+        list[str], Field(min_length=1, max_length=1_000, description="Names of labels, in words of the language.")
+    ]
     hypothesis_template: Annotated[str, Field(description="A sentence with {} for a label.")] = TEMPLATE
     multi_label: Annotated[bool, Field(description="Score each label independently.")] = False
 

@@ -28,11 +28,12 @@ from bertkit.transformer.rotary import Rotary
 
 
 class PositionValues(NamedTuple):
-    """What the positions of a batch add to every layer that reads them."""
+    """What attention reads in every layer: what the positions of a batch add to it, and the tokens it attends to."""
 
     rotary: dict[RotaryPositions, Rotary]  # the angles of each token
     bias: Tensor | RelativePositions | None  # of scores by distance: (H, 2 M - 1) for sequences of up to M tokens, in
     # column M - 1 + d for a key d tokens after its query; or the rows of relative positions
+    attended: Tensor | None = None  # (T,) bool, True for the tokens that are attended to; None: all
 
 
 class SelfAttention(nn.Module):
@@ -79,7 +80,7 @@ class SelfAttention(nn.Module):
         dropout_prob = self.dropout_prob if self.training else 0.0
         rotary = positions.rotary[self.positions] if isinstance(self.positions, RotaryPositions) else None
         context = self_attention(
-            inputs, batch, self.num_heads, dropout_prob, rotary, self.window, bias=bias, record=record
+            inputs, batch, self.num_heads, dropout_prob, rotary, self.window, bias, positions.attended, record
         )
         return apply_linear(context, self.output)
 

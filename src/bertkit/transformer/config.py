@@ -78,6 +78,7 @@ class BertConfig:
             self.intermediate_size,
             self.hidden_act,
             norm_eps=self.layer_norm_eps,
+            has_norm_biases=self.has_norm_biases,
             window=CAUSAL if self.is_decoder else None,
             attention_probs_dropout_prob=self.attention_probs_dropout_prob,
             attention_output_dropout_prob=self.attention_output_dropout_prob,

@@ -78,7 +78,8 @@ class SummedEmbeddings(nn.Module):
     2017, sections 3.4 and 3.5); in GPT-2 there is no scale and positions are learned.
     """
 
-    project: nn.Linear | None = None  # as of `Embeddings`
+    norm: nn.LayerNorm | None = None  # as of `Embeddings`
+    project: nn.Linear | None = None
     token_type: nn.Embedding | None = None
 
     def __init__(self, config: BertConfig) -> None:

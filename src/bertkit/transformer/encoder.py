@@ -59,6 +59,7 @@ class Encoder(nn.Module):
         *,
         with_hidden_states: bool = False,
         with_pooled: bool = True,
+        attended: Tensor | None = None,
         recorder: Recorder | None = None,
     ) -> EncoderOutput:
         """Run a Batch through all layers.
@@ -67,17 +68,20 @@ class Encoder(nn.Module):
             with_hidden_states: also return the embeddings and the output of every layer. With norms before, these are
                 the residual stream after every layer but the last, and the output of the final norm.
             with_pooled: apply the pooler, if there is one.
+            attended: (T,) bool, True for the tokens that others attend to, as in an attention mask; None: all. Not with
+                a recorder.
             recorder: records attention and the contributions of each layer.
 
         Raises:
-            UsageError: a sequence is longer than the position table, or an id is outside its table.
+            UsageError: a sequence is longer than the position table, an id is outside its table, or ``attended`` is
+                given with a recorder.
         """
         hidden, streams = self.embeddings(batch), [] if with_hidden_states else None
         last = apply_layers(
             self.in_order(),
             hidden,
             batch,
-            PositionValues(self.rotary(batch.position_ids), self.distance_bias(batch.max_seqlen)),
+            PositionValues(self.rotary(batch.position_ids), self.distance_bias(batch.max_seqlen), attended),
             final_norm=self.final_norm,
             recorder=recorder,
             recomputes=self.gradient_checkpointing,

@@ -1,7 +1,7 @@
 """One layer of a Transformer as a value: every family is a choice of these fields.
 
-The layer that is trained (`layer.py`), the one prepared for inference (`prepared/layer.py`) and the exported one read
-it. A config makes one for each of its layers: `BertConfig.layer`.
+The layer that is trained (`layer.py`), the one prepared for inference (`prepared/layer.py`) and the exported one
+(``export/layers.py``) read it. A config makes one for each of its layers: `BertConfig.layer`.
 """
 
 from dataclasses import dataclass

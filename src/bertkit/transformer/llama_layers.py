@@ -13,6 +13,7 @@ class LlamaLayersConfig(BertConfig):
     """Norms before sub-layers, without means and biases; rotary positions; a gated feed-forward network."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
+    has_norm_biases: ClassVar[bool] = False
     normalizes_embeddings: ClassVar[bool] = False  # pyrefly: ignore
     has_positions: ClassVar[bool] = False  # pyrefly: ignore
 
@@ -39,7 +40,6 @@ class LlamaLayersConfig(BertConfig):
             else self.num_key_value_heads,
             norm_order="pre",
             norm="rms",
-            has_norm_biases=False,
             positions=RotaryPositions(self.rope_theta, self.rope_factor),
             gate="separate",
             has_attention_biases=False,

@@ -92,7 +92,7 @@ class ModernBertConfig:
             self.hidden_activation,
             norm_order="pre",
             norm_eps=self.norm_eps,
-            has_norm_biases=False,
+            has_norm_biases=self.has_norm_biases,
             has_attention_norm=number > 0,
             positions=RotaryPositions(self.global_rope_theta if is_global else self.local_rope_theta),
             window=None if is_global else self.local_attention // 2,

@@ -32,7 +32,6 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.prepared.int8_steps import HiddenStates
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 
@@ -40,11 +39,6 @@ from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 def is_few(batch: Batch) -> bool:
     """Whether `FewRows` computes batches of this size."""
     return len(batch.input_ids) in TILE_ROWS
-
-
-def floats_of(hidden: Tensor | HiddenStates) -> Tensor:
-    """(M, D) hidden states in floating point."""
-    return hidden.tensor if isinstance(hidden, HiddenStates) else hidden
 
 
 class FewRows:
@@ -118,9 +112,9 @@ class FewRows:
 
     def __call__(
         self,
-        hidden: Tensor | HiddenStates,
+        hidden: Tensor,
         source: Batch | DecodingCache,
-        normed: Tensor | HiddenStates | None = None,
+        normed: Tensor | None = None,
         angles: Sequence[Rotary] = (),
     ) -> Tensor:
         """(M, D) to (M, D), for a number of rows in TILE_ROWS.
@@ -131,17 +125,12 @@ class FewRows:
             angles: of each kind.
         """
         sums, normed_rows = on_shared_threads(encode_few_rows, *self.arguments(hidden, source, normed, angles))
-        rows, dtype = (
-            sums if self._ends_with_sums else normed_rows,
-            floats_of(hidden if normed is None else normed).dtype,
-        )
-        return tensor_of(rows[: len(floats_of(hidden))], dtype)
+        rows = sums if self._ends_with_sums else normed_rows
+        return tensor_of(rows[: len(hidden)], (hidden if normed is None else normed).dtype)
 
     def arguments(self, hidden: Any, source: Any, normed: Any = None, angles: Sequence[Rotary] = ()) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
-        sums, normed_rows = (
-            array(floats_of(each).contiguous()) for each in (hidden, hidden if normed is None else normed)
-        )
+        sums, normed_rows = (array(each.contiguous()) for each in (hidden, hidden if normed is None else normed))
         (num_rows, width), num_layers = normed_rows.shape, len(self._prepared)
         wide, dtype = self._layers.expand.bias.shape[1], normed_rows.dtype
 

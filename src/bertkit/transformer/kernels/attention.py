@@ -27,6 +27,7 @@ def packed_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
     key_seqlens: Sequence[int] | None = None,
+    attended: Tensor | None = None,
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
@@ -41,9 +42,10 @@ def packed_attention(
         bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query (MPNet); or keys
             and queries of relative positions (DeBERTa); None: nothing is added (BERT). Not with a window.
         key_seqlens: number of tokens of each sequence of keys, summing to S; None: as the queries. No window, no bias.
+        attended: (S,) bool, True for the keys that queries attend to; None: all.
 
     Returns:
-        (T, H, K).
+        (T, H, K), zeros for a query that attends to no key.
     """
     parts = []
     for rows, key_rows, (num_sequences, length, key_length) in _equal_length_runs(seqlens, key_seqlens or seqlens):
@@ -56,8 +58,14 @@ def packed_attention(
             mask, scale = position_scores(q, k, bias) / bias.scale, 1 / bias.scale
         elif bias is not None:
             mask = by_distance(bias, length)
-        attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob, scale=scale)
-        parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
+        if attended is not None:
+            shown = attended[key_rows].view(num_sequences, 1, 1, key_length)
+            if mask is None or mask.dtype == torch.bool:
+                mask = shown if mask is None else mask & shown
+            else:
+                mask = mask.masked_fill(~shown, -torch.inf)
+        context = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob, scale=scale)
+        parts.append(context.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -69,16 +77,18 @@ def packed_self_attention(
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    attended: Tensor | None = None,
 ) -> Tensor:
     """Attention of (T, 3 D) queries, keys and values of all heads, to the context (T, D).
 
     Args:
         rotary: angles for rotating queries and keys first; None: no rotation.
+        attended: as of `packed_attention`.
     """
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
-    return packed_attention(query, key, value, seqlens, dropout_prob, window, bias).flatten(-2)
+    return packed_attention(query, key, value, seqlens, dropout_prob, window, bias, attended=attended).flatten(-2)
 
 
 def norm_heads(query_key_value: Tensor, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Tensor:

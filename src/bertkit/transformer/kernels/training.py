@@ -26,7 +26,12 @@ from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels import device_steps
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import turns_and_reach
-from bertkit.transformer.kernels.attention import packed_cross_attention, recorded_attention, written_out_attention
+from bertkit.transformer.kernels.attention import (
+    packed_cross_attention,
+    packed_self_attention,
+    recorded_attention,
+    written_out_attention,
+)
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.row_invariance import training_row_count
@@ -180,16 +185,27 @@ def self_attention(
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    attended: Tensor | None = None,
     record: LayerRecord | None = None,
 ) -> Tensor:
     """(T, 3 D) queries, keys and values of all heads, per token, to the context (T, D).
 
     Args:
         rotary, window, bias: as for `batch_attention`.
+        attended: (T,) bool, True for the tokens that are attended to; None: all. Not with a record.
         record: receives scores and probabilities, which are then computed in elementary operations.
+
+    Raises:
+        UsageError: ``attended`` with a record.
     """
     dropout_prob = 0.0 if is_inference() else dropout_prob
     arguments = (num_heads, dropout_prob, rotary, window, bias)
+    if attended is not None:
+        if record is not None:
+            raise UsageError(
+                "attended with a recorder: attention is recorded only of whole sequences, so leave one out"
+            )
+        return packed_self_attention(query_key_value, batch.seqlens, *arguments, attended)
     if record is not None:
         return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
     active = _active()

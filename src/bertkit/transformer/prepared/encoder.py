@@ -85,7 +85,9 @@ class PreparedTransformer:
         )
         if not with_hidden_states and is_few(filled) and self._few_rows is not None:
             state = self.steps.begin(embedded, self.stack.norms[0])
-            last = self._few_rows(state.stream, filled, state.read, list(sequences.rotary.values()))
+            last = self._few_rows(
+                state.stream, filled, self.steps.floats_of(state.read), list(sequences.rotary.values())
+            )
         else:
             first_tokens = batch.first_tokens if first_only and not with_hidden_states and self.layers else None
             state = self.stack(embedded, sequences, last_rows=first_tokens, streams=streams)
