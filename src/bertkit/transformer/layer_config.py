@@ -116,25 +116,29 @@ class LayerConfig:
 
     def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
         """Queries, keys and values of all heads, a third each, as attention reads them: key/value heads are repeated,
-        one for each query head, and columns i and i + K / 2 are a pair in rotation.
+        one for each query head.
 
         Args:
             inputs: along ``dim`` the outputs of the layers of queries, keys and values.
         """
+        inputs = self.as_parts(inputs, dim)
         repeats = self.num_attention_heads // self.num_key_value_heads
-        pairs = isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
+        if repeats == 1:
+            return inputs
+        heads = dim if dim >= 0 else dim - 1
+        query, *others = inputs.split(self.input_widths, dim)
+        others = [part.unflatten(dim, (-1, self.head_dim)).repeat_interleave(repeats, heads) for part in others]
+        return torch.cat([query, *(part.flatten(heads, heads + 1) for part in others)], dim)
+
+    def as_parts(self, inputs: Tensor, dim: int) -> Tensor:
+        """The same without repeats: all queries, all keys, all values, of `input_widths`. Columns i and i + K / 2 of a
+        head are a pair in rotation."""
         if self.has_inputs_by_head:
             inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
-        if repeats == 1 and not pairs:
-            return inputs
-        query, key, value = inputs.split(self.input_widths, dim)
-        if pairs:
-            query, key = (_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key))
-        if repeats == 1:
-            return torch.cat([query, key, value], dim)
-        heads = dim if dim >= 0 else dim - 1
-        others = [part.unflatten(dim, (-1, self.head_dim)).repeat_interleave(repeats, heads) for part in (key, value)]
-        return torch.cat([query, *(part.flatten(heads, heads + 1) for part in others)], dim)
+        if isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs:
+            query, key, value = inputs.split(self.input_widths, dim)
+            inputs = torch.cat([*(_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key)), value], dim)
+        return inputs
 
 
 def _exchanged(inputs: Tensor, dim: int, rows: int, columns: int, width: int) -> Tensor:
