@@ -111,10 +111,7 @@ def test_refuses_other_architectures(tmp_path: Path) -> None:
     ("architecture", "head"),
     [
         (name, head)
-        for name in (
-            "bert", "distilbert", "roberta", "electra", "modernbert", "nomic_bert", "gte", "eurobert", "neobert",
-            "qwen3", "gpt2",
-        )
+        for name in "bert distilbert roberta electra modernbert nomic_bert gte eurobert neobert qwen3 gpt2".split()
         for head in ARCHITECTURES[name].heads
     ],
 )
@@ -179,7 +176,8 @@ def test_tasks_are_described(task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "changes"), [("mpnet", {"num_attention_heads": 7}), ("modernbert", {}), ("eurobert", {}), ("qwen3", {})]
+    ("architecture", "changes"),
+    [("mpnet", {"num_attention_heads": 7}), ("modernbert", {}), ("eurobert", {}), ("qwen3", {})],
 )
 def test_openvino_is_equal(architecture: str, changes: dict[str, int], tmp_path: Path) -> None:
     import openvino

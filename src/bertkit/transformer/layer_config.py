@@ -137,7 +137,8 @@ class LayerConfig:
             inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
         if isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs:
             query, key, value = inputs.split(self.input_widths, dim)
-            inputs = torch.cat([*(_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key)), value], dim)
+            query, key = (_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key))
+            inputs = torch.cat([query, key, value], dim)
         return inputs
 
 
