@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor, nn
 
 import bertkit
-from bertkit import collate
+from bertkit import Model, collate
 from bertkit.architectures import Network, prepare
 from bertkit.architectures.initialization import initialize
 from bertkit.checkpoint import SentenceSettings
@@ -121,10 +121,13 @@ def rounded_to_8_bits(rows: Tensor) -> Tensor:
 
 
 @pytest.mark.full(sample=1)
-def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
-    model, texts = family.our_model("encoder", 5), [text[:15] for text in TEXTS] * 3
+@pytest.mark.parametrize("precision", CLOSE)
+def test_vectors_are_bit_identical_regardless_of_batch(family: Family, precision: str) -> None:
+    model, texts = Model(family.our_model("encoder", 5).checkpoint, precision), [text[:15] for text in TEXTS] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)
     np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
+    alone = [model.embed([text], report=bertkit.EmbedReport()) for text in texts[: len(TEXTS)]]
+    np.testing.assert_array_equal(np.concatenate(alone), expected[: len(TEXTS)])
 
 
 @pytest.mark.full(sample=1)
