@@ -389,7 +389,7 @@ def make_example(pairs: list[Pair], tokenizer: Tokenizer, rng: random.Random) ->
 
 # ---- 7. A training step (BERT, section A.2)
 def pretraining_loss(model: Bert, example: Example) -> Tensor:
-    """The mean of -log p, where p is the probability of the original token, plus the same for next sentences."""
+    """The mean of -log p, p being the probability of the original token, plus the same for next sentences, in nats."""
     batch, masked_positions, labels, next_sentence_label = example
     hidden = model.encode(batch)  # (T, D)
     token_logits = model.masked_lm(hidden[masked_positions])  # (P, V)
