@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("\n\n".join([SENTENCES.replace(". ", ".\n")] * 3))
     table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
-    for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
+    for name in ("train.csv", "dev.csv", "test.csv", "texts.csv"):
         Path(name).write_text(table)
     shutil.copytree(ROOT / "examples/data", "examples/data")
     Path("reviews.txt").write_text("a joy\ndull\n")
@@ -91,9 +91,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     impossible = {"id": "2", "question": "Who flew?", "answers": []}
     paragraph = {"context": question["context"], "qas": [question | answers, impossible]}
     Path("dev-v2.0.json").write_text(json.dumps({"data": [{"title": "cats", "paragraphs": [paragraph]}]}))
-    for suite, file in (("zorro", "nouns-frequency.txt"), ("blimp/data", "nouns.txt")):
-        Path(suite).mkdir(parents=True)
-        (Path(suite) / file).write_text("the cat the sat\nthe cat sat\n")
+    Path("zorro").mkdir()
+    Path("zorro/nouns-frequency.txt").write_text("the cat the sat\nthe cat sat\n")
     for name in ("pairs.csv", "dev-pairs.csv"):
         Path(name).write_text(
             "source,target\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
