@@ -201,6 +201,10 @@ def test_parameter_counts_of_published_base_models() -> None:
         ({"positions": "learned"}, "positions='learned': expected RotaryPositions, DistanceBias"),
         ({"positions": RotaryPositions(1e4), "head_dim": 5}, "head_dim=5: rotary positions need an even number"),
         ({"has_inputs_by_head": True}, "has_inputs_by_head=True requires has_joint_inputs"),
+        (
+            {"positions": RotaryPositions(1e4, has_neighboring_pairs=True), "head_dim": 6, "has_head_norms": True},
+            "has_head_norms=True: rotary positions with has_neighboring_pairs",
+        ),
         ({"hidden_act": "step"}, "hidden_act='step': expected one of gelu"),
     ],
 )

@@ -50,9 +50,7 @@ def minimize(
         start: weights and biases to start from; None: zeros.
         has_bias: False: all biases are 0.
     """
-    middle = (
-        features.mean(dim=0) * has_bias
-    )  # the biases are not penalized: centering keeps the minimum and converges faster
+    middle = features.mean(dim=0) * has_bias  # biases have no penalty: centering keeps the minimum, converges faster
     centered = features - middle
     solution = torch.zeros(num_outputs, features.shape[1] + 1, dtype=torch.float64)
     if start is not None:

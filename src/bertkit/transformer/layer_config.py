@@ -97,6 +97,8 @@ class LayerConfig:
             )
         if self.has_inputs_by_head and (not self.has_joint_inputs or self.input_widths[0] != self.input_widths[1]):
             raise UsageError("has_inputs_by_head=True requires has_joint_inputs and as many key/value heads as heads")
+        if self.has_head_norms and self._has_neighboring_pairs:
+            raise UsageError("has_head_norms=True: rotary positions with has_neighboring_pairs have no norms of heads")
         if isinstance(self.positions, RotaryPositions) and self.head_dim % 2:
             raise UsageError(f"head_dim={self.head_dim}: rotary positions need an even number of columns in a head")
 
@@ -113,6 +115,10 @@ class LayerConfig:
         """Outputs of the layers of queries, keys and values."""
         key_value = self.num_key_value_heads * self.head_dim
         return self.num_attention_heads * self.head_dim, key_value, key_value
+
+    @property
+    def _has_neighboring_pairs(self) -> bool:
+        return isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
 
     def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
         """Queries, keys and values of all heads, a third each, as attention reads them: key/value heads are repeated,
@@ -135,7 +141,7 @@ class LayerConfig:
         head are a pair in rotation."""
         if self.has_inputs_by_head:
             inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
-        if isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs:
+        if self._has_neighboring_pairs:
             query, key, value = inputs.split(self.input_widths, dim)
             query, key = (_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key))
             inputs = torch.cat([query, key, value], dim)
