@@ -35,10 +35,10 @@ from torch import Tensor
 
 # ---- 1. Text to tokens (BERT, section 3, "Input/Output Representations"; WordPiece, section 4.1)
 class Tokenizer:
-    """Splits text into entries of a vocabulary, whose index there is their id.
+    """Splits text into entries of a vocabulary, the tokens. The index of an entry is its id.
 
-    First into words, by rules. Then each word into the longest entries that it consists of: "unaffable" becomes "una",
-    "##ffa", "##ble", where ## marks the continuation of a word. So 30,000 entries are enough to write any word, and
+    First into words, by rules. Then each word into entries, from its start, always the longest: "unaffable" becomes
+    "una", "##ffa", "##ble", where ## marks the continuation of a word. So 30,000 entries can write nearly any word, and
     frequent words are one token. The rules use Python's Unicode tables; the published tokenizer has those of Unicode 8,
     so a few hundred characters that were added or reclassified since 2015 are treated differently.
     """
@@ -147,7 +147,7 @@ class Config:
 
 
 def initial_weights(config: Config, seed: int = 0) -> dict[str, Tensor]:
-    """Every tensor of a BERT with both heads, by published name; matrices are random, biases 0 and norms 1."""
+    """Every tensor of a BERT with both heads, by published name: random matrices, biases of 0, norms with factor 1."""
     width, inner = config.hidden_size, config.intermediate_size
     parts = {
         "bert.embeddings.word_embeddings": (config.vocab_size, width),
@@ -192,7 +192,7 @@ class Bert:
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def dropout(self, x: Tensor) -> Tensor:
-        """In training, a random share of the values becomes 0, and the others grow by as much (Transformer, 5.4)."""
+        """In training, random values become 0, and the others grow to keep the mean as it was (Transformer, 5.4)."""
         return F.dropout(x, self.config.hidden_dropout_prob, self.is_training)
 
     def embed(self, batch: Batch) -> Tensor:
@@ -206,10 +206,10 @@ class Bert:
         return self.dropout(self.norm(x, "bert.embeddings.LayerNorm"))
 
     def attention(self, x: Tensor, lengths: list[int], name: str) -> Tensor:
-        """Each token becomes a weighted mean of all tokens of its sequence (Transformer, 3.2.1 and 3.2.2).
+        """Each token collects information from all tokens of its sequence (Transformer, 3.2.1 and 3.2.2).
 
         A head compares the query of a token with the keys of all tokens, and averages their values with the resulting
-        weights. The heads do so side by side, in K columns each. (T, D) to (T, D).
+        weights. The heads do so side by side, in K columns each, and a matrix mixes them. (T, D) to (T, D).
         """
         heads = (self.config.num_attention_heads, -1)
         query, key, value = (
@@ -248,13 +248,13 @@ class Bert:
         return self.linear(hidden[first], "bert.pooler.dense").tanh()
 
     def masked_lm(self, hidden: Tensor) -> Tensor:
-        """(P, D) to (P, V) logits: vectors are compared with the word embedding of each entry (BERT, 3.1, task 1)."""
+        """(P, D) to (P, V) scores: each vector is compared with the embedding of each entry (BERT, 3.1, task 1)."""
         x = gelu(self.linear(hidden, "cls.predictions.transform.dense"))
         x = self.norm(x, "cls.predictions.transform.LayerNorm")
         return x @ self.weights["bert.embeddings.word_embeddings.weight"].T + self.weights["cls.predictions.bias"]
 
     def next_sentence(self, pooled: Tensor) -> Tensor:
-        """(B, D) to (B, 2) logits: B follows A, B is random (BERT, 3.1, task 2)."""
+        """(B, D) to (B, 2) scores: text B follows text A; text B is random (BERT, 3.1, task 2)."""
         return self.linear(pooled, "cls.seq_relationship")
 
 
@@ -265,7 +265,7 @@ def gelu(x: Tensor) -> Tensor:
 
 # ---- 4. Published folders
 def load(folder: Path) -> tuple[Bert, Tokenizer]:
-    """The network and tokenizer of a folder, in float32; heads that it lacks raise an error when they are used."""
+    """The network and tokenizer of a folder, in float32; using a head that the folder lacks raises a KeyError."""
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if values.get("model_type", "bert") != "bert" or values.get("hidden_act", "gelu") != "gelu":
         raise ValueError(f"{folder}: expected model_type=bert and hidden_act=gelu, which is what this file computes")
@@ -322,9 +322,9 @@ Example = tuple[Batch, Tensor, Tensor, Tensor]  # masked; (P,) masked positions,
 def sentence_pairs(documents: list[list[list[int]]], number: int, room: int, rng: random.Random) -> Iterator[Pair]:
     """The (A, B, label) of one document, a list of sentences of ids. A and B together have about ``room`` tokens.
 
-    Sentences are gathered until there are enough tokens, and split after one of them. The first part is A. B is the
-    rest, or else, in half of the cases, a span of another document; then the rest is used for the next pair. After a
-    single sentence, B is always random. One document in ten has shorter spans, as texts have in use.
+    Sentences are gathered until there are enough tokens, and divided after one of them. The first part is A. In half of
+    the cases the rest is B. In the others B is a span of another document, and the rest is used for the next pair. A
+    single sentence has no rest, so its B is always random. One document in ten has shorter spans, as texts have in use.
     """
     document = documents[number]
     target = rng.randint(2, room) if rng.random() < 0.1 else room
@@ -358,8 +358,8 @@ def shorten(a: list[int], b: list[int], room: int, rng: random.Random) -> None:
 def mask(ids: list[int], tokenizer: Tokenizer, rng: random.Random) -> tuple[list[int], list[int]]:
     """The ids to read, and the positions whose original token is to be predicted: 15 % of them (BERT, 3.1, task 1).
 
-    Of these 80 % become [MASK] and 10 % a random token, and 10 % stay. As any token may have to be predicted, the
-    network learns a good vector for each of them, and not only for [MASK], which does not occur in use.
+    Of these 80 % become [MASK], 10 % become a random token, and 10 % stay. So any token may have to be predicted, and
+    the network learns a good vector for each of them, not only for [MASK], which texts in use do not have.
     """
     candidates = [position for position, token in enumerate(ids) if token not in (tokenizer.cls, tokenizer.sep)]
     rng.shuffle(candidates)
@@ -374,7 +374,7 @@ def mask(ids: list[int], tokenizer: Tokenizer, rng: random.Random) -> tuple[list
 
 
 def make_example(pairs: list[Pair], tokenizer: Tokenizer, rng: random.Random) -> Example:
-    """Join, mask and pack some pairs."""
+    """Join, mask and pack pairs: what one training step learns from."""
     sequences, positions, labels, num_tokens = [], [], [], 0
     for a, b, _ in pairs:
         ids, types = join(tokenizer, a, b)
@@ -389,7 +389,7 @@ def make_example(pairs: list[Pair], tokenizer: Tokenizer, rng: random.Random) ->
 
 # ---- 7. A training step (BERT, section A.2)
 def pretraining_loss(model: Bert, example: Example) -> Tensor:
-    """The mean of minus the logarithm of each masked token's probability, plus the same for next sentences, in nats."""
+    """The mean of -log p, p being the probability of the original token, plus the same for next sentences, in nats."""
     batch, masked_positions, labels, next_sentence_label = example
     hidden = model.encode(batch)  # (T, D)
     token_logits = model.masked_lm(hidden[masked_positions])  # (P, V)
@@ -400,8 +400,8 @@ def pretraining_loss(model: Bert, example: Example) -> Tensor:
 class AdamW:
     """Adam (Kingma & Ba 2014) with weight decay apart from the gradient, and without bias correction, as published.
 
-    Each weight moves against the running mean of its gradients, divided by their running size: a step of about the
-    learning rate for every weight. Decay pulls matrices to 0, but neither biases nor layer normalization.
+    Each weight moves against the running mean of its gradients, divided by their running size. So steps have about the
+    size of the learning rate for every weight. Decay pulls matrices to 0, but neither biases nor layer normalization.
     """
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
@@ -423,12 +423,12 @@ class AdamW:
 
 
 def learning_rate_at(step: int, num_steps: int, num_warmup: int, peak: float) -> float:
-    """Up in a line during warm-up, when gradients say little yet; then down in a line to 0 at the end."""
+    """Up in a line during warm-up, while the running means are still rough; then down in a line to 0 at the end."""
     return peak * (step / num_warmup if step < num_warmup else 1 - step / num_steps)
 
 
 def training_step(model: Bert, optimizer: AdamW, example: Example, learning_rate: float) -> float:
-    """Compute the loss and gradients of an example, clip them to a joint length of 1, and update the weights."""
+    """Compute the loss and its gradients, clip these to a joint length of at most 1, and update the weights."""
     model.is_training = True
     loss = pretraining_loss(model, example)
     loss.backward()

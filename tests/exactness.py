@@ -45,6 +45,8 @@ class Family:
     # sequences in a batch, or any number in one that no question with choices is made of
     left_padding: tuple[str, ...] = ()  # ways that positions count behind padding: "column", "restart"
     positions_skip_padding: bool = False  # positions are counted by the ids that are not padding
+    has_padding_id: bool = False  # a head skips the id that is padding, which must not occur in a text
+    module: Any = transformers  # has the published classes, or a reference by the same names
     exact_code: Callable[[], AbstractContextManager[None]] = nullcontext  # runs transformers' code without roundings
     num_configurations: int = 30  # of each kind, both ways
     num_quick: int = 2  # those of them that every run of the tests takes; the others are slow tests
@@ -56,12 +58,13 @@ class Family:
     @property
     def kinds(self) -> dict[str, type[transformers.PreTrainedModel]]:
         """Model kinds with their published classes."""
-        names = self.record.published_classes()
-        return {kind: getattr(transformers, name) for name, kind in names.items() if hasattr(transformers, name)}
+        names, module = self.record.published_classes(), self.module
+        return {kind: getattr(module, name) for name, kind in names.items() if hasattr(module, name)}
 
     def pad_id(self, config: Any) -> int | None:
         """The id that must not occur in a text, as positions count others; None: any may."""
-        return getattr(config, "pad_token_id", 1) if self.positions_skip_padding else None
+        skips_padding = self.positions_skip_padding or self.has_padding_id
+        return getattr(config, "pad_token_id", 1) if skips_padding else None
 
     def published_model(self, kind: str, number: int, num_labels: int = 2, **changes: Any) -> Any:
         """Transformers' model of a kind, configuration ``number``, every parameter random."""

@@ -94,7 +94,7 @@ def randomize(module: nn.Module, seed: int) -> None:
 _ADDING_LITTLE = "|".join(
     (
         r"(attention|layer\.\d+)\.output\.", r"\.project\.", r"\.Wo\.", r"\.out_lin\.", r"\.lin2\.", r"\.attn\.o\.",
-        r"\.ffn_output\.", r"attention\.dense\.", r"\.(out_proj|o_proj|fc2|down_proj)\.",
+        r"\.ffn_output\.", r"attention\.dense\.", r"\.(out_proj|o_proj|fc2|down_proj|wo|w3)\.",
     )
 )  # fmt: skip
 """Linear layers whose output is added to the residual stream."""
@@ -104,7 +104,7 @@ def _spread(name: str, shape: torch.Size) -> float:
     """Standard deviation of the values of a bias, an embedding or a matrix."""
     if len(shape) == 1:
         return 0.3
-    if re.search(r"embeddings|relative|rel_|^(model\.)?embed_tokens", name):
+    if re.search(r"embeddings|relative|rel_|^(model\.)?(embed_tokens|encoder\.weight)", name):
         return 1.0
     gain = 1.5
     if shape[0] <= 7:  # logits of few labels

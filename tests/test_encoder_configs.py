@@ -48,6 +48,17 @@ def saved(name: str, kind: str, folder: Path, number: int = 1) -> Path:
         ("nomic_bert", {"rope_parameters": {"rope_type": "yarn"}}, "rotary positions are .*yarn"),
         ("gte", {"logn_attention_scale": True}, "logn_attention_scale=True; supported: False"),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": -1.0}}, "rope_factor=-1.0: expected a number above 0"),
+        ("neobert", {"tie_word_embeddings": True}, "tie_word_embeddings=True; supported: False"),
+        ("neobert", {"num_attention_heads": 5}, "hidden_size=84 is not a multiple of num_attention_heads=5"),
+        ("neobert", {"hidden_size": 18}, "head_dim=3: rotary positions need an even number"),
+        ("neobert", {"ngpt": True}, r"unknown keys \(ngpt\)"),
+        ("qwen3", {"attention_bias": True}, "attention_bias=True; supported: False"),
+        ("qwen3", {"use_sliding_window": True}, "use_sliding_window=True; supported: False"),
+        ("qwen3", {"layer_types": ["sliding_attention"]}, "layer_types=.*sliding.*; supported: full_attention"),
+        ("qwen3", {"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide num_attention_heads=6"),
+        ("qwen3", {"num_key_value_heads": None}, "num_key_value_heads=32 does not divide num_attention_heads=6"),
+        ("qwen3", {"head_dim": 5}, "head_dim=5: rotary positions need an even number"),
+        ("qwen3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rotary positions are .*yarn"),
         ("roberta", {"hidden_act": ["gelu"]}, r"hidden_act=\['gelu'\]: expected one of"),
         ("gte", {"remark": 1}, r"unknown keys \(remark\)"),
     ],
@@ -59,7 +70,7 @@ def test_unsupported_configs_raise_with_their_name(name: str, changes: dict, mes
         bertkit.load(tmp_path)
 
 
-@pytest.mark.parametrize("model_type", ["deberta", "neobert"])
+@pytest.mark.parametrize("model_type", ["deberta", "jina_embeddings_v3"])
 def test_unsupported_families_raise_with_alternatives(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(CheckpointError, match=rf"model_type='{model_type}'; supported: 'bert', .*; use \w+"):
@@ -189,6 +200,11 @@ def test_parameter_counts_of_published_base_models() -> None:
         ({"gate": "middle"}, "gate='middle': expected one of none, separate, first, last"),
         ({"positions": "learned"}, "positions='learned': expected RotaryPositions, DistanceBias"),
         ({"positions": RotaryPositions(1e4), "head_dim": 5}, "head_dim=5: rotary positions need an even number"),
+        ({"has_inputs_by_head": True}, "has_inputs_by_head=True requires has_joint_inputs"),
+        (
+            {"positions": RotaryPositions(1e4, has_neighboring_pairs=True), "head_dim": 6, "has_head_norms": True},
+            "has_head_norms=True: rotary positions with has_neighboring_pairs",
+        ),
         ({"hidden_act": "step"}, "hidden_act='step': expected one of gelu"),
     ],
 )

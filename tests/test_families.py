@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor, nn
 
 import bertkit
-from bertkit import collate
+from bertkit import Model, collate
 from bertkit.architectures import Network, prepare
 from bertkit.architectures.initialization import initialize
 from bertkit.checkpoint import SentenceSettings
@@ -35,6 +35,10 @@ CLOSE = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}  # of the largest hidden
 @pytest.fixture(params=FAMILIES.values(), ids=list(FAMILIES))
 def family(request: pytest.FixtureRequest) -> Family:
     return request.param
+
+
+_OF_MASKS = [name for name, family in FAMILIES.items() if "masked_lm" in family.record.heads]
+predicts_masks = pytest.mark.parametrize("family", [FAMILIES[name] for name in _OF_MASKS], ids=_OF_MASKS)
 
 
 @pytest.mark.full(sample=1)
@@ -117,10 +121,13 @@ def rounded_to_8_bits(rows: Tensor) -> Tensor:
 
 
 @pytest.mark.full(sample=1)
-def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
-    model, texts = family.our_model("encoder", 5), [text[:15] for text in TEXTS] * 3
+@pytest.mark.parametrize("precision", CLOSE)
+def test_vectors_are_bit_identical_regardless_of_batch(family: Family, precision: str) -> None:
+    model, texts = Model(family.our_model("encoder", 5).checkpoint, precision), [text[:15] for text in TEXTS] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)
     np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
+    alone = [model.embed([text], report=bertkit.EmbedReport()) for text in texts[: len(TEXTS)]]
+    np.testing.assert_array_equal(np.concatenate(alone), expected[: len(TEXTS)])
 
 
 @pytest.mark.full(sample=1)
@@ -187,6 +194,7 @@ def test_encoders_stored_with_and_without_prefix_and_with_old_names(family: Fami
     assert (bertkit.load(tmp_path).embed(TEXTS[2]) == expected).all()
 
 
+@predicts_masks
 @pytest.mark.full(sample=4)
 def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path) -> None:
     family.save_published(family.published_model("masked_lm", 3), tmp_path)
@@ -240,6 +248,7 @@ def test_cross_encoders_equal_sentence_transformers(family: Family, tmp_path: Pa
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@predicts_masks
 @pytest.mark.full(sample=1)
 def test_every_verb(family: Family, tmp_path: Path) -> None:
     """What a model can do does not depend on its architecture."""

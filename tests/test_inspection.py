@@ -210,8 +210,9 @@ def test_ablation_against_zero_weights(model_type: str) -> None:
     if len(model.encoder.layers) < 3:
         return  # the layers share weights: those of one cannot be zero without the others'
     before = [model.trace(text, layers=[]).hidden_states[-1] for text in TEXTS[:2]]
+    width = model.encoder.layers[1].config.head_dim
     with torch.no_grad():
-        model.encoder.layers[1].attention.output.weight[:, 6:12] = 0  # head 2 of four, of six numbers each
+        model.encoder.layers[1].attention.output.weight[:, width : 2 * width] = 0  # head 2 of four
     after = [model.trace(text, layers=[]).hidden_states[-1] for text in TEXTS[:2]]
     states = zip(np.concatenate(before), np.concatenate(after), strict=True)
     rows = [scipy.spatial.distance.cosine(a, b) for a, b in states]

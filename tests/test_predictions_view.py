@@ -41,7 +41,9 @@ def test_lens_against_transformers(tmp_path) -> None:
         assert same[first] and not any(same[:first])
 
 
-@pytest.mark.parametrize("model_type", [name for name in ARCHITECTURES if name != "gpt2"])  # which fills no [MASK]
+@pytest.mark.parametrize(
+    "model_type", [name for name, record in ARCHITECTURES.items() if not record.config().is_decoder]
+)
 def test_last_row_of_the_lens_is_the_prediction(model_type: str) -> None:
     model = tiny(model_type, "masked_lm")
     view = inspect_lens(model, TEXT)

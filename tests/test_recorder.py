@@ -26,8 +26,8 @@ def network_of(model_type: str, *heads: str) -> Network:
 
 def check_scores(model_type: str, scores: torch.Tensor, content: torch.Tensor) -> None:
     """Scores are products of query and key; MPNet adds a bias for each distance, DeBERTa two terms of positions, and
-    GPT-2 hides later tokens."""
-    if model_type == "gpt2":
+    GPT-2 and Qwen3 hide later tokens."""
+    if ARCHITECTURES[model_type].config().is_decoder:
         content = content.masked_fill(torch.ones_like(content).triu(1).bool(), -torch.inf)
     if model_type == "mpnet":
         biases = scores - content
@@ -50,12 +50,13 @@ def test_records_add_up_to_the_output(model_type: str) -> None:
     assert len(recorder.layers) == 3
     num_tokens = len(batch.input_ids)
     for number, (layer, record) in enumerate(zip(network.encoder.in_order(), recorder.layers, strict=True)):
-        assert record.query.shape == record.key.shape == record.value.shape == (num_tokens, 4, 6)
+        width = layer.config.head_dim
+        assert record.query.shape == record.key.shape == record.value.shape == (num_tokens, 4, width)
         heads = []
         per_sequence = zip(record.attention_scores, record.attention_probs, strict=True)
         for (first, last), (scores, probs) in zip(pairwise(batch.cu_seqlens.tolist()), per_sequence, strict=True):
             query, key, value = (x[first:last].transpose(0, 1) for x in (record.query, record.key, record.value))
-            check_scores(model_type, scores, query @ key.transpose(1, 2) / 6**0.5)
+            check_scores(model_type, scores, query @ key.transpose(1, 2) / width**0.5)
             torch.testing.assert_close(probs, scores.softmax(-1))
             heads.append((probs @ value).transpose(0, 1).flatten(1))
         output = layer.attention.output(torch.cat(heads))
@@ -74,7 +75,8 @@ def test_records_add_up_to_the_output(model_type: str) -> None:
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 @torch.no_grad()
 def test_forward_hooks_of_linear_layers_run(model_type: str) -> None:
-    network, seen = network_of(model_type, "masked_lm"), {}
+    head = "masked_lm" if "masked_lm" in ARCHITECTURES[model_type].heads else "token_classification"
+    network, seen = network_of(model_type, head), {}
     linears = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     for name, module in linears.items():
         module.register_forward_hook(lambda module, args, output, name=name: seen.update({name: (args[0], output)}))
@@ -89,4 +91,4 @@ def test_forward_hooks_of_linear_layers_run(model_type: str) -> None:
     )
     changed = network(batch)
     hook.remove()
-    assert not torch.equal(changed.logits["masked_lm"], output.logits["masked_lm"])  # what a hook returns counts
+    assert not torch.equal(changed.logits[head], output.logits[head])  # what a hook returns counts

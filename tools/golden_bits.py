@@ -47,6 +47,7 @@ VARIANTS = {  # further configs of an architecture
     "nomic_bert": {"gelu": {"hidden_act": "gelu"}, "tanh": {"hidden_act": "tanh"}},
     "deberta-v2": {"buckets": {"position_buckets": 8, "max_relative_positions": 20}},
     "eurobert": {"grouped": {"num_key_value_heads": 1}},
+    "qwen3": {"grouped": {"num_key_value_heads": 1}, "narrow": {"head_dim": 20}},
     "modernbert": {"silu": {"hidden_activation": "silu", "global_attn_every_n_layers": 2}},
 }
 BATCHES = {"one text": [7], "few rows": [11, 3, 9], "a batch": [30, 12, 5, 61], "equal lengths": [16, 16, 16, 5, 5]}

@@ -12,6 +12,7 @@ from exactness import Family
 from random_models import random_config
 from torch import Tensor
 from transformers.models.eurobert import modeling_eurobert
+from transformers.models.llama.modeling_llama import repeat_kv
 
 from bertkit.transformer import EuroBertConfig
 
@@ -39,12 +40,16 @@ def _published(config: EuroBertConfig, **options: Any) -> transformers.EuroBertC
 
 
 @contextmanager
-def _published_code_in_double() -> Iterator[None]:
-    """Let transformers' EuroBERT compute norms and attention probabilities in the precision of its weights, which it
-    rounds to float32."""
+def run_in_double(module: Any, norm: str) -> Iterator[None]:
+    """Let a module of transformers compute norms and attention probabilities in the precision of its weights, which it
+    rounds to float32.
+
+    Args:
+        norm: name of its class of norms.
+    """
     with (
-        mock.patch.object(modeling_eurobert.EuroBertRMSNorm, "forward", _norm),
-        mock.patch.object(modeling_eurobert, "eager_attention_forward", _attend),
+        mock.patch.object(getattr(module, norm), "forward", _norm),
+        mock.patch.object(module, "eager_attention_forward", _attend),
     ):
         yield
 
@@ -56,10 +61,12 @@ def _norm(norm: Any, hidden: Tensor) -> Tensor:
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, Tensor]:
-    key, value = (modeling_eurobert.repeat_kv(part, module.num_key_value_groups) for part in (key, value))
+    key, value = (repeat_kv(part, module.num_key_value_groups) for part in (key, value))
     scores = query @ key.transpose(2, 3) * scaling
     probs = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
     return (probs @ value).transpose(1, 2).contiguous(), probs
 
 
-EUROBERT = Family("eurobert", _config, _published, exact_code=_published_code_in_double)
+EUROBERT = Family(
+    "eurobert", _config, _published, exact_code=lambda: run_in_double(modeling_eurobert, "EuroBertRMSNorm")
+)

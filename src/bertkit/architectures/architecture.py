@@ -75,6 +75,8 @@ class Architecture:
     alternates_layers: bool = False  # a layer's position says what it attends to, so none can be left out
     embedding_parts: tuple[str, ...] = ("embeddings.",)  # prefixes of the encoder's parameters below its layers, with
     # tables of relative positions, which every layer reads: they freeze and learn as the embeddings do
+    class_names: Mapping[str, str] = field(default_factory=dict)  # model kind -> its published class, where the name is
+    # another
     causal_class: str | None = None  # published class of causal language models, if any
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
@@ -95,7 +97,7 @@ class Architecture:
         """Published class name -> model kind."""
         causal = {} if self.causal_class is None else {self.causal_class: "masked_lm"}
         return causal | {
-            self.class_prefix + ending: kind
+            self.class_names.get(kind, self.class_prefix + ending): kind
             for kind, ending in _CLASS_NAMES.items()
             if set(KINDS[kind]) <= self.heads.keys()
         }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from bertkit.architectures.architecture import Architecture, Content, Head, HeadOptions, tokens
 from bertkit.architectures.gated_config import with_rotary, write_rotary
+from bertkit.architectures.llama_layers import ENCODER_PARTS, ENCODER_RULES, KEY_NAMES, without_default_heads
 from bertkit.architectures.roberta import classifier
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.errors import CheckpointError
@@ -12,17 +13,13 @@ from bertkit.heads.classification import DenseClassificationHead, LateClassifica
 from bertkit.heads.masked_lm import VocabularyHead
 from bertkit.transformer import Encoder, EuroBertConfig
 
-_LAYER = r"encoder\.layers\.(\d+)\."
-
 
 def _read_config(content: Content, path: Path) -> Content:
     heads, width = (member(content, key, int, path, 0) for key in ("num_attention_heads", "hidden_size"))
     head_dim = content.get("head_dim")
     if head_dim is not None and head_dim * (heads or 0) != width:
         raise CheckpointError(f"{path} has head_dim={head_dim!r}: expected hidden_size / num_attention_heads")
-    content = {key: value for key, value in content.items() if key != "head_dim"}
-    if content.get("num_key_value_heads") == heads:
-        del content["num_key_value_heads"]
+    content = without_default_heads({key: value for key, value in content.items() if key != "head_dim"})
     if "clf_pooling" in content:  # the key of the original code
         content.setdefault("classifier_pooling", content.pop("clf_pooling"))
     return with_rotary(content, path, ("default", "linear"), 10_000.0)
@@ -47,20 +44,10 @@ EUROBERT = Architecture(
     },
     names=TensorNames(
         prefix="model.",
-        encoder_parts=("embed_tokens.", "layers.", "norm."),
+        encoder_parts=ENCODER_PARTS,
         head_parts=("lm_head.", "dense.", "classifier."),
         rules=[
-            (r"encoder\.embeddings\.word\.", "model.embed_tokens."),
-            (r"encoder\.final_norm\.", "model.norm."),
-            (rf"{_LAYER}attention_norm\.", r"model.layers.\1.input_layernorm."),
-            (rf"{_LAYER}attention\.query\.", r"model.layers.\1.self_attn.q_proj."),
-            (rf"{_LAYER}attention\.key\.", r"model.layers.\1.self_attn.k_proj."),
-            (rf"{_LAYER}attention\.value\.", r"model.layers.\1.self_attn.v_proj."),
-            (rf"{_LAYER}attention\.output\.", r"model.layers.\1.self_attn.o_proj."),
-            (rf"{_LAYER}feed_forward_norm\.", r"model.layers.\1.post_attention_layernorm."),
-            (rf"{_LAYER}feed_forward\.gate\.", r"model.layers.\1.mlp.gate_proj."),
-            (rf"{_LAYER}feed_forward\.expand\.", r"model.layers.\1.mlp.up_proj."),
-            (rf"{_LAYER}feed_forward\.project\.", r"model.layers.\1.mlp.down_proj."),
+            *ENCODER_RULES,
             (r"heads\.masked_lm\.weight$", "lm_head.weight"),
             (r"heads\.sequence_classification\.dense\.", "dense."),
             (r"heads\.(sequence_classification|token_classification)\.classifier\.", "classifier."),
@@ -68,7 +55,7 @@ EUROBERT = Architecture(
         signature_tensors={"masked_lm": "lm_head.weight"},
         classifiers={"classifier.weight": ("sequence_classification", "token_classification")},
     ),
-    key_names={"layer_norm_eps": "rms_norm_eps", "attention_probs_dropout_prob": "attention_dropout"},
+    key_names=KEY_NAMES,
     required_values={"attention_bias": (False,), "mlp_bias": (False,), "tie_word_embeddings": (False,)},
     ignored_keys=frozenset("pretraining_tp use_cache mask_token_id".split()),
     read_config=_read_config,

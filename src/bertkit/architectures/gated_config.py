@@ -105,10 +105,14 @@ def with_rotary(content: Content, path: Path, kinds: tuple[str, ...], default_th
     "ntk" uses the frequencies ``(theta * f) ** (-2 i / K) / f ** (2 / K)`` (the model's own code), which equal linear
     scaling with another base and factor.
     """
-    parameters = dict(member(content, "rope_parameters", dict, path, {}))
-    parameters |= member(content, "rope_scaling", dict, path, {})
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    unknown = parameters.keys() - {"rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings"}
+    parameters: Content = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        stated = dict(member(content, key, dict, path, {}))
+        if "type" in stated:
+            stated.setdefault("rope_type", stated.pop("type"))
+        parameters |= stated
+    kind = parameters.get("rope_type", "default")
+    unknown = parameters.keys() - {"rope_type", "rope_theta", "factor", "original_max_position_embeddings"}
     if unknown or kind not in kinds:
         raise CheckpointError(f"{path}: rotary positions are {parameters!r:.200}; supported: {', '.join(kinds)}")
     theta = member(parameters, "rope_theta", float, path) or member(content, "rope_theta", float, path, default_theta)
@@ -117,9 +121,9 @@ def with_rotary(content: Content, path: Path, kinds: tuple[str, ...], default_th
             f"{path} has rope_theta={content['rope_theta']!r} and {theta!r} in rope_parameters: expected equal values"
         )
     factor = member(parameters, "factor", float, path, 1.0) if kind in ("linear", "ntk") else 1.0
-    if kind == "ntk":
+    if kind == "ntk" and factor > 0:
         heads = member(content, "num_attention_heads", int, path, 1)
         head_dim = member(content, "hidden_size", int, path, 0) // max(heads, 1)
-        theta, factor = theta * factor, factor ** (2 / max(head_dim, 1)) if factor > 0 else factor
+        theta, factor = theta * factor, factor ** (2 / max(head_dim, 1))
     kept = {key: value for key, value in content.items() if key not in ("rope_parameters", "rope_scaling")}
     return kept | {"rope_theta": theta, "rope_factor": factor}

@@ -10,7 +10,9 @@ from bertkit.architectures.eurobert import EUROBERT
 from bertkit.architectures.gpt2 import GPT2
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
+from bertkit.architectures.neobert import NEOBERT
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
+from bertkit.architectures.qwen3 import QWEN3
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder, PreparedTransformer
 from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
@@ -31,6 +33,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         NOMIC_BERT,
         GTE,
         EUROBERT,
+        NEOBERT,
+        QWEN3,
         GPT2,
     )
 }
@@ -42,7 +46,6 @@ OTHER_MODEL_TYPES = {"new": "gte"}
 NOT_SUPPORTED = {  # model_type -> what to use instead
     "deberta": "DeBERTa v3 (model_type deberta-v2), such as microsoft/deberta-v3-base",
     "jina_embeddings_v3": "a multilingual encoder of another family, such as intfloat/multilingual-e5-base",
-    "neobert": "ModernBERT, such as answerdotai/ModernBERT-base",
     "mosaic_bert": "ModernBERT, such as answerdotai/ModernBERT-base",
 }
 """Popular encoders that are not supported."""

@@ -175,7 +175,7 @@ def _look_up(tokenizer: Tokenizer, word: str) -> dict[str, Any]:
     token = word.removeprefix("=") if word != "=" else word
     if token in vocabulary:
         return {"token": token, "token_id": vocabulary.id(token)}
-    pieces = tokenizer.encode(token).input_ids[1:-1].tolist()
+    pieces = tokenizer.plain_ids([token])[0].tolist()
     return {
         "token": token,
         "token_id": None,

@@ -9,13 +9,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertkit.export.graph import Graph
 from bertkit.transformer import DistanceBias, LayerConfig, RotaryPositions
 from bertkit.transformer.kernels import joined
+from bertkit.transformer.layer import Layer
 from bertkit.transformer.window import window_of
 
 LOWEST = float(np.finfo(np.float32).min)
+
+
+def _inputs(layer: Layer) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of the product whose columns are queries, keys and values, as of `LayerConfig.input_widths`."""
+    weight, bias = joined(layer.attention.inputs())
+    return layer.config.as_parts(weight, 0), None if bias is None else layer.config.as_parts(bias, 0)
 
 
 class EncoderLayers:
@@ -41,13 +49,12 @@ class EncoderLayers:
     def __call__(self, hidden: str) -> str:
         """(B, L, D) embeddings to the same, after the final norm if there is one."""
         graph, layers = self.graph, self.encoder.in_order()
-        linears = {id(layer): (joined(layer.attention.inputs()), *layer.linears()[1:]) for layer in layers}  # some
-        # layers may be the same
+        linears = {id(layer): (_inputs(layer), *layer.linears()[1:]) for layer in layers}  # some may be the same
         for layer in layers:
             config, (inputs, output, expand, project) = layer.config, linears[id(layer)]
             pre = config.is_pre_norm
             read = graph.norm(hidden, layer.attention_norm) if pre else hidden
-            context = self._attend(graph.linear(read, *inputs), config)
+            context = self._attend(graph.linear(read, *inputs), layer)
             hidden = graph.op("Add", graph.linear(context, *output), hidden)
             hidden = hidden if pre else graph.norm(hidden, layer.attention_norm)
             read = graph.norm(hidden, layer.feed_forward_norm) if pre else hidden
@@ -56,11 +63,14 @@ class EncoderLayers:
             hidden = hidden if pre else graph.norm(hidden, layer.feed_forward_norm)
         return graph.norm(hidden, self.encoder.final_norm)
 
-    def _attend(self, inputs: str, config: LayerConfig) -> str:
+    def _attend(self, inputs: str, layer: Layer) -> str:
         """(B, L, columns of `LayerConfig.input_widths`) to the context (B, L, H K)."""
-        graph, heads, width = self.graph, config.num_attention_heads, config.head_dim
+        graph, config = self.graph, layer.config
+        heads, width = config.num_attention_heads, config.head_dim
         parts = graph.split(inputs, config.input_widths, axis=2)
         query, key, value = (graph.op("Reshape", part, graph.indices(0, 0, -1, width)) for part in parts)
+        if config.has_head_norms:
+            query, key = graph.norm(query, layer.attention.query_norm), graph.norm(key, layer.attention.key_norm)
         if isinstance(config.positions, RotaryPositions):
             query, key = (self._rotated(part, config) for part in (query, key))
         if config.num_key_value_heads < heads:

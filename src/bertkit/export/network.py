@@ -196,11 +196,8 @@ _HEADS: dict[type[nn.Module], Callable[[EncoderGraph, Any, str], str]] = {
 }
 
 
-def _obstacle(config: EncoderConfig) -> str | None:
-    """The part of an encoder that graphs do not have, if any."""
-    if config.is_decoder:
-        return "left-to-right attention"
-    return "disentangled attention" if isinstance(config.layer(0).positions, DisentangledPositions) else None
+def _is_supported(config: EncoderConfig) -> bool:
+    return not isinstance(config.layer(0).positions, DisentangledPositions)
 
 
 def graph_of(network: Network, head: str, layers: Sequence[ProjectionLayer]) -> Graph:
@@ -213,12 +210,11 @@ def graph_of(network: Network, head: str, layers: Sequence[ProjectionLayer]) -> 
     Raises:
         UsageError: an architecture or a head that cannot be exported.
     """
-    obstacle = _obstacle(network.config)
-    if obstacle is not None:
-        known = ", ".join(name for name, record in ARCHITECTURES.items() if _obstacle(record.config()) is None)
+    if not _is_supported(network.config):
+        known = ", ".join(name for name, record in ARCHITECTURES.items() if _is_supported(record.config()))
         raise UsageError(
-            f"{network.architecture.model_type} models with {obstacle} cannot be exported: supported are encoders of "
-            f"{known}"
+            f"{network.architecture.model_type} models with disentangled attention cannot be exported: supported are "
+            f"encoders of {known}"
         )
     with torch.inference_mode():
         encoder = EncoderGraph(network)

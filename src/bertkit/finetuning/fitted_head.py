@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.architectures import NetworkOutput, prepare
 from bertkit.architectures.tensor_names import module_of
@@ -70,7 +70,7 @@ def refit_head(model: Model, data: LabeledEncodings) -> None:
     if task.of_vectors and task.fitted_by() is not None:
         rows = head_features(model, data, "float32")
         part = LabeledBatch(_NO_BATCH, torch.from_numpy(data.labels))
-        _set_last_layer(model, *_fit(task, rows, part, _last_layer(model).out_features, FEW_SHOT_PENALTY, _ITERATIONS))
+        _set_last_layer(model, *_fit(task, rows, part, _last_layer(model), FEW_SHOT_PENALTY, _ITERATIONS))
 
 
 def head_features(model: Model, data: LabeledEncodings, precision: str) -> Tensor:
@@ -102,7 +102,6 @@ class FrozenFeatures:
     examples: Sequence[Any]
     data: LabeledEncodings
     rows: Tensor  # (R, E)
-    num_outputs: int  # C
 
     @classmethod
     def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "FrozenFeatures":
@@ -117,14 +116,14 @@ class FrozenFeatures:
                 f"the encoder gives all {len(some)} training examples the same features: expected different texts; "
                 "check the text column"
             )
-        return cls(task, model, some, data, rows, _last_layer(model).out_features)
+        return cls(task, model, some, data, rows)
 
     def fit(
         self, indices: np.ndarray, inverse_penalty: float, max_iter: int, start: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Fit (C, E) weights and (C,) biases to the examples at ``indices``."""
+        """Fit (C, E) weights and (C,) biases, zeros in a layer without them, to the examples at ``indices``."""
         rows, part = self._part(indices)
-        return _fit(self.task, rows, part, self.num_outputs, inverse_penalty, max_iter, start)
+        return _fit(self.task, rows, part, _last_layer(self.model), inverse_penalty, max_iter, start)
 
     def loss(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> float:
         """Summed loss of the examples at ``indices``."""
@@ -206,7 +205,7 @@ def _fit(
     task: TextTask,
     rows: Tensor,
     part: LabeledBatch,
-    num_outputs: int,
+    layer: nn.Linear,
     inverse_penalty: float,
     max_iter: int,
     start: tuple[Tensor, Tensor] | None = None,
@@ -214,7 +213,8 @@ def _fit(
     length = rows.double().square().sum(dim=-1).mean().sqrt()  # 1 for vectors of length 1
     scaled = None if start is None else (start[0] * length, start[1])
     features = rows.double() / length
-    weight, bias = minimize(_loss_of(task, part), features, num_outputs, inverse_penalty, max_iter, scaled)
+    loss, has_bias = _loss_of(task, part), layer.bias is not None
+    weight, bias = minimize(loss, features, layer.out_features, inverse_penalty, max_iter, scaled, has_bias=has_bias)
     return weight / length, bias
 
 
@@ -239,7 +239,8 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
     task, network, layer = model.trained.task, model.network, _last_layer(model)
     with torch.no_grad():
         layer.weight.copy_(weight)
-        layer.bias.copy_(bias)
+        if layer.bias is not None:
+            layer.bias.copy_(bias)
     parts = [task.head, *(["pooler"] if network.architecture.reads_pooler(task.head, network.config) else [])]
     for part in parts:
         prefix = module_of(part)

@@ -26,7 +26,8 @@ class Causal(Generator):
         super().__init__()
         self.model, self.network = model, model.network
         self.tokenizer = self.target_tokenizer = model.tokenizer
-        self.first_ids = [model.tokenizer.cls_id] if model.tokenizer.engine.template.wraps else []
+        template = model.tokenizer.engine.template
+        self.first_ids = [model.tokenizer.cls_id] if template.wraps and template.has_first else []
         self.max_lengths = 0, model.config.max_position_embeddings
         rules = model.checkpoint.generation
         ends = end_ids(rules) or (model.tokenizer.sep_id,)

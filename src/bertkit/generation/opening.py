@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bertkit.architectures import architecture_of
 from bertkit.checkpoint.config_file import read_config
 from bertkit.checkpoint.encoder_decoder import is_encoder_decoder, open_encoder_decoder
 from bertkit.checkpoint.generation_rules import rules_not_applied
@@ -12,6 +13,7 @@ from bertkit.generation.causal import Causal
 from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import load
+from bertkit.transformer import EncoderConfig
 
 
 def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | SequenceToSequence:
@@ -32,10 +34,12 @@ def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | Sequenc
         checkpoint.network.to(resolve_device(device))
         _warn_of_rules(checkpoint.generation, name)
         return SequenceToSequence(checkpoint)
-    if not read_config(transformer_folder(folder)).transformer.is_decoder:
+    config = read_config(transformer_folder(folder)).transformer
+    if not _continues_texts(config):
+        reason = "has no head that predicts the next token" if config.is_decoder else "reads both sides of a token"
         raise UsageError(
-            f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model (GPT-2, BERT "
-            "with is_decoder) or an encoder-decoder"
+            f"{name} {reason} and cannot continue a text: choose a left-to-right model (GPT-2, BERT with is_decoder) "
+            "or an encoder-decoder"
         )
     model = load(folder, device=device, heads=["masked_lm"])
     _warn_of_rules(model.checkpoint.generation, name)
@@ -49,7 +53,11 @@ def writes_text(name: str | Path) -> bool:
         CheckpointError: no such model, or a config.json that cannot be read.
     """
     folder = transformer_folder(locate(name))
-    return is_encoder_decoder(folder) or read_config(folder).transformer.is_decoder
+    return is_encoder_decoder(folder) or _continues_texts(read_config(folder).transformer)
+
+
+def _continues_texts(config: EncoderConfig) -> bool:
+    return config.is_decoder and architecture_of(config).causal_class is not None
 
 
 def _warn_of_rules(rules: dict[str, Any], name: str | Path) -> None:

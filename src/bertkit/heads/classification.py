@@ -17,10 +17,10 @@ class ClassificationHead(nn.Module):
     the logits of answer starts and ends (section 4.2).
     """
 
-    def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float) -> None:
+    def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float, *, has_bias: bool = True) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        self.classifier = nn.Linear(config.hidden_size, num_labels, bias=has_bias)
 
     def features(self, vectors: Tensor) -> Tensor:
         """(N, D) input of the linear layer, without dropout: ``vectors`` themselves."""

@@ -107,6 +107,8 @@ def check_share(batch_size: int, num_ranks: int) -> None:
 
 def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
     """Raise a UsageError for a vocabulary that lacks tokens these examples need, or joins pairs differently."""
+    if not tokenizer.engine.template.has_first:
+        raise UsageError("this tokenizer puts no [CLS] before a text, as pre-training does: choose another tokenizer")
     if data.sentence_pairs != "none" and tokenizer.engine.template.num_separators != 1:
         raise UsageError("sentence_pairs requires a tokenizer of pairs [CLS] A [SEP] B [SEP]: choose 'none'")
     _masking(tokenizer, data, _HELD_OUT_SEED)

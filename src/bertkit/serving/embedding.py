@@ -45,12 +45,12 @@ def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
         InvalidRequest: the model's tokenizer encodes the text differently: probably the ids are from another tokenizer.
     """
     tokenizer = served.tokenizer
-    bare = list(ids)
-    if bare[0] == tokenizer.cls_id and bare[-1] == tokenizer.sep_id:
-        bare = bare[1:-1]
+    bare, has_first = list(ids), tokenizer.engine.template.has_first
+    if bare[-1] == tokenizer.sep_id and (bare[0] == tokenizer.cls_id or not has_first):
+        bare = bare[has_first:-1]
     if all(0 <= token_id < len(tokenizer.vocabulary) for token_id in bare):
         text = tokenizer.decode(bare)
-        if tokenizer.encode(text).input_ids[1:-1].tolist() == bare:
+        if tokenizer.plain_ids([text])[0].tolist() == bare:
             return text
     raise InvalidRequest(
         f"these token ids are not those of the tokenizer of {served.name} for any text: send the text itself"

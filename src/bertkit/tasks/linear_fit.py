@@ -35,6 +35,8 @@ def minimize(
     inverse_penalty: float,
     max_iter: int = 1_000,
     start: tuple[Tensor, Tensor] | None = None,
+    *,
+    has_bias: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Find (C, E) weights and (C,) biases that minimize inverse_penalty times the loss of the logits of (N, E) float64
     features, summed over rows, plus half the squared weights.
@@ -46,8 +48,9 @@ def minimize(
     Args:
         loss: convex function of (N, C) float64 logits.
         start: weights and biases to start from; None: zeros.
+        has_bias: False: all biases are 0.
     """
-    middle = features.mean(dim=0)  # the biases are not penalized: centering keeps the minimum and converges faster
+    middle = features.mean(dim=0) * has_bias  # biases have no penalty: centering keeps the minimum, converges faster
     centered = features - middle
     solution = torch.zeros(num_outputs, features.shape[1] + 1, dtype=torch.float64)
     if start is not None:
@@ -60,7 +63,7 @@ def minimize(
     )  # fmt: skip
 
     def objective() -> Tensor:
-        weight, bias = solution[:, :-1], solution[:, -1]
+        weight, bias = solution[:, :-1], solution[:, -1] * has_bias
         value = loss(F.linear(centered, weight, bias)) / len(features) + share * weight.square().sum() / 2
         solution.grad = torch.autograd.grad(value, solution)[0]
         return value

@@ -43,12 +43,14 @@ class PairTemplate:
     """The special tokens and types of a pair.
 
     BERT has ``[CLS] A [SEP] B [SEP]`` with type 1 from B on; XLM-R, which has other names for them,
-    ``[CLS] A [SEP] [SEP] B [SEP]`` with only type 0. A single text is ``[CLS] A [SEP]`` in both.
+    ``[CLS] A [SEP] [SEP] B [SEP]`` with only type 0. A single text is ``[CLS] A [SEP]`` in both. Qwen3-Embedding has no
+    [CLS], and reads the last token.
     """
 
     num_separators: int = 1  # between the two texts
     second_type: int = 1  # token type of B and of the separator after it
     wraps: bool = True  # False: no special tokens around a text, as in GPT-2
+    has_first: bool = True  # False: no [CLS]
 
 
 BERT_PAIRS, TWO_SEPARATORS = PairTemplate(), PairTemplate(num_separators=2, second_type=0)
@@ -88,14 +90,14 @@ def assemble(
         UsageError: ``max_length`` has no room for the special tokens of a pair.
     """
     longest = np.diff(pieces.cu_seqlens).max(initial=0)
-    if num_parts == 1 and (layout.max_length is None or longest <= layout.max_length):
+    if num_parts == 1 and template.has_first and (layout.max_length is None or longest <= layout.max_length):
         return _as_they_are(pieces, unknown_id)
     whole = np.stack(
         [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
     )  # (P * N, 2), without [CLS], [SEP]
     whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
     sequences = _Sequences(whole, np.arange(len(whole)))
-    num_special = 2 if num_parts == 1 else 2 + template.num_separators
+    num_special = template.has_first + (1 if num_parts == 1 else 1 + template.num_separators)
     lengths = whole[:, :, 1] - whole[:, :, 0]  # (N, P)
     if layout.max_length is not None:
         too_long = lengths.sum(axis=1) + num_special > layout.max_length
@@ -141,24 +143,26 @@ def _encodings(
     template: PairTemplate,
     unknown_id: int,
 ) -> Encodings:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with the separators and types of the template, end to end."""
-    parts = sequences.parts
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with the special tokens and types of the template, end to end."""
+    parts, num_first = sequences.parts, int(template.has_first)
     lengths = parts[:, :, 1] - parts[:, :, 0]  # (S, P)
     num_separators = np.array([template.num_separators, 1][-parts.shape[1] :])  # (P,) after each text
-    seqlens = (lengths + num_separators).sum(axis=1) + 1
+    seqlens = (lengths + num_separators).sum(axis=1) + num_first
     cu_seqlens = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(seqlens, out=cu_seqlens[1:])
     input_ids = np.empty(cu_seqlens[-1], np.int32)
     token_type_ids = np.zeros(cu_seqlens[-1], np.int32)
     special_tokens_mask = np.zeros(cu_seqlens[-1], np.bool_)
-    ends = np.cumsum(lengths + num_separators, axis=1) + cu_seqlens[:-1, None]  # (S, P) positions of the last [SEP]
+    ends = np.cumsum(lengths + num_separators, axis=1)  # (S, P)
+    ends += cu_seqlens[:-1, None] + num_first - 1  # positions of the last [SEP]
     more = [ends[:, 0] - number for number in range(1, num_separators[0])]
-    for positions, token_id in ((cu_seqlens[:-1], cls_id), *((end, sep_id) for end in (ends, *more))):
+    first = [(cu_seqlens[:-1], cls_id)] * num_first
+    for positions, token_id in (*first, *((end, sep_id) for end in (ends, *more))):
         input_ids[positions] = token_id
         special_tokens_mask[positions] = True
     if parts.shape[1] == 2:
         types = np.tile([0, template.second_type], len(parts))
-        with_special = lengths + num_separators + np.array([1, 0])
+        with_special = lengths + num_separators + np.array([num_first, 0])
         token_type_ids = np.repeat(types, with_special.ravel()).astype(np.int32)
     lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
     source = ranges(starts, lengths_of_parts)

@@ -147,7 +147,7 @@ def read_library_tokenizer(
 
     Raises:
         CheckpointError: the library cannot read the file, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B
-            [SEP] with one or two separators between the texts, in any spelling.
+            [SEP] with one or two separators between the texts, or the same without [CLS], in any spelling.
     """
     try:
         definition = _with_unknown_once(definition)
@@ -230,21 +230,23 @@ def _template(library: tokenizers.Tokenizer, path: Path, settings: dict[str, Any
     end = end.get("content") if isinstance(end, dict) else end
     if one.ids == a and two.ids == [*a, *b] and isinstance(end, str) and library.token_to_id(end) is not None:
         return end, end, BARE_TEXT
-    cls_id, sep_id = [*one.ids, None][0], [None, *one.ids][-1]
-    template = PairTemplate(len(two) - len(one) - len(b), [0, *two.type_ids][-1])
+    first, sep_id = one.ids[: max(0, len(one) - len(a) - 1)], [None, *one.ids][-1]
+    template = PairTemplate(len(two) - len(one) - len(b), [0, *two.type_ids][-1], has_first=bool(first))
     if (
-        one.ids == [cls_id, *a, sep_id]
+        len(first) <= 1
+        and one.ids == [*first, *a, sep_id]
         and template.num_separators in (1, 2)
-        and two.ids == [cls_id, *a, *[sep_id] * template.num_separators, *b, sep_id]
-        and (library.token_to_id(one.tokens[0]), library.token_to_id(one.tokens[-1])) == (cls_id, sep_id)
-        and one.special_tokens_mask == [1, *(0 for _ in a), 1]
+        and two.ids == [*first, *a, *[sep_id] * template.num_separators, *b, sep_id]
+        and [library.token_to_id(token) for token in (*one.tokens[: len(first)], one.tokens[-1])] == [*first, sep_id]
+        and one.special_tokens_mask == [*(1 for _ in first), *(0 for _ in a), 1]
         and not any(one.type_ids)
         and two.type_ids == [0] * (len(two) - len(b) - 1) + [template.second_type] * (len(b) + 1)
     ):
-        return one.tokens[0], one.tokens[-1], template
+        return one.tokens[0 if first else -1], one.tokens[-1], template
     raise CheckpointError(
         f"{path}: its template makes {' '.join(one.tokens)!r} of 'a' and {' '.join(two.tokens)!r} of the pair 'a', "
-        "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with one or two [SEP] after a"
+        "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with one or two [SEP] after a, "
+        "or the same without [CLS]"
     )
 
 

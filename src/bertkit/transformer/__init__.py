@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from bertkit.transformer.layer_config import LayerConfig as LayerConfig
     from bertkit.transformer.layer_config import RotaryPositions as RotaryPositions
     from bertkit.transformer.modernbert import ModernBertConfig as ModernBertConfig
+    from bertkit.transformer.neobert import NeoBertConfig as NeoBertConfig
     from bertkit.transformer.nomic_bert import GteConfig as GteConfig
     from bertkit.transformer.nomic_bert import NomicBertConfig as NomicBertConfig
     from bertkit.transformer.original import TransformerConfig as TransformerConfig
     from bertkit.transformer.prepared.decoder import PreparedDecoder as PreparedDecoder
     from bertkit.transformer.prepared.encoder import PreparedTransformer as PreparedTransformer
+    from bertkit.transformer.qwen3 import Qwen3Config as Qwen3Config
     from bertkit.transformer.recorder import LayerRecord as LayerRecord
     from bertkit.transformer.recorder import Recorder as Recorder
     from bertkit.transformer.relative_bias import RelativeBiasEncoder as RelativeBiasEncoder

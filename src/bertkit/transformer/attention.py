@@ -17,6 +17,7 @@ from bertkit.transformer.kernels import (
     cross_attention,
     dropout,
     joined,
+    norm_heads,
     recorded_cross_attention,
     self_attention,
 )
@@ -52,6 +53,8 @@ class SelfAttention(nn.Module):
         else:
             self.query, self.key, self.value = (nn.Linear(width, outputs, bias=has_biases) for outputs in widths)
         self.output = nn.Linear(widths[0], width, bias=has_biases)
+        if layer.has_head_norms:
+            self.query_norm, self.key_norm = (nn.RMSNorm(layer.head_dim, eps=layer.norm_eps) for _ in range(2))
         if isinstance(layer.positions, DisentangledPositions):
             self.position_dropout = nn.Dropout(layer.hidden_dropout_prob)
 
@@ -71,7 +74,9 @@ class SelfAttention(nn.Module):
         if isinstance(bias, RelativePositions):
             bias = bias._replace(rows=dropout(bias.rows, self.position_dropout))
         bias = self.for_layer(bias)
-        inputs = self.config.with_repeated_heads(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
+        inputs = self.config.as_thirds(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
+        if self.config.has_head_norms:
+            inputs = norm_heads(inputs, self.query_norm, self.key_norm)
         dropout_prob = self.dropout_prob if self.training else 0.0
         rotary = positions.rotary[self.positions] if isinstance(self.positions, RotaryPositions) else None
         context = self_attention(
@@ -90,9 +95,9 @@ class SelfAttention(nn.Module):
     def linears(self) -> list[tuple[Tensor, Tensor | None]]:
         """Weight and bias of two matrix products: query, key and value as one (3 H K outputs); output."""
         weight, bias = joined(self.inputs())
-        repeated = self.config.with_repeated_heads
+        thirds = self.config.as_thirds
         return [
-            (repeated(weight, 0), None if bias is None else repeated(bias, 0)),
+            (thirds(weight, 0), None if bias is None else thirds(bias, 0)),
             (self.output.weight, self.output.bias),
         ]
 

@@ -40,12 +40,11 @@ class Recording(NamedTuple):
 
 def can_be_recorded(encoder: Any, precision: str) -> bool:
     """True for an encoder on a CUDA device whose attention at this precision is `varlen_attention`."""
-    weight, config = encoder.embeddings.word.weight, encoder.config
+    weight = encoder.embeddings.word.weight
     if weight.device.type != "cuda":
         return False
     bias = encoder.distance_bias(1)
-    head_dim = config.hidden_size // config.num_attention_heads
-    dtype = product_dtype(precision, weight.dtype)
+    dtype, head_dim = product_dtype(precision, weight.dtype), encoder.config.layer(0).head_dim
     return kernel_for("cuda", capability_of(weight.device), dtype, head_dim, bias) == "varlen"
 
 

@@ -1,55 +1,24 @@
 """The config of a EuroBERT encoder (Boizard et al. 2025), with BERT's keys."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from bertkit.errors import check_above_zero
-from bertkit.transformer.config import BertConfig
 from bertkit.transformer.config_checks import check_one_of
-from bertkit.transformer.layer_config import LayerConfig, RotaryPositions
+from bertkit.transformer.llama_layers import LlamaLayersConfig
 
 
 @dataclass(frozen=True)
-class EuroBertConfig(BertConfig):
-    """Defaults are EuroBERT-210m as published: norms before sub-layers, without means and biases."""
+class EuroBertConfig(LlamaLayersConfig):
+    """Defaults are EuroBERT-210m as published."""
 
-    may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
-    has_norm_biases: ClassVar[bool] = False
     may_be_decoder: ClassVar[bool] = False
-    normalizes_embeddings: ClassVar[bool] = False  # pyrefly: ignore
-    has_positions: ClassVar[bool] = False  # pyrefly: ignore
 
     vocab_size: int = 128_256  # rows of the word embedding
-    num_key_value_heads: int | None = None  # must divide num_attention_heads; None: as many
-    hidden_act: str = "silu"  # activation of the gate: a key of ACTIVATIONS
-    hidden_dropout_prob: float = field(default=0.0, init=False)
-    attention_probs_dropout_prob: float = 0.0  # dropout on attention probabilities, in training
     max_position_embeddings: int = 8_192  # longest sequence in tokens
-    type_vocab_size: int = field(default=0, init=False)
-    layer_norm_eps: float = 1e-5  # added to the mean square in normalization
+    rope_theta: float = 250_000.0  # base of the rotary frequencies
     classifier_pooling: str = "late"  # of a sequence classifier: the first token ("bos") or the "mean" of all tokens is
     # its input, or logits of all tokens are averaged ("late")
-    rope_theta: float = 250_000.0  # base of the rotary frequencies
-    rope_factor: float = 1.0  # divisor of these frequencies
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_one_of(self, "classifier_pooling", ("late", "mean", "bos"))
-        check_above_zero(self, "rope_theta", "rope_factor")
-        self.layer(0)
-
-    def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
-        return replace(
-            super().layer(number),
-            num_key_value_heads=self.num_attention_heads
-            if self.num_key_value_heads is None
-            else self.num_key_value_heads,
-            norm_order="pre",
-            norm="rms",
-            positions=RotaryPositions(self.rope_theta, self.rope_factor),
-            gate="separate",
-            has_attention_biases=False,
-            has_expand_bias=False,
-            has_project_bias=False,
-        )

@@ -23,6 +23,7 @@ class RotaryPositions:
 
     theta: float  # base of the frequencies
     factor: float = 1.0  # divisor of the frequencies
+    has_neighboring_pairs: bool = False  # columns 2 i and 2 i + 1 of a head are a pair; False: i and i + K / 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class LayerConfig:
     gate: Literal["none", "separate", "first", "last"] = "none"  # feed-forward network without a gate, or with one:
     # stored as a layer, or as the first or the last half of one layer with the other factor
     has_joint_inputs: bool = False  # queries, keys and values are stored as one layer
+    has_inputs_by_head: bool = False  # in that layer query, key and value of a head precede those of the next head
     has_attention_biases: bool = True
+    has_head_norms: bool = False  # the columns of each head of queries and keys are divided by the root of their mean
+    # square, before rotation (Henry et al. 2020)
     has_expand_bias: bool = True  # also of the gate
     has_project_bias: bool = True
     attends_to_sources: bool = False  # the layer of a decoder with cross-attention
@@ -91,6 +95,10 @@ class LayerConfig:
                 f"num_key_value_heads={self.num_key_value_heads} does not divide num_attention_heads="
                 f"{self.num_attention_heads}: each key/value head serves equally many query heads"
             )
+        if self.has_inputs_by_head and (not self.has_joint_inputs or self.input_widths[0] != self.input_widths[1]):
+            raise UsageError("has_inputs_by_head=True requires has_joint_inputs and as many key/value heads as heads")
+        if self.has_head_norms and self._has_neighboring_pairs:
+            raise UsageError("has_head_norms=True: rotary positions with has_neighboring_pairs have no norms of heads")
         if isinstance(self.positions, RotaryPositions) and self.head_dim % 2:
             raise UsageError(f"head_dim={self.head_dim}: rotary positions need an even number of columns in a head")
 
@@ -108,12 +116,18 @@ class LayerConfig:
         key_value = self.num_key_value_heads * self.head_dim
         return self.num_attention_heads * self.head_dim, key_value, key_value
 
-    def with_repeated_heads(self, inputs: Tensor, dim: int) -> Tensor:
-        """Joint queries, keys and values with the key/value heads repeated, one for each query head: a third each.
+    @property
+    def _has_neighboring_pairs(self) -> bool:
+        return isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
+
+    def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
+        """Queries, keys and values of all heads, a third each, as attention reads them: key/value heads are repeated,
+        one for each query head.
 
         Args:
-            inputs: along ``dim`` the columns of `input_widths` one after another.
+            inputs: along ``dim`` the outputs of the layers of queries, keys and values.
         """
+        inputs = self.as_parts(inputs, dim)
         repeats = self.num_attention_heads // self.num_key_value_heads
         if repeats == 1:
             return inputs
@@ -121,3 +135,20 @@ class LayerConfig:
         query, *others = inputs.split(self.input_widths, dim)
         others = [part.unflatten(dim, (-1, self.head_dim)).repeat_interleave(repeats, heads) for part in others]
         return torch.cat([query, *(part.flatten(heads, heads + 1) for part in others)], dim)
+
+    def as_parts(self, inputs: Tensor, dim: int) -> Tensor:
+        """The same without repeats: all queries, all keys, all values, of `input_widths`. Columns i and i + K / 2 of a
+        head are a pair in rotation."""
+        if self.has_inputs_by_head:
+            inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
+        if self._has_neighboring_pairs:
+            query, key, value = inputs.split(self.input_widths, dim)
+            query, key = (_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key))
+            inputs = torch.cat([query, key, value], dim)
+        return inputs
+
+
+def _exchanged(inputs: Tensor, dim: int, rows: int, columns: int, width: int) -> Tensor:
+    """Transpose each matrix of ``rows`` times ``columns`` groups of ``width`` outputs along ``dim``."""
+    first = dim if dim >= 0 else dim - 3
+    return inputs.unflatten(dim, (-1, rows, columns, width)).transpose(first + 1, first + 2).flatten(first, first + 3)

@@ -51,13 +51,14 @@ def extract(model: Model, dimensions: int = 256, *, progress: bool | None = None
 
 @torch.inference_mode()
 def token_outputs(model: Model, token_ids: np.ndarray) -> np.ndarray:
-    """(n, D) float32: the mean of the last hidden states of [CLS], a token and [SEP]."""
+    """(n, D) float32: the mean of the last hidden states of [CLS], if the tokenizer has it, a token and [SEP]."""
     ids = torch.empty((len(token_ids), 3), dtype=torch.long)
     ids[:, 0], ids[:, 2] = model.tokenizer.cls_id, model.tokenizer.sep_id
     ids[:, 1] = torch.from_numpy(token_ids)
+    ids = ids[:, not model.tokenizer.engine.template.has_first :]
     device = next(model.encoder.parameters()).device
     states = model.encoder(Batch.from_padded(ids.to(device))).last_hidden_state
-    return states.reshape(len(token_ids), 3, -1).mean(dim=1).float().cpu().numpy()
+    return states.unflatten(0, ids.shape).mean(dim=1).float().cpu().numpy()
 
 
 def principal_components(vectors: np.ndarray, dimensions: int) -> np.ndarray:

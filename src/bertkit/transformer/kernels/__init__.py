@@ -1,6 +1,6 @@
 """Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
-from bertkit.transformer.kernels.attention import recorded_cross_attention
+from bertkit.transformer.kernels.attention import norm_heads, recorded_cross_attention
 from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.training import (
     activate,
@@ -33,6 +33,7 @@ __all__ = [
     "joined",
     "linear",
     "look_up",
+    "norm_heads",
     "project",
     "recomputed",
     "recorded_cross_attention",

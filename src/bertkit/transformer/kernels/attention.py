@@ -10,7 +10,7 @@ from itertools import groupby
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows, position_scores
@@ -89,6 +89,19 @@ def packed_self_attention(
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
     return packed_attention(query, key, value, seqlens, dropout_prob, window, bias, attended=attended).flatten(-2)
+
+
+def norm_heads(query_key_value: Tensor, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Tensor:
+    """Queries and keys with a norm over the columns of each head: (T, 3 H K) to the same, computed in the dtype of the
+    norms.
+
+    Args:
+        query_norm, key_norm: of K columns, without biases.
+    """
+    heads = query_key_value.unflatten(-1, (3, -1, query_norm.normalized_shape[0]))  # (T, 3, H, K)
+    query, key, value = heads.unbind(-3)
+    parts = [norm(part.to(norm.weight.dtype)) for norm, part in ((query_norm, query), (key_norm, key))]
+    return torch.stack([*(part.to(value.dtype) for part in parts), value], dim=-3).flatten(-3)
 
 
 def recorded_attention(

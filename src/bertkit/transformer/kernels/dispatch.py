@@ -27,6 +27,7 @@ class Kernels(NamedTuple):
     linear: Callable
     embeddings: type
     attention: Callable
+    head_norms: type  # of queries and keys
     gate: Callable
     norm: type  # after a sum
     add_then_norm: type  # of a sum that is kept
@@ -37,8 +38,8 @@ def plain_kernels(precision: str) -> Kernels:
     """torch's own operations: the reference for every other choice, on any device."""
     linear = PlainInt8Linear if precision == "int8" else PlainLinear
     return Kernels(
-        linear, steps.PlainEmbeddings, steps.plain_attention, steps.plain_gate, steps.PlainNorm, steps.PlainAddThenNorm,
-        PlainKeyValueCache,
+        linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainHeadNorms, steps.plain_gate, steps.PlainNorm,
+        steps.PlainAddThenNorm, PlainKeyValueCache,
     )  # fmt: skip
 
 
@@ -52,8 +53,9 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     return Kernels(
-        linear_for(precision).linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.compiled_gate,
-        steps.CompiledNorm, steps.CompiledAddThenNorm, CompiledKeyValueCache,
+        linear_for(precision).linear, steps.CompiledEmbeddings, steps.compiled_attention,
+        steps.CompiledHeadNorms, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm,
+        CompiledKeyValueCache,
     )  # fmt: skip
 
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
+from bertkit.transformer.kernels import modern_rows
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
-from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
@@ -113,6 +114,30 @@ def compiled_attention(
     added = bias_array(bias, context.shape[1] // num_heads)
     attend(array(query_key_value), cu_seqlens, num_heads, array(context), None, *turns, added)
     return context
+
+
+class PlainHeadNorms:
+    """Queries and keys with a norm over the columns of each head, as `norm_heads`."""
+
+    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
+        self.norms = query_norm, key_norm
+
+    def __call__(self, query_key_value: Tensor) -> Tensor:
+        """(T, 3 H K) to the same."""
+        return norm_heads(query_key_value, *self.norms)
+
+
+class CompiledHeadNorms:
+    """The same, compiled, written over its input."""
+
+    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
+        self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
+
+    def __call__(self, query_key_value: Tensor) -> Tensor:
+        """(T, 3 H K) to the same."""
+        rows = array(query_key_value)
+        modern_rows.norm_heads(rows, self.head_dim, *self.norms, rows)
+        return query_key_value
 
 
 def plain_gate(x: Tensor, activation: str) -> Tensor:

@@ -79,6 +79,32 @@ def norm_without_bias(rows, norm, normed):
 
 
 @compiled
+def norm_heads(rows, head_dim, query_norm, key_norm, normed):
+    """Queries and keys divided by the root of the mean square of each head, and values: (T, 3 H K) each.
+
+    Args:
+        rows: an array or a Product; ``normed`` may be the same array.
+        query_norm, key_norm: Norm of (K,); their biases are ignored.
+    """
+    num_rows, width = normed.shape
+    num_heads = width // (3 * head_dim)
+    line = np.zeros(whole_vectors(head_dim), np.float32)
+    for row in range(num_rows):
+        for head in range(2 * num_heads):
+            column, norm = head * head_dim, query_norm if head < num_heads else key_norm
+            squares = broadcast(np.float32(0))
+            for c in range(0, head_dim, WIDTH):
+                store_first(line, c, read(rows, row, column + c), head_dim - c)
+                squares = fma(load(line, c), load(line, c), squares)
+            factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(head_dim) + norm.eps))
+            for c in range(0, head_dim, WIDTH):
+                numbers = load(line, c) * factor * load(norm.weight, c)
+                store_first(normed, row * width + column + c, numbers, head_dim - c)
+        for c in range(2 * num_heads * head_dim, width, WIDTH):
+            write(normed, row, c, read(rows, row, c))
+
+
+@compiled
 def add_then_norm_backward(
     grad_summed, grad_normed, summed, norm, dropout, means, factors, grad_x, grad_residual, grad_weight
 ):

@@ -103,8 +103,8 @@ class PreparedTransformer:
 
     @cached_property
     def _few_rows(self) -> FewRows | None:
-        layers = self.layers
-        if not layers or isinstance(self.steps, GenerationSteps) or self.encoder.layers[0].config.norm == "rms":
+        layers, config = self.layers, self.encoder.config.layer(0)
+        if not layers or isinstance(self.steps, GenerationSteps) or config.norm == "rms" or config.has_head_norms:
             return None
         if not layers[0].is_gated:
             return None if self.rotary or self.stack.is_pre_norm else FewRows.of_plain(layers)
@@ -128,7 +128,8 @@ def _steps_for(encoder: Encoder, precision: str, kernels: Kernels | None) -> Flo
     weight = encoder.embeddings.word.weight
     precision = "float64" if weight.dtype == torch.float64 else precision
     dtype = product_dtype(precision, weight.dtype)
-    if encoder.config.is_decoder and encoder.final_norm is not None:  # GPT-2's, with the bits of its steps
+    layer = encoder.config.layer(0)
+    if layer.is_pre_norm and layer.has_norm_biases:  # GPT-2's, with the bits of its steps
         return GenerationSteps(kernels or generation_kernels_for(precision, weight.device), dtype)
     kernels = kernels or kernels_for(precision, weight.device)
     return Int8Steps(kernels) if precision == "int8" else FloatSteps(kernels, dtype)

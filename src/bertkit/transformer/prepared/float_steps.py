@@ -58,6 +58,10 @@ class FloatSteps:
             return State(embedded, embedded.to(self.dtype))
         return State(*norm(torch.zeros_like(embedded), embedded))
 
+    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Callable[[Tensor], Tensor]:
+        """The norms of the heads of queries and keys, from the product before attention to its input."""
+        return self.kernels.head_norms(query_norm, key_norm)
+
     def attend(self, layer: PreparedLayer, query_key_value: Tensor, batch: Batch, rotary: Any) -> Tensor:
         """Attention within the sequences of a batch: (T, 3 D) to (T, D)."""
         bias = bias_of_length(layer.bias, batch.max_seqlen)

@@ -17,7 +17,7 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays, plain_gate
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows, norm_heads
 from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
@@ -90,8 +90,14 @@ class Int8Steps:
             return State(embedded.tensor, embedded)
         return State(*norm(np.zeros(embedded.tensor.shape, np.float32), embedded.tensor))
 
-    def attend(self, layer: PreparedLayer, query_key_value: Product, batch: Batch, rotary: Any) -> Quantized:
-        num_tokens, width = query_key_value.values.shape
+    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> "Int8HeadNorms":
+        return Int8HeadNorms(query_norm, key_norm)
+
+    def attend(
+        self, layer: PreparedLayer, query_key_value: Product | np.ndarray, batch: Batch, rotary: Any
+    ) -> Quantized:
+        values = query_key_value.values if isinstance(query_key_value, Product) else query_key_value
+        num_tokens, width = values.shape
         quantized = room_for(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
@@ -149,6 +155,18 @@ def add_and_norm(product: Product, residual: Tensor, norm: Norm) -> HiddenStates
     hidden, quantized = torch.empty_like(residual), room_for(*residual.shape)
     norm_rows(product, residual.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
+
+
+class Int8HeadNorms:
+    """Queries and keys with the norms of their heads, and values, from a product, written over its values."""
+
+    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
+        self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
+
+    def __call__(self, product: Product) -> np.ndarray:
+        """(T, 3 H K) to the same."""
+        norm_heads(product, self.head_dim, *self.norms, product.values)
+        return product.values
 
 
 class Int8AddThenNorm:

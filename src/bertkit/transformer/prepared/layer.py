@@ -31,7 +31,10 @@ class PreparedLayer:
         self.attention_norm = layer.attention_norm and steps.norm(layer.attention_norm, self.is_pre_norm)
         self.feed_forward_norm = steps.norm(layer.feed_forward_norm, self.is_pre_norm)
         self.num_heads, self.activation = config.num_attention_heads, config.hidden_act
-        self.window, self.positions, self.bias = config.window, config.positions, layer.attention.for_layer(bias)
+        attention = layer.attention
+        norms = (attention.query_norm, attention.key_norm) if config.has_head_norms else None
+        self.head_norms = norms and steps.head_norms(*norms)
+        self.window, self.positions, self.bias = config.window, config.positions, attention.for_layer(bias)
         self.linears = [self.query_key_value, self.output, self.expand, self.project]  # of a step of generation
         if self.is_cross:
             self.cross_query, self.cross_key_value, self.cross_output = (
@@ -51,7 +54,10 @@ class PreparedLayer:
             rows: (C,) indices of the only rows to compute after attention; None: all.
         """
         steps = self.steps
-        context = attention.attend(number, self, steps.product(self.query_key_value, state.read))
+        query_key_value = steps.product(self.query_key_value, state.read)
+        if self.head_norms is not None:
+            query_key_value = self.head_norms(query_key_value)
+        context = attention.attend(number, self, query_key_value)
         if rows is not None:
             context, state = steps.take(context, rows), State(state.stream[rows], steps.take(state.read, rows))
         norms = self.norms(next_norm)
