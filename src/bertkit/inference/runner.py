@@ -200,7 +200,7 @@ def encoded_chunks(
     doing: str,
     unit: str,
     read: Callable[[Any], Any] | None = None,
-    most: int = _ITEMS_AT_A_TIME,
+    most: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[tuple[list[Any], Encodings, tqdm]]:
     """A pass over items in bounded memory: chunks of them with their encodings, which are counted in the report, and
@@ -211,7 +211,7 @@ def encoded_chunks(
         num_characters: length of an item.
         doing, unit: words of the bar, as in "embedding" and "texts".
         read: called with each item first.
-        most: items in a chunk.
+        most: items in a chunk; None: some thousand.
         progress: show the bar after two seconds; None: on a terminal.
 
     Raises:
@@ -257,7 +257,7 @@ def text_length(text: str) -> int:
 
 
 def chunks(
-    items: Iterable[Item], num_characters: Callable[[Item], int], most: int = _ITEMS_AT_A_TIME
+    items: Iterable[Item], num_characters: Callable[[Item], int], most: int | None = None
 ) -> Iterator[list[Item]]:
     """Lists of items of bounded size, so that memory does not grow with the number of items.
 
@@ -270,7 +270,7 @@ def chunks(
     for item in items:
         chunk.append(item)
         characters += num_characters(item)
-        if len(chunk) >= most or characters >= _CHARACTERS_AT_A_TIME:
+        if len(chunk) >= (most or _ITEMS_AT_A_TIME) or characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, characters = [], 0
     if chunk:
