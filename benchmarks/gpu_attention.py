@@ -14,8 +14,8 @@ from bertkit.transformer.kernels.attention import packed_attention
 from bertkit.transformer.kernels.device_attention import (
     block_attention,
     capability_of,
-    compiled_attention,
     kernel_for,
+    short_attention,
     varlen_attention,
 )
 from bertkit.transformer.window import CAUSAL, REVERSED, Window
@@ -51,7 +51,7 @@ def _runs(query: Tensor, key: Tensor, value: Tensor, batch: Batch, **options: An
 
 
 def _triton(query: Tensor, key: Tensor, value: Tensor, batch: Batch, *, window: None = None) -> Tensor:
-    return compiled_attention(torch.stack((query, key, value), dim=1), batch, 0.0)
+    return short_attention(torch.stack((query, key, value), dim=1), batch, 0.0)
 
 
 def _kernels(device: str, dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Tensor]]]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from random_models import our_model
 
-from bertkit import Batch, Model
+from bertkit import Batch, BertConfig, Model
 from bertkit.architectures import prepare
 from bertkit.errors import UsageError
 from bertkit.transformer import EncoderOutput, cuda_graphs
@@ -107,7 +107,7 @@ def test_threads_take_turns_at_a_recording(model: Model) -> None:
 def test_encoders_that_are_recorded(device, precision, capability, bias, expected, monkeypatch) -> None:
     monkeypatch.setattr(cuda_graphs, "capability_of", lambda given: capability)
     word = SimpleNamespace(weight=SimpleNamespace(device=torch.device(device), dtype=torch.float32))
-    config = SimpleNamespace(hidden_size=192, num_attention_heads=3)
+    config = BertConfig(hidden_size=192, num_attention_heads=3)
     encoder = SimpleNamespace(embeddings=SimpleNamespace(word=word), config=config, distance_bias=lambda longest: bias)
     assert can_be_recorded(encoder, precision) == expected
 

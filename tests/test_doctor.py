@@ -48,7 +48,7 @@ def test_doctor_on_healthy_installation(capsys):
     assert results["software", "python"]["value"].startswith(platform.python_version())
     assert torch.__version__.startswith(results["software", "torch"]["value"])  # "2.15.0+cu132": some builds name it
     assert results["libraries", "oneDNN uses"]["value"] != "not known"
-    assert [name for part, name in results if part == "kernels"] == [*CPU_PRECISIONS, "short texts"]
+    assert [name for part, name in results if part == "kernels"] == [*CPU_PRECISIONS, "attention", "short texts"]
     assert [name for part, name in results if part == "equality"] == list(CPU_PRECISIONS)
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 

@@ -21,7 +21,7 @@ from bertkit.architectures import Network, prepare
 from bertkit.architectures.initialization import initialize
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
-from bertkit.transformer.kernels import training, training_kernels
+from bertkit.transformer.kernels import steps, training_kernels
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.prepared import int8_steps
 
@@ -135,7 +135,7 @@ def test_vectors_are_bit_identical_regardless_of_batch(family: Family, precision
 def test_gradients_of_the_training_kernels(family: Family, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = family.our_model("encoder", number)
     batch = collate(model.tokenizer.encode_batch(TEXTS, max_length=19, on_long="truncate"))
-    monkeypatch.setattr(training, "training_row_count", lambda num_rows: num_rows + 3)  # adds rows of zeros
+    monkeypatch.setattr(steps, "training_row_count", lambda num_rows: num_rows + 3)  # adds rows of zeros
 
     def gradients() -> dict[str, torch.Tensor]:
         model.network.zero_grad()

@@ -20,7 +20,7 @@ from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
-from bertkit.transformer.kernels.linear import WidenedLinear, has_onednn, multiply_in_place
+from bertkit.transformer.kernels.linear import WidenedLinear, has_onednn, multiply_unpacked
 from bertkit.transformer.kernels.rows import (
     Quantized,
     gelu_rows,
@@ -200,7 +200,7 @@ def test_disentangled_attention_past_a_broken_neighbor() -> None:
     assert (context[19:] - expected).abs().max() < 1e-5
 
 
-def room_for(num_rows: int, width: int) -> Quantized:
+def empty_quantized(num_rows: int, width: int) -> Quantized:
     return Quantized(
         np.zeros((num_rows, width), np.uint8), np.zeros(num_rows, np.float32), np.zeros(num_rows, np.float32)
     )
@@ -218,7 +218,7 @@ def test_quantized_rows(width: int) -> None:
     rows[2] = 5  # all the same
     rows[3] = 0
     rows[4, 0] = 1e4  # one far from the others
-    quantized = room_for(*rows.shape)
+    quantized = empty_quantized(*rows.shape)
     quantize_rows(rows, 0, len(rows), quantized)
     step = (rows.max(1) - rows.min(1)) / 255
     assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-6 * np.abs(rows).max(1)).all()
@@ -233,7 +233,7 @@ def test_norm_rows(width: int, dtype: torch.dtype) -> None:
     norm = nn.LayerNorm(width, eps=1e-12)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
-    out, quantized = torch.empty_like(x), room_for(7, width)
+    out, quantized = torch.empty_like(x), empty_quantized(7, width)
     norm_rows(array(x), array(residual), norm_arrays(norm), array(out), quantized)
     with torch.no_grad():
         expected = norm.double()(x.double() + residual.double())
@@ -251,7 +251,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     generator = torch.Generator().manual_seed(inputs)
     x = torch.randn(num_rows, inputs, generator=generator) + 0.5
     weight, bias = torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
-    quantized = room_for(num_rows, inputs)
+    quantized = empty_quantized(num_rows, inputs)
     quantize_rows(x.numpy(), 0, num_rows, quantized)
     scales = weight.abs().amax(1) / 127
     rounded = (weight / scales[:, None]).round() * scales[:, None]
@@ -260,7 +260,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     product = linear(weight, bias)(quantized)
     read_rows(product, results)
     torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
-    far = room_for(num_rows, outputs)
+    far = empty_quantized(num_rows, outputs)
     gelu_rows(product, far)
     activated = F.gelu(exact)
     step = ((activated.amax(1) - activated.amin(1)) / 255).numpy()
@@ -315,7 +315,7 @@ def test_products_of_training_in_bfloat16(instructions: bool, monkeypatch: pytes
     grad = torch.randn(33, 70, generator=generator).bfloat16()
     for a, b, added in ((x, weight, bias), (grad, weight.T, None), (grad.T, x.T, None)):
         expected = a.double() @ b.double().T + (0 if added is None else added.double())
-        torch.testing.assert_close(multiply_in_place(a, b, added), expected.bfloat16(), **ONE_ROUNDING)
+        torch.testing.assert_close(multiply_unpacked(a, b, added), expected.bfloat16(), **ONE_ROUNDING)
 
 
 @pytest.mark.every_processor
@@ -335,12 +335,12 @@ def test_activations_regardless_of_position(name: str, dtype: torch.dtype) -> No
 ROW_COUNTS = """
 from pathlib import Path
 import torch
-from bertkit.transformer.kernels.linear import multiply_in_place
+from bertkit.transformer.kernels.linear import multiply_unpacked
 def num_bytes(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
 a, b = torch.ones(999, 20), torch.ones(64, 20)
-multiply_in_place(a, b)
+multiply_unpacked(a, b)
 before = num_bytes()
-for num_rows in range(1, 700): multiply_in_place(a[:num_rows], b)
+for num_rows in range(1, 700): multiply_unpacked(a[:num_rows], b)
 print(num_bytes() - before)
 """
 

@@ -12,12 +12,12 @@ from bertkit import Batch, ModernBertConfig
 from bertkit.architectures import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
-from bertkit.transformer.kernels import training, training_kernels
-from bertkit.transformer.kernels.arrays import array, turns_and_reach
+from bertkit.transformer.kernels import steps, training_kernels
+from bertkit.transformer.kernels.arrays import array, rotary_and_window
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate, plain_gate
 from bertkit.transformer.kernels.linear import PlainInt8Linear
-from bertkit.transformer.kernels.rows import Product, Quantized, read_rows
+from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 from bertkit.transformer.prepared.int8_steps import Int8AddThenNorm, activate_gate, hidden_states_of
@@ -34,7 +34,7 @@ def positions(lengths: list[int], first: int = 0) -> Tensor:
 
 def attend(together: Tensor, lengths: list[int], num_heads: int, rotary: Rotary, window: int | None) -> Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
-    cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), turns_and_reach(rotary, window, max(lengths))
+    cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), rotary_and_window(rotary, window, max(lengths))
     attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns, None)
     return context
 
@@ -103,12 +103,12 @@ def test_gradients_of_attention(num_heads: int, head_dim: int, window: int | Non
     grad = torch.randn(total, width, generator=generator)
     rotary = rotary_of(positions(LENGTHS, first=3), 500.0, head_dim)
     with training_kernels(torch.float32, seed=3):
-        out = training.self_attention(together, batch(lengths=LENGTHS), num_heads, dropout_prob, rotary, window)
+        out = steps.self_attention(together, batch(lengths=LENGTHS), num_heads, dropout_prob, rotary, window)
     (results,) = torch.autograd.grad(out, together, grad)
     kept = torch.ones(total, num_heads, longest)
     if dropout_prob:
         with training_kernels(torch.float32, seed=3):
-            kept = mask_of(training._active().dropout(dropout_prob), (1, kept.numel())).view(kept.shape)
+            kept = mask_of(steps._active().dropout(dropout_prob), (1, kept.numel())).view(kept.shape)
     parts = []
     starts = np.cumsum([0, *LENGTHS])
     for start, length in zip(starts, LENGTHS, strict=False):
@@ -132,7 +132,7 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     x = torch.randn(7, 2 * width, generator=generator).to(dtype).requires_grad_()
     grad = torch.randn(7, width, generator=generator).to(dtype)
     with training_kernels(dtype, seed=0):
-        out = training.gate(x, "gelu")
+        out = steps.gate(x, "gelu")
     exact = x.detach().double().requires_grad_()
     left, right = exact.chunk(2, dim=1)
     plain = nn.functional.gelu(left) * right
@@ -158,12 +158,12 @@ def test_add_then_norm(width: int, dtype: torch.dtype, dropout_prob: float) -> N
     leaves, module = [x, residual, norm.weight], nn.Dropout(dropout_prob).train()
     grads = [torch.randn(7, width, generator=generator), torch.randn(7, width, generator=generator).to(dtype)]
     with training_kernels(dtype, seed=3):
-        outs = training.add_then_norm(x, residual, norm, module)
+        outs = steps.add_then_norm(x, residual, norm, module)
     results = torch.autograd.grad(outs, leaves, grads)
     kept = torch.ones(7, width)
     if dropout_prob:
         with training_kernels(dtype, seed=3):
-            kept = mask_of(training._active().dropout(dropout_prob), x.shape)
+            kept = mask_of(steps._active().dropout(dropout_prob), x.shape)
     summed = residual + x.float() * kept
     plain = [summed, norm(summed).to(dtype)]
     for ours, reference in zip(outs, plain, strict=True):
@@ -259,7 +259,7 @@ def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
     assert all(map(torch.equal, *results))
 
 
-def random_product(num_rows: int, num_outputs: int) -> tuple[Product, Tensor]:
+def random_product(num_rows: int, num_outputs: int) -> tuple[UnscaledProduct, Tensor]:
     """A product of 8-bit numbers without bias, and the same scaled."""
     generator = torch.Generator().manual_seed(num_outputs)
     x, weight = torch.randn(num_rows, 23, generator=generator), torch.randn(num_outputs, 23, generator=generator) / 2

@@ -6,11 +6,11 @@ import torch
 from attention_reference import attention_with_probs
 from torch import Tensor
 
-from bertkit.transformer.kernels.arrays import array, bias_array, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, rotary_and_window
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.pair_attention import attend_pairs
-from bertkit.transformer.kernels.rows import quantize_rows, room_for
+from bertkit.transformer.kernels.rows import empty_quantized, quantize_rows
 from bertkit.transformer.rotary import Rotary, rotary_of
 from bertkit.transformer.window import Window
 
@@ -33,7 +33,7 @@ def attend(
 ) -> Tensor:
     """The context in float32, whose rounding is far below that of the products."""
     context = torch.empty(len(together), together.shape[1] // 3)
-    cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), turns_and_reach(rotary, window, max(lengths))
+    cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), rotary_and_window(rotary, window, max(lengths))
     added = bias_array(bias, context.shape[1] // num_heads)
     attend_pairs(array(together), cu_seqlens, num_heads, array(context), None, *turns, added)
     return context
@@ -104,7 +104,7 @@ def test_very_large_scores_and_a_broken_neighbor() -> None:
 def test_a_quantized_context_is_that_of_the_context() -> None:
     together, cu_seqlens = rows_of(12, 32, LENGTHS), np.cumsum([0, *LENGTHS], dtype=np.int32)
     context = np.empty((len(together), 384), np.float32)
-    quantized, expected = room_for(*context.shape), room_for(*context.shape)
+    quantized, expected = empty_quantized(*context.shape), empty_quantized(*context.shape)
     attend_pairs(array(together), cu_seqlens, 12, context, quantized, None, None, None)
     quantize_rows(context, 0, len(context), expected)
     assert all(np.array_equal(part, other) for part, other in zip(quantized, expected, strict=True))

@@ -18,7 +18,7 @@ from bertkit.training import compute_gradients
 from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import trained_linear, training, training_kernels
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.linear import multiply_in_place
+from bertkit.transformer.kernels.linear import multiply_unpacked
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 
 LENGTHS = [17, 9, 3, 33, 1]
@@ -206,9 +206,9 @@ def test_products_have_few_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> N
 
     def recorded(a: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
         rows.update(a.shape)  # of the gradient of weights, the columns
-        return multiply_in_place(a, *others)
+        return multiply_unpacked(a, *others)
 
-    monkeypatch.setattr(trained_linear, "multiply_in_place", recorded)
+    monkeypatch.setattr(trained_linear, "multiply_unpacked", recorded)
     numbers = np.random.default_rng(0)
     for _ in range(40):
         ids = [torch.from_numpy(numbers.integers(0, 99, (1, length))) for length in numbers.integers(20, 40, 30)]

@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.transformer import Decoder, Encoder, PreparedTransformer, TransformerConfig
 from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.embeddings import sinusoids
-from bertkit.transformer.kernels import training, training_kernels
+from bertkit.transformer.kernels import steps, training_kernels
 from bertkit.transformer.kernels.attention import packed_cross_attention, packed_self_attention
 from bertkit.transformer.kernels.tiled_attention import TiledCrossAttention
 from bertkit.transformer.window import CAUSAL, REVERSED, Window
@@ -221,7 +221,7 @@ def test_fast_attention_with_windows_before_and_after(window: Window, dropout_pr
     together = torch.randn(sum(LENGTHS), 3 * 3 * 20, generator=generator, requires_grad=True)
     slope = torch.randn(sum(LENGTHS), 3 * 20, generator=generator)
     with training_kernels(torch.float32, seed=3):
-        fast = training.self_attention(together, batch_of(LENGTHS, 53), 3, dropout_prob, window=window)
+        fast = steps.self_attention(together, batch_of(LENGTHS, 53), 3, dropout_prob, window=window)
     (gradient,) = torch.autograd.grad(fast, together, slope)
     if dropout_prob:
         kept = (fast != 0).any(1)
@@ -242,7 +242,7 @@ def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
     key_value = torch.randn(sum(SOURCE_LENGTHS), 2 * width, generator=generator, requires_grad=True)
     slope = torch.randn(sum(LENGTHS), width, generator=generator)
     with training_kernels(torch.float32, seed=3):
-        fast = training.cross_attention(query, key_value, LENGTHS, SOURCE_LENGTHS, num_heads, 0.0)
+        fast = steps.cross_attention(query, key_value, LENGTHS, SOURCE_LENGTHS, num_heads, 0.0)
     assert fast.grad_fn is not None and TiledCrossAttention.__name__ in fast.grad_fn.name()
     plain = packed_cross_attention(query.double(), key_value.double(), LENGTHS, SOURCE_LENGTHS, num_heads)
     torch.testing.assert_close(fast.double(), plain, rtol=1e-5, atol=1e-5)

@@ -72,7 +72,7 @@ def locate(name: str | Path) -> Path:
     for hub_name in hub_names:
         cached = _from_hub(hub_name, local_files_only=True)
         if cached and all((cached / file).is_file() for file in known.needs) and _has_tokenizer(cached):
-            if name in KNOWN_MODELS or _tells_modules(cached):
+            if name in KNOWN_MODELS or _knows_its_modules(cached):
                 return cached
             part = part or cached
     if known.package and (packaged := _from_package(known.package)):
@@ -81,7 +81,7 @@ def locate(name: str | Path) -> Path:
     for hub_name in list(hub_names)[:1]:
         try:
             downloaded = _from_hub(hub_name, local_files_only=False)
-            if downloaded and _tells_modules(downloaded):
+            if downloaded and _knows_its_modules(downloaded):
                 return downloaded
             part = downloaded or part
             reason = f"the hub's {hub_name} holds no config.json with safetensors weights"
@@ -210,7 +210,7 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
     return folder if _is_model(folder) else None
 
 
-def _tells_modules(snapshot: Path) -> bool:
+def _knows_its_modules(snapshot: Path) -> bool:
     """Whether a folder of the hub's cache has the model's modules.json, or a record that there is none."""
     return any(
         (folder / _MODULES).is_file() for folder in (snapshot, snapshot.parents[1] / ".no_exist" / snapshot.name)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bertkit.architectures.architecture import Architecture, Head, HeadOptions, tokens
-from bertkit.architectures.modernbert_config import IGNORED_KEYS, REQUIRED_VALUES, in_first_spelling
+from bertkit.architectures.modernbert_config import IGNORED_KEYS, REQUIRED_VALUES, with_original_keys
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMaskedLMHead
 from bertkit.transformer import Encoder, ModernBertConfig
@@ -49,7 +49,7 @@ MODERNBERT = Architecture(
     ),
     required_values=REQUIRED_VALUES,
     ignored_keys=IGNORED_KEYS,
-    read_config=in_first_spelling,
+    read_config=with_original_keys,
     token_id_keys={"cls_token_id": "cls", "sep_token_id": "sep", "bos_token_id": "cls", "eos_token_id": "sep"},
     initial_cutoff=lambda config: config.initializer_cutoff_factor,
     scaled_layers=("output", "project", "dense"),

@@ -24,7 +24,7 @@ IGNORED_KEYS = frozenset(  # keys that do not affect the outputs, or that the pu
 _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
 
 
-def in_first_spelling(content: dict[str, Any], path: Path) -> dict[str, Any]:
+def with_original_keys(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """Translate the keys of transformers 5 to those ModernBERT was first published with.
 
     ``layer_types``, the kind of attention of each layer, becomes ``global_attn_every_n_layers``; ``rope_parameters``,

@@ -174,16 +174,11 @@ def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
 
 
 def _kernels() -> Iterator[tuple[str, str, str]]:
-    import torch
-
-    from bertkit.device import CPU_PRECISIONS
     from bertkit.transformer.few_rows.weights import kernel_of_short_texts
-    from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
+    from bertkit.transformer.kernels.dispatch import kernels_here
 
-    for precision in CPU_PRECISIONS:
-        norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)
-        status = "ok" if choice.is_fast else "note"
-        yield precision, status, f"{choice.linear.__name__} and {norm.__name__}: {choice.reason}"
+    for row in kernels_here():
+        yield row.step, "ok" if row.is_fast else "note", row.value
     yield "short texts", "ok", kernel_of_short_texts()
 
 

@@ -21,7 +21,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def _inputs(layer: Layer) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the product whose columns are queries, keys and values, as of `LayerConfig.input_widths`."""
+    """Weight and bias of the product whose columns are queries, keys and values, as in `LayerConfig.input_widths`."""
     weight, bias = joined(layer.attention.inputs())
     return layer.config.as_parts(weight, 0), None if bias is None else layer.config.as_parts(bias, 0)
 

@@ -20,7 +20,7 @@ from bertkit.files.json_files import read_json, write_json
 from bertkit.files.user_cache import user_cache
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
-from bertkit.transformer.kernels.device_attention import capability_of
+from bertkit.transformer.kernels.choices import capability_of
 from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999

@@ -45,7 +45,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
         UsageError: no [MASK] in the text, ``top_k`` below 1, or a left-to-right model.
         OverLengthError: too long under ``on_long="error"``.
     """
-    runner.refuse_one_direction()
+    runner.require_bidirectional()
     tokenizer = runner.tokenizer
     top_k = checked_count("top_k", top_k)
     encodings = tokenizer.encode_batch(

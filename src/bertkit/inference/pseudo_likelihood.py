@@ -53,7 +53,7 @@ def token_log_probs(
         OverLengthError: a text exceeds the model's limit.
         UsageError: an unknown method, a text that is not a str, or a left-to-right model.
     """
-    runner.refuse_one_direction()
+    runner.require_bidirectional()
     if method not in ("plain", "l2r"):
         raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
     encodings = runner.encode_whole(texts, with_offsets=method == "l2r")

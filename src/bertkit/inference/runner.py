@@ -65,7 +65,7 @@ class Runner:
         """Maximum sequence length of the network, in tokens."""
         return self.network.config.max_position_embeddings
 
-    def refuse_one_direction(self) -> None:
+    def require_bidirectional(self) -> None:
         """Check that tokens attend to both sides, as predicting a [MASK] requires.
 
         Raises:

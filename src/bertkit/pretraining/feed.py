@@ -69,7 +69,7 @@ def make_feed(
     num_ranks: int,
     static_tokens: int | None = None,
 ) -> PretrainingFeed:
-    """The feed of a corpus; ``static_tokens`` as of `PretrainingFeed`.
+    """The feed of a corpus; ``static_tokens`` as in `PretrainingFeed`.
 
     Raises:
         UsageError: a batch that the ranks cannot divide evenly, or a vocabulary without [CLS], [SEP] or [MASK].

@@ -187,7 +187,7 @@ class Encodings(Sequence[Encoding]):
         """These encodings of texts with prompts.
 
         Args:
-            num_known: known tokens of the prompt of each text, as of `Tokenizer.num_known`; or one for all.
+            num_known: known tokens of the prompt of each text, as in `Tokenizer.num_known`; or one for all.
         """
         return replace(self, num_of_prompt=np.broadcast_to(np.asarray(num_known, np.int64), len(self)))
 

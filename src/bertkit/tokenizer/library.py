@@ -150,7 +150,7 @@ def read_library_tokenizer(
             [SEP] with one or two separators between the texts, or the same without [CLS], in any spelling.
     """
     try:
-        definition = _with_unknown_once(definition)
+        definition = _with_one_unknown(definition)
         library = _open(definition)
         cls, sep, template = _template(library, path, settings)
     except (CheckpointError, KeyboardInterrupt, SystemExit):
@@ -165,7 +165,7 @@ def read_library_tokenizer(
     return LibraryTokenizer(vocabulary, definition, template, settings)
 
 
-def _with_unknown_once(definition: str) -> str:
+def _with_one_unknown(definition: str) -> str:
     """The published form of a CamemBERT tokenizer that transformers 5 saved with ``<unk>`` as entry 3 and again as
     entry 4, and ``<unk>NOTUSED``, which is entry 4, behind the last row of the word embedding."""
     names = ["<unk>", "<unk>NOTUSED"]

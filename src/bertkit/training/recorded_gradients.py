@@ -147,7 +147,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The part with other tensors, as of `_tensors`."""
+    """The part with other tensors, as in `_tensors`."""
     changed = {}
     for field in fields(value):
         one = getattr(value, field.name)

@@ -17,7 +17,7 @@ from torch import nn
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels.device_attention import capability_of, kernel_for
+from bertkit.transformer.kernels.choices import capability_of, kernel_for
 from bertkit.transformer.kernels.row_invariance import row_count
 
 Result = TypeVar("Result")

@@ -78,7 +78,7 @@ class SummedEmbeddings(nn.Module):
     2017, sections 3.4 and 3.5); in GPT-2 there is no scale and positions are learned.
     """
 
-    norm: nn.LayerNorm | None = None  # as of `Embeddings`
+    norm: nn.LayerNorm | None = None  # as in `Embeddings`
     project: nn.Linear | None = None
     token_type: nn.Embedding | None = None
 

@@ -113,6 +113,6 @@ class Encoder(nn.Module):
         return {kind: rotary_of(position_ids, kind.theta, width, kind.factor) for kind, width in kinds.items()}
 
     def distance_bias(self, longest: int) -> Tensor | RelativePositions | None:
-        """Bias by distance of all layers, as of `PositionValues`, for sequences of up to ``longest`` tokens; None in
+        """Bias by distance of all layers, as in `PositionValues`, for sequences of up to ``longest`` tokens; None in
         BERT, which has positions in its embeddings instead."""
         return None

@@ -76,7 +76,7 @@ class Layer(nn.Module):
         """The next state.
 
         Args:
-            stream, read: (T, D), as of `State`.
+            stream, read: (T, D), as in `State`.
             next_norm: with norms before, the attention norm of the next layer or the final norm: additions are fused
                 with the norm after them.
         """

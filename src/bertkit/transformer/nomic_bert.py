@@ -13,7 +13,7 @@ class NomicBertConfig(BertConfig):
     """Defaults are nomic-embed-text-v1.5 (Nussbaum et al. 2024, and its published ``config.json``)."""
 
     may_be_decoder: ClassVar[bool] = False
-    gate: ClassVar[Literal["separate", "last"]] = "separate"  # as of `LayerConfig`
+    gate: ClassVar[Literal["separate", "last"]] = "separate"  # as in `LayerConfig`
     has_biases: ClassVar[bool] = False  # of attention, and of the second layer of the feed-forward network
 
     vocab_size: int = 30_528  # rows of the word embedding

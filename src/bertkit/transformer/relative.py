@@ -14,7 +14,7 @@ class RelativePositions(NamedTuple):
     """The rows of the relative position table for sequences up to a length, of all layers."""
 
     rows: Tensor  # (R, D), normed
-    row_of_distance: Tensor  # as of `PositionRows`
+    row_of_distance: Tensor  # as in `PositionRows`
 
 
 class PositionRows(NamedTuple):

@@ -11,7 +11,7 @@ from bertkit.files.disk_space import reserve
 _BYTES_IN_MEMORY = 1 << 28
 
 
-def room_for(num_rows: int, dim: int) -> np.ndarray:
+def empty_quantized(num_rows: int, dim: int) -> np.ndarray:
     """An uninitialized (num_rows, dim) float32 array. Above 256 MB it is mapped to a temporary file, which is removed
     with the array; TMPDIR sets its folder.
 
@@ -33,7 +33,7 @@ def room_for(num_rows: int, dim: int) -> np.ndarray:
 
 
 def release(array: np.ndarray) -> None:
-    """Release the memory pages of an array from `room_for`; they are read again on access."""
+    """Release the memory pages of an array from `empty_quantized`; they are read again on access."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

@@ -27,7 +27,7 @@ from bertkit.words.number_lines import (
     read_binary,
     read_lines,
 )
-from bertkit.words.room import release, room_for
+from bertkit.words.room import empty_quantized, release
 
 _BYTES_AT_A_TIME = 1 << 24
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)\s*")
@@ -127,7 +127,7 @@ def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | No
         raise DataError(
             f"{path} has {num_words} lines of words, line 1 names {named} words: copy it again, or correct line 1"
         )
-    vectors, first_line = room_for(num_words, dim), 1 if named is None else 2
+    vectors, first_line = empty_quantized(num_words, dim), 1 if named is None else 2
 
     def read(number: int) -> list[bytes]:
         first, data = int(first_rows[number]), _lines(file, *parts[number])
@@ -186,7 +186,7 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
             f"{path} has {size} bytes, too few for the {num_words} words of {dim} numbers that line 1 names: copy it "
             "again"
         )
-    vectors, words, newlines = room_for(num_words, dim), [], set[int]()
+    vectors, words, newlines = empty_quantized(num_words, dim), [], set[int]()
     numbers, bits = vectors.view(np.uint8), vectors.view(np.uint32)
     while len(words) < num_words:
         content = os.pread(file.fileno(), max(_BYTES_AT_A_TIME, 8 * dim + 8192), start)

@@ -117,7 +117,7 @@ def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | 
         has_rows: the view has a table, so that no other output is needed.
 
     Raises:
-        UsageError: as of `write`.
+        UsageError: as in `write`.
     """
     from bertkit.inspection import SideBySideView
 

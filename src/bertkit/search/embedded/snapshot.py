@@ -101,7 +101,7 @@ class Snapshot:
         return similarities(query, self._view.vectors, positions, self.identity.similarity)
 
     def hits(self, every: Sequence[Asked], where: Filter | None) -> list[list[list[Hit]] | Exception]:
-        """The results of some requests as of `VectorStore.search_many`, or the error of each."""
+        """The results of some requests as in `VectorStore.search_many`, or the error of each."""
         outcomes: list[list[list[Hit]] | Exception] = []
         valid = []
         for asked in every:

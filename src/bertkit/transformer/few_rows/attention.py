@@ -41,7 +41,7 @@ def attend_few_rows(weights, counters, step, rows, attention, layer, appends, co
         weights: those of the product.
         attention: `SequenceAttention`, `RotaryAttention`, or `CachedAttention` of all layers.
         appends: the keys and values of new tokens are first appended to the cache.
-        context: (M + ROOM, D).
+        context: (M + PADDING_ROWS, D).
     """
     raise NotImplementedError
 

@@ -14,8 +14,8 @@ from numba.extending import overload
 from bertkit.compiled import compiled, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
 from bertkit.transformer.few_rows.products import (
+    PADDING_ROWS,
     PLAIN,
-    ROOM,
     RoundedWeights,
     Weights,
     activated,
@@ -71,13 +71,13 @@ class Workspace(NamedTuple):
 
     sums: np.ndarray  # (M, D), the input
     normed: np.ndarray  # (M, D), the input as the first product reads it; with post-norm the same
-    query_key_value: np.ndarray  # (M + ROOM, 3 D)
-    cross_query: np.ndarray  # (M + ROOM, D)
-    context: np.ndarray  # (M + ROOM, D) zeros
-    attended: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
-    crossed: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
-    expanded: np.ndarray  # (M + ROOM, F or 2 F)
-    projected: np.ndarray  # (L, M + ROOM, D) in the dtype of the sums
+    query_key_value: np.ndarray  # (M + PADDING_ROWS, 3 D)
+    cross_query: np.ndarray  # (M + PADDING_ROWS, D)
+    context: np.ndarray  # (M + PADDING_ROWS, D) zeros
+    attended: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
+    crossed: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
+    expanded: np.ndarray  # (M + PADDING_ROWS, F or 2 F)
+    projected: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
@@ -92,10 +92,10 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gat
         add: ADD, or ADD_ROUNDED for sums in another dtype than that of products.
         attention: as in `attend_few_rows`.
         sources: `CachedAttention` of all layers, or None.
-        gated: (M + ROOM, F), memory like that of the workspace; None without gates.
+        gated: (M + PADDING_ROWS, F), memory like that of the workspace; None without gates.
 
     Returns:
-        (M + ROOM, D) sums and norms of the last layer, the same on all threads.
+        (M + PADDING_ROWS, D) sums and norms of the last layer, the same on all threads.
     """
     counters, expanded = space.counters, space.expanded
     wide = max(space.normed.shape[1], expanded.shape[1])
@@ -129,9 +129,9 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gat
 
 @part
 def _with_room(rows):
-    """A copy of (M, D) rows with ROOM rows of zeros after them."""
+    """A copy of (M, D) rows with PADDING_ROWS rows of zeros after them."""
     num_rows, width = rows.shape
-    copied = np.zeros((num_rows + ROOM, width), rows.dtype)
+    copied = np.zeros((num_rows + PADDING_ROWS, width), rows.dtype)
     for row in range(num_rows):
         for c in range(width):
             copied[row, c] = rows[row, c]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from bertkit.transformer.few_rows.products import ADD, CODES, PLAIN, ROOM, Weights, multiply_few_rows
+from bertkit.transformer.few_rows.products import ADD, CODES, PADDING_ROWS, PLAIN, Weights, multiply_few_rows
 from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
@@ -59,7 +59,7 @@ class PanelLinear:
         num_rows = product_row_count(len(rows)) if len(rows) <= max(TILE_ROWS) else -(-len(rows) // 12) * 12
         given = rows_with_room(rows, num_rows)
         added = given if residual is None else rows_with_room(residual[start:end], num_rows)
-        out = np.empty((num_rows + ROOM, len(self.bias)), given.dtype)
+        out = np.empty((num_rows + PADDING_ROWS, len(self.bias)), given.dtype)
         on_shared_threads(
             multiply_few_rows, self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), added, out
         )
@@ -67,7 +67,7 @@ class PanelLinear:
 
 
 def rows_with_room(x: Tensor, num_rows: int) -> np.ndarray:
-    """(num_rows + ROOM, K) copy of (M, K) rows, with zeros for further rows."""
-    rows = np.empty((num_rows + ROOM, x.shape[1]), array(x[:0]).dtype)
+    """(num_rows + PADDING_ROWS, K) copy of (M, K) rows, with zeros for further rows."""
+    rows = np.empty((num_rows + PADDING_ROWS, x.shape[1]), array(x[:0]).dtype)
     rows[: len(x)], rows[len(x) : num_rows] = array(x), 0
     return rows

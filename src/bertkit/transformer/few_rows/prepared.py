@@ -20,8 +20,8 @@ from bertkit.transformer.few_rows.products import (
     ADD_ROUNDED,
     CODES,
     GELU,
+    PADDING_ROWS,
     PLAIN,
-    ROOM,
     SHORT_GELU,
     multiply_few_rows,
 )
@@ -134,22 +134,25 @@ class FewRows:
         (num_rows, width), num_layers = normed_rows.shape, len(self._prepared)
         wide, dtype = self._layers.expand.bias.shape[1], normed_rows.dtype
 
-        def room(*shape: int, of: np.dtype = dtype) -> np.ndarray:
-            return np.empty((*shape[:-1], num_rows + ROOM, shape[-1]), of)
+        def empty_rows(*shape: int, of: np.dtype = dtype) -> np.ndarray:
+            return np.empty((*shape[:-1], num_rows + PADDING_ROWS, shape[-1]), of)
 
         space = Workspace(
             sums,
             normed_rows,
-            room(3 * width),
-            room(width),
-            np.zeros((num_rows + ROOM, width), dtype),
-            room(num_layers, width, of=sums.dtype),
-            room(num_layers if self._cross else 0, width, of=sums.dtype),
-            room(wide),
-            room(num_layers, width, of=sums.dtype),
+            empty_rows(3 * width),
+            empty_rows(width),
+            np.zeros((num_rows + PADDING_ROWS, width), dtype),
+            empty_rows(num_layers, width, of=sums.dtype),
+            empty_rows(num_layers if self._cross else 0, width, of=sums.dtype),
+            empty_rows(wide),
+            empty_rows(num_layers, width, of=sums.dtype),
             np.zeros(num_layers * COUNTERS, np.int64),
         )
-        add, gated = np.intp(ADD if sums.dtype == dtype else ADD_ROUNDED), room(wide // 2) if self._is_gated else None
+        add, gated = (
+            np.intp(ADD if sums.dtype == dtype else ADD_ROUNDED),
+            empty_rows(wide // 2) if self._is_gated else None,
+        )
         return self._layers, self._cross, space, num_rows, add, *self._attention(source, width, angles), gated
 
     def _attention(self, source: Batch | DecodingCache, width: int, angles: Sequence[Rotary]) -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ from bertkit.transformer.kernels.vectors import (
     transpose,
 )
 
-ROOM = WIDTH
+PADDING_ROWS = WIDTH
 """Unused rows at the end of an array: rows are read in blocks of sixteen."""
 
 PLAIN, ADD, ADD_ROUNDED, GELU, SHORT_GELU, GELU_TANH, SILU, RELU = range(8)
@@ -89,11 +89,11 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
 
     Args:
         weights: `Weights` or `RoundedWeights`.
-        x: (M + ROOM, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of 8 bits
-            float32, K a multiple of 64, which each thread quantizes.
+        x: (M + PADDING_ROWS, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of
+            8 bits float32, K a multiple of 64, which each thread quantizes.
         num_rows: M, a key of TILE_ROWS or a multiple of 8 or 12.
         residual: (M, N), read for ADD and ADD_ROUNDED only.
-        out: (M + ROOM, N).
+        out: (M + PADDING_ROWS, N).
     """
     columns, sums = scratch
     inputs, words = _inputs_of(weights, weights.bias, x, num_rows)
@@ -168,7 +168,7 @@ def _choose_inputs(weights, bias, x, num_rows):
 
 
 def _empty_quantized(weights, bias, x, num_rows):
-    values = np.empty((num_rows + ROOM, x.shape[1]), np.uint8)
+    values = np.empty((num_rows + PADDING_ROWS, x.shape[1]), np.uint8)
     scales, middles = np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
     return Quantized(values, scales, middles), values.view(np.float32)
 

@@ -215,6 +215,6 @@ def _with_both_ends(values: Tensor) -> Tensor:
 
 
 def _multiply_int8(linear: OneDNNInt8Linear, values: Tensor, subtracts_after: bool) -> Tensor:
-    """The values of the `Product` of (M, K) uint8 values `_with_both_ends`, with the kernel for a few rows."""
+    """The values of the `UnscaledProduct` of (M, K) uint8 values `_with_both_ends`, with the kernel for a few rows."""
     weights = _rounded_weights([linear], subtracts_after)
     return _multiply(weights._replace(bias=np.zeros_like(weights.bias)), values.float() - 128)

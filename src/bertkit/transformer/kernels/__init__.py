@@ -2,7 +2,7 @@
 
 from bertkit.transformer.kernels.attention import norm_heads, recorded_cross_attention
 from bertkit.transformer.kernels.inference import inference_kernels
-from bertkit.transformer.kernels.training import (
+from bertkit.transformer.kernels.steps import (
     activate,
     add_norm,
     add_then_norm,

@@ -50,7 +50,7 @@ def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:
     return None if grad is None else torch.from_numpy(grad[:, _BEYOND:-_BEYOND] * np.float32(math.sqrt(head_dim)))
 
 
-def turns_and_reach(
+def rotary_and_window(
     rotary: Rotary | None, window: int | Window | None, longest: int
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, Window | None]:
     """Angles and window for tile attention; with angles there is always a window, so that one code serves both.

@@ -83,7 +83,7 @@ def packed_self_attention(
 
     Args:
         rotary: angles for rotating queries and keys first; None: no rotation.
-        attended: as of `packed_attention`.
+        attended: as in `packed_attention`.
     """
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:

@@ -38,32 +38,32 @@ MARGIN = 2 * WIDTH
 """Maximum distance of keys in a tile beyond the window, on each side."""
 
 
-def mask_of(room, window, bias):
-    """DistanceBias with a bias, SlidingWindow with a window, else FullAttention, for sequences of up to ``room``
+def mask_of(length, window, bias):
+    """DistanceBias with a bias, SlidingWindow with a window, else FullAttention, for sequences of up to ``length``
     tokens; the caller fills ``beyond_end`` (compiled only)."""
     raise NotImplementedError
 
 
 @overload(mask_of)
-def _mask_of(room, window, bias):
+def _mask_of(length, window, bias):
     if not isinstance(bias, types.NoneType):
         return _biased
     return _whole if isinstance(window, types.NoneType) else _window
 
 
-def _whole(room, window, bias):
-    return FullAttention(np.empty(room, np.float32))
+def _whole(length, window, bias):
+    return FullAttention(np.empty(length, np.float32))
 
 
-def _biased(room, window, bias):
-    return DistanceBias(np.empty(room, np.float32), np.empty(bias.shape[1], np.float32))
+def _biased(length, window, bias):
+    return DistanceBias(np.empty(length, np.float32), np.empty(bias.shape[1], np.float32))
 
 
-def _window(room, window, bias):
+def _window(length, window, bias):
     seen = window.before + window.after + 1
     near = np.zeros(2 * MARGIN + seen, np.float32)
     near[MARGIN : MARGIN + seen] = 1
-    return SlidingWindow(np.empty(room, np.float32), window.before, window.after, near)
+    return SlidingWindow(np.empty(length, np.float32), window.before, window.after, near)
 
 
 def choose_head(mask, bias, head):
@@ -84,13 +84,13 @@ def _take_bias(mask, bias, head):
     mask.by_distance[:] = bias[head]
 
 
-def keys_seen(mask, query, num_queries, length):
+def key_range(mask, query, num_queries, length):
     """Range of the keys that any of the queries attend to, its start rounded down to whole vectors (compiled only)."""
     raise NotImplementedError
 
 
-@overload(keys_seen)
-def _keys_seen(mask, query, num_queries, length):
+@overload(key_range)
+def _key_range(mask, query, num_queries, length):
     return _keys_near if mask.instance_class is SlidingWindow else _every_key
 
 
@@ -102,13 +102,13 @@ def _keys_near(mask, query, num_queries, length):
     return max(0, query - mask.before) // WIDTH * WIDTH, min(length, query + num_queries + mask.after)
 
 
-def hide_far(tile, mask, query, num_queries, key):
+def mask_scores(tile, mask, query, num_queries, key):
     """Mask scores of eight queries and the keys from ``key`` on with -inf, and add their bias (compiled only)."""
     raise NotImplementedError
 
 
-@overload(hide_far)
-def _hide_far(tile, mask, query, num_queries, key):
+@overload(mask_scores)
+def _mask_scores(tile, mask, query, num_queries, key):
     if mask.instance_class is DistanceBias:
         return _with_bias
     return _as_it_is if mask.instance_class is FullAttention else _hidden
@@ -147,13 +147,13 @@ def _hidden(tile, mask, query, num_queries, key):
     )
 
 
-def zero_far(tile, mask, query, num_queries, key):
+def mask_weights(tile, mask, query, num_queries, key):
     """Set weights of masked keys to exactly 0, as ``exp2`` leaves a small rest (compiled only)."""
     raise NotImplementedError
 
 
-@overload(zero_far)
-def _zero_far(tile, mask, query, num_queries, key):
+@overload(mask_weights)
+def _mask_weights(tile, mask, query, num_queries, key):
     return _zeroed if mask.instance_class is SlidingWindow else _as_it_is
 
 

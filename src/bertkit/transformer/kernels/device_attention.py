@@ -6,55 +6,17 @@ take cumulative lengths on the device and the longest length as an int, so nothi
 total_tokens, H num_heads, K head_dim, N blocks, C tokens of a block, S tokens that a block sees.
 """
 
-import importlib.util
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.kernels.choices import capability_of, is_for_triton, kernel_for
 from bertkit.transformer.kernels.device_steps import new_key
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary, rotate
 from bertkit.transformer.window import Window, window_of
-
-Kernel = Literal["varlen", "blocks", "runs"]
-
-_FIRST_CAPABILITY, _LARGEST_HEAD = (8, 0), 256
-"""Limits of FlashAttention 2: Ampere and later; also a multiple of 8 columns."""
-_FIRST_OF_TRITON, _LONGEST_OF_TRITON, _HEADS_OF_TRITON = (9, 0), 512, (16, 32, 64)
-"""Where `compiled_attention` was measured to be faster: Hopper."""
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-
-
-def kernel_for(
-    device_type: str,
-    capability: tuple[int, int],
-    dtype: torch.dtype,
-    head_dim: int,
-    bias: Tensor | PositionRows | None = None,
-) -> Kernel:
-    """The kernel of self-attention; every kernel computes every window, and dropout.
-
-    Returns:
-        "varlen": `varlen_attention`, which has no bias. "blocks": `block_attention`. "runs": `packed_attention`, the
-        reference, on the CPU and for relative positions.
-    """
-    if device_type == "cpu" or isinstance(bias, PositionRows):
-        return "runs"
-    is_offered = device_type == "cuda" and capability >= _FIRST_CAPABILITY
-    fits = dtype in (torch.bfloat16, torch.float16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
-    return "varlen" if is_offered and fits and bias is None else "blocks"
-
-
-def capability_of(device: torch.device) -> tuple[int, int]:
-    """The compute capability of a CUDA device, (0, 0) of others; torch's compiler reads it as a constant."""
-    if device.type != "cuda" or torch.version.hip is not None:
-        return 0, 0
-    properties = torch.cuda.get_device_properties(device)
-    return properties.major, properties.minor
 
 
 def batch_attention(
@@ -77,8 +39,8 @@ def batch_attention(
         query, key = rotate(query, rotary), rotate(key, rotary)
     device = query.device
     kernel = kernel_for(device.type, capability_of(device), query.dtype, query.shape[-1], bias)
-    if kernel == "varlen" and rotary is None and window is None and is_for_triton(query, batch):
-        context = compiled_attention(query_key_value.unflatten(-1, (3, num_heads, -1)), batch, dropout_prob)
+    if kernel == "varlen" and rotary is None and window is None and is_for_triton(query, batch.max_seqlen):
+        context = short_attention(query_key_value.unflatten(-1, (3, num_heads, -1)), batch, dropout_prob)
     elif kernel == "varlen":
         context = varlen_attention(query, key, value, batch, dropout_prob, window)
     elif kernel == "blocks":
@@ -111,19 +73,12 @@ def varlen_attention(
     return context
 
 
-def compiled_attention(query_key_value: Tensor, batch: Batch, dropout_prob: float) -> Tensor:
+def short_attention(query_key_value: Tensor, batch: Batch, dropout_prob: float) -> Tensor:
     """`packed_attention` without a window, by kernels in Triton: (T, 3, H, K) to (T, H, K); see `triton_attention`."""
     from bertkit.transformer.kernels.triton_attention import triton_attention
 
     key = new_key(query_key_value.device) if dropout_prob else None
     return triton_attention(query_key_value, _cu_seqlens_of(batch), batch.max_seqlen, dropout_prob, key)
-
-
-def is_for_triton(query: Tensor, batch: Batch) -> bool:
-    """True where `compiled_attention` is faster than `varlen_attention`: while torch compiles, so in training."""
-    is_short = batch.max_seqlen <= _LONGEST_OF_TRITON and query.shape[-1] in _HEADS_OF_TRITON
-    is_offered = _HAS_TRITON and capability_of(query.device) >= _FIRST_OF_TRITON
-    return torch.compiler.is_compiling() and is_short and is_offered
 
 
 def _cu_seqlens_of(batch: Batch) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.rows import quantize_rows, whole_vectors
-from bertkit.transformer.kernels.tile_attention import longest_of, mix_tile, put, room_across, take, transpose_block
+from bertkit.transformer.kernels.tile_attention import longest_of, padded_width, put, sum_values, take, transpose_block
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
     add_products,
@@ -39,7 +39,7 @@ def attend_disentangled(
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_seqlens)
-    width, stride = room_across(head_dim), whole_vectors(longest)
+    width, stride = padded_width(head_dim), whole_vectors(longest)
     shifted = stride + WIDTH  # room for the distances of eight queries
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride + QUERIES, width), np.float32), np.zeros((stride, width), np.float32)
@@ -78,8 +78,10 @@ def attend_disentangled(
                 num_queries = min(QUERIES, length - query)
                 take(query_key_value, start + query, column, num_queries, head_dim, queries)
                 _near_products(queries, 0, by_key, longest - query, length, head_dim, near)
-                shares = _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_dim, scale, scores)
-                mix_tile(scores, values, 0, length, head_dim, shares, mixed)
+                inverse_sums = _weigh(
+                    queries, keys_across, beyond_end, near, of_keys, query, length, head_dim, scale, scores
+                )
+                sum_values(scores, values, 0, length, head_dim, inverse_sums, mixed)
                 put(mixed, num_queries, head_dim, context, start + query, column)
     if quantized is not None:
         quantize_rows(context, 0, np.intp(cu_seqlens[-1]), quantized)
@@ -117,7 +119,7 @@ def _near_products(block, first, across, begin, length, head_dim, near):
 
 @compiled
 def _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_dim, divisor, scores):
-    """As `weigh_tile`, with the products of positions: eight rows of ``exp(score / divisor)``, up to a factor."""
+    """As `score_tile`, with the products of positions: eight rows of ``exp(score / divisor)``, up to a factor."""
     width, stride = queries.shape[1], scores.shape[1]
     scale = np.float32(np.log2(np.e)) / divisor
     tops = in_tile(broadcast(np.float32(-np.inf)))

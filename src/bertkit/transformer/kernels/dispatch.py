@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import torch
 
+from bertkit.device import CPU_PRECISIONS
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import inference_steps as steps
+from bertkit.transformer.kernels.choices import multiplies_pairs_fast
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
@@ -53,7 +55,7 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     return Kernels(
-        linear_for(precision).linear, steps.CompiledEmbeddings, steps.compiled_attention,
+        linear_for(precision).linear, steps.CompiledEmbeddings, steps.tile_attention,
         steps.CompiledHeadNorms, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm,
         CompiledKeyValueCache,
     )  # fmt: skip
@@ -69,6 +71,27 @@ def _check_device(precision: str, device: torch.device) -> None:
         raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
     if precision == "float16" and device.type == "cpu":
         raise UsageError("precision='float16' runs on a GPU, not on the CPU: choose bfloat16 or int8 there")
+
+
+class KernelsHere(NamedTuple):
+    """The kernels of a step on this machine's CPU, and why."""
+
+    step: str  # "attention", or a precision: its products and norms
+    is_fast: bool  # with instructions of this processor for this precision
+    value: str
+
+
+def kernels_here() -> list[KernelsHere]:
+    """Kernels of inference on this machine, for each precision and step."""
+    rows = []
+    for precision in CPU_PRECISIONS:
+        norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)
+        value = f"{choice.linear.__name__} and {norm.__name__}: {choice.reason}"
+        rows.append(KernelsHere(precision, choice.is_fast, value))
+    value = "attend_tiles: this processor does not add pairs of bfloat16 products at full rate"
+    if multiplies_pairs_fast():
+        value = "attend_pairs in bfloat16 and int8, where this processor adds two products at once; else attend_tiles"
+    return [*rows, KernelsHere("attention", True, value)]
 
 
 class LinearChoice(NamedTuple):

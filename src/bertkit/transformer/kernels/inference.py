@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bertkit.transformer.kernels.linear import multiply_in_place
+from bertkit.transformer.kernels.linear import multiply_unpacked
 from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
 
 _this_thread = threading.local()
@@ -34,7 +34,7 @@ def invariant_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     def probe() -> Multiply:
         weights = probe_weight(weight.shape[0], weight.shape[1], weight.dtype)
-        return lambda rows: multiply_in_place(rows, weights, None if bias is None else torch.zeros_like(bias))
+        return lambda rows: multiply_unpacked(rows, weights, None if bias is None else torch.zeros_like(bias))
 
     kind = ("linear", *weight.shape, weight.dtype, bias is not None)
-    return multiply_rows(kind, lambda rows: multiply_in_place(rows, weight, bias), probe, x)
+    return multiply_rows(kind, lambda rows: multiply_unpacked(rows, weight, bias), probe, x)

@@ -14,7 +14,7 @@ from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels import modern_rows
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, rotary_and_window
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention
 from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
@@ -94,7 +94,7 @@ def plain_attention(
     return F.pad(torch.cat(contexts), (0, 0, 0, len(query_key_value) - start))
 
 
-def compiled_attention(
+def tile_attention(
     query_key_value: Tensor,
     batch: Batch,
     num_heads: int,
@@ -110,7 +110,7 @@ def compiled_attention(
         positions = position_arrays(bias)
         attend_disentangled(array(query_key_value), cu_seqlens, num_heads, array(context), None, *positions)
         return context
-    turns = turns_and_reach(rotary, window, batch.max_seqlen)
+    turns = rotary_and_window(rotary, window, batch.max_seqlen)
     added = bias_array(bias, context.shape[1] // num_heads)
     attend(array(query_key_value), cu_seqlens, num_heads, array(context), None, *turns, added)
     return context

@@ -20,7 +20,7 @@ from bertkit.executor import on_one_core
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
-from bertkit.transformer.kernels.rows import Product, Quantized
+from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_PRIMITIVES = "64"
@@ -65,14 +65,14 @@ def has_fast_bfloat16() -> bool:
     return has_bfloat16()
 
 
-def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a b^T + bias``, float32 with oneDNN: torch's own float32 product takes up to twice as long on AMD.
 
     Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves. On processors without
     fast instructions for bfloat16 it is multiplied in float32, which is exact.
     """
     if a.dtype == torch.bfloat16 and not has_fast_bfloat16():
-        return multiply_in_place(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
+        return multiply_unpacked(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
@@ -158,8 +158,8 @@ class WidenedLinear(OneDNNLinear):
 class PlainInt8Linear(RowInvariant):
     """``x W^T + b`` of quantized rows, with float32 operations: the reference; b may be None.
 
-    Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an unscaled `Product`: the
-    next kernel scales it.
+    Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an
+    `UnscaledProduct`: the next kernel scales it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -171,14 +171,14 @@ class PlainInt8Linear(RowInvariant):
         self.weight_sums = np.pad((self.rounded_sums * scales).numpy(), (0, WIDTH))
         self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(bias.numpy(), (0, WIDTH))
 
-    def __call__(self, x: Quantized) -> Product:
+    def __call__(self, x: Quantized) -> UnscaledProduct:
         """(M, K) to (M, N)."""
         values, call = torch.from_numpy(x.values), (len(x.values), torch.get_num_threads())
         if call in self._direct:
             product = self.multiply(values)
         else:
             product = self._multiply_rows(call, self.kind, self.multiply, self._probe, values)
-        return Product(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
+        return UnscaledProduct(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
 
     def _probe(self) -> Multiply:
         _, num_outputs, width = self.kind

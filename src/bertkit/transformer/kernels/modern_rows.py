@@ -24,7 +24,7 @@ from bertkit.transformer.kernels.vectors import (
 
 @compiled
 def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, factors, quantized):
-    """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D); x may be a Product.
+    """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D); x may be an UnscaledProduct.
 
     Args:
         norm: Norm; its bias is ignored.
@@ -83,7 +83,7 @@ def norm_heads(rows, head_dim, query_norm, key_norm, normed):
     """Queries and keys divided by the root of the mean square of each head, and values: (T, 3 H K) each.
 
     Args:
-        rows: an array or a Product; ``normed`` may be the same array.
+        rows: an array or an UnscaledProduct; ``normed`` may be the same array.
         query_norm, key_norm: Norm of (K,); their biases are ignored.
     """
     num_rows, width = normed.shape
@@ -160,7 +160,7 @@ def silu_gate_forward(x, out):
 
 @compiled
 def gate_rows(product, is_silu, quantized):
-    """``quantized = activation(left) * right``, of the halves of a (T, 2 F) Product: `silu` or `gelu`."""
+    """``quantized = activation(left) * right``, of the halves of a (T, 2 F) UnscaledProduct: `silu` or `gelu`."""
     num_rows, width = quantized.values.shape
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):

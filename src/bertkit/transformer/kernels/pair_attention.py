@@ -11,16 +11,16 @@ from numba import types
 from numba.extending import overload
 
 from bertkit.compiled import compiled, part
-from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of
-from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
-from bertkit.transformer.kernels.rows import Product, quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of, mask_scores
+from bertkit.transformer.kernels.choices import multiplies_pairs_fast
+from bertkit.transformer.kernels.rows import UnscaledProduct, quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tile_attention import (
     attend_tiles,
+    copy_rotated,
     exponentiate_tile,
     longest_of,
+    padded_width,
     put,
-    room_across,
-    take_turned,
     transpose_block,
 )
 from bertkit.transformer.kernels.tiles import (
@@ -32,10 +32,6 @@ from bertkit.transformer.kernels.tiles import (
     times_tile,
 )
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store_pairs
-
-_SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")
-"""Intel processors, which add pairs of bfloat16 products at half the rate of single float32 products (measured on an
-Emerald Rapids)."""
 
 
 @compiled
@@ -51,7 +47,7 @@ def attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, ro
 
 @overload(attend_either)
 def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    return _in_pairs if is_rounded(query_key_value) and _multiplies_pairs_fast() else _in_tiles
+    return _in_pairs if is_rounded(query_key_value) and multiplies_pairs_fast() else _in_tiles
 
 
 def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
@@ -61,16 +57,12 @@ def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, r
 
 @overload(attend_rounded)
 def _choose_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    return _in_pairs if _multiplies_pairs_fast() else _in_tiles
-
-
-def _multiplies_pairs_fast() -> bool:
-    return has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
+    return _in_pairs if multiplies_pairs_fast() else _in_tiles
 
 
 def is_rounded(rows: Any) -> bool:
-    """Whether a numba type of rows is not float32: bfloat16, or a Product of 8 bits."""
-    return rows.dtype == types.uint16 if isinstance(rows, types.Array) else rows.instance_class is Product
+    """Whether a numba type of rows is not float32: bfloat16, or an UnscaledProduct of 8 bits."""
+    return rows.dtype == types.uint16 if isinstance(rows, types.Array) else rows.instance_class is UnscaledProduct
 
 
 def _in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
@@ -87,7 +79,7 @@ def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rot
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_seqlens)
-    width, stride = room_across(head_dim), whole_vectors(longest)
+    width, stride = padded_width(head_dim), whole_vectors(longest)
     queries, keys = np.zeros((QUERIES, width), np.uint16), np.zeros((stride, width), np.uint16)
     keys_across = np.empty((width // 2, stride), np.float32)  # keys, transposed
     values = np.empty((stride // 2, width), np.float32)
@@ -104,17 +96,17 @@ def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rot
         for head in range(num_heads):
             column = head * head_dim
             choose_head(mask, bias, head)
-            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
+            copy_rotated(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
             transpose_block(key_pairs, length, (head_dim + 1) // 2, keys_across)
             take_pairs(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             for row in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - row)
-                first, last = keys_seen(mask, row, num_queries, length)
-                take_turned(query_key_value, start + row, column, num_queries, head_dim, rotary, queries)
-                shares = weigh_pairs(
+                first, last = key_range(mask, row, num_queries, length)
+                copy_rotated(query_key_value, start + row, column, num_queries, head_dim, rotary, queries)
+                inverse_sums = score_pairs_of_keys(
                     query_pairs, keys_across, mask, row, num_queries, first, last, head_dim, scores, weights
                 )
-                mix_pairs(weight_pairs, values, first, last, head_dim, shares, mixed)
+                sum_pairs_of_values(weight_pairs, values, first, last, head_dim, inverse_sums, mixed)
                 put(mixed, num_queries, head_dim, context, start + row, column)
         if quantized is not None:
             quantize_rows(context, start, end, quantized)
@@ -133,13 +125,13 @@ def take_pairs(rows, row, column, num_rows, head_dim, pairs):
 
 
 @part
-def weigh_pairs(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores, weights):
-    """`weigh_tile` into ``weights``, bfloat16; queries and keys_across have pairs in each number."""
+def score_pairs_of_keys(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores, weights):
+    """`score_tile` into ``weights``, bfloat16; queries and keys_across have pairs in each number."""
     width, stride = queries.shape[1], scores.shape[1]
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(first, last, WIDTH):
         tile = in_tile(load(mask.beyond_end, key))
-        tile = hide_far(tile, mask, query, num_queries, key)
+        tile = mask_scores(tile, mask, query, num_queries, key)
         for c in range((head_dim + 1) // 2):
             tile = add_pair_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
@@ -148,13 +140,13 @@ def weigh_pairs(queries, keys_across, mask, query, num_queries, first, last, hea
 
 
 @part
-def mix_pairs(weights, values, first, last, head_dim, shares, mixed):
-    """`mix_tile` of weights and values with pairs in each number."""
+def sum_pairs_of_values(weights, values, first, last, head_dim, inverse_sums, mixed):
+    """`sum_values` of weights and values with pairs in each number."""
     width, stride = values.shape[1], weights.shape[1]
     for c in range(0, head_dim, 2 * WIDTH):
         left = right = in_tile(broadcast(np.float32(0)))
         for pair in range(first // 2, (last + 1) // 2):
             left = add_pair_products(left, weights, pair, stride, load(values, pair * width + c))
             right = add_pair_products(right, weights, pair, stride, load(values, pair * width + c + WIDTH))
-        store_tile(mixed, c, width, times_tile(left, shares))
-        store_tile(mixed, c + WIDTH, width, times_tile(right, shares))
+        store_tile(mixed, c, width, times_tile(left, inverse_sums))
+        store_tile(mixed, c + WIDTH, width, times_tile(right, inverse_sums))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.dispatch import linear_for
-from bertkit.transformer.kernels.rows import quantize_rows, read_rows, room_for
+from bertkit.transformer.kernels.rows import empty_quantized, quantize_rows, read_rows
 
 
 class RoundedLinear:
@@ -20,7 +20,7 @@ class RoundedLinear:
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) float32 to (M, N) float32."""
-        rows = room_for(*x.shape)
+        rows = empty_quantized(*x.shape)
         quantize_rows(x.contiguous().numpy(), 0, len(x), rows)
         product = self.linear(rows)
         y = np.empty(product.values.shape, np.float32)

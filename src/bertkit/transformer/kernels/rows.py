@@ -48,7 +48,7 @@ class Quantized(NamedTuple):
     middles: np.ndarray  # (T,) float32
 
 
-class Product(NamedTuple):
+class UnscaledProduct(NamedTuple):
     """``x W^T + bias`` of quantized rows x and quantized W, before scaling.
 
     ``y[t, c] = scales[t] * values[t, c] + middles[t] * weight_sums[c] + bias[c]``.
@@ -61,7 +61,7 @@ class Product(NamedTuple):
     bias: np.ndarray  # (D,) float32, then WIDTH zeros
 
 
-def room_for(num_rows: int, width: int) -> Quantized:
+def empty_quantized(num_rows: int, width: int) -> Quantized:
     """Uninitialized quantized rows (num_rows, width)."""
     return Quantized(
         np.empty((num_rows, width), np.uint8), np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
@@ -74,7 +74,8 @@ def padded(numbers: np.ndarray) -> np.ndarray:
 
 
 def read(rows, row, column):
-    """Columns ``column`` to ``column + 15`` of a row of an array or a Product; zeros beyond its end (compiled only)."""
+    """Columns ``column`` to ``column + 15`` of a row of an array or an UnscaledProduct; zeros beyond its end
+    (compiled only)."""
     raise NotImplementedError
 
 
@@ -82,7 +83,7 @@ def read(rows, row, column):
 def _read(rows, row, column):
     if isinstance(rows, types.Array):
         return _read_array
-    if rows.instance_class is Product:
+    if rows.instance_class is UnscaledProduct:
         return _read_product
 
 
@@ -178,7 +179,8 @@ def embed_rows(word, position, token_type, input_ids, position_ids, token_type_i
 
 @compiled
 def norm_rows(rows, residual, norm, hidden, quantized):
-    """``hidden = norm(rows + residual)``, for rows an array or a Product; ``hidden`` may be one of the two arrays.
+    """``hidden = norm(rows + residual)``, for rows an array or an UnscaledProduct; ``hidden`` may be one of
+    the two arrays.
 
     ``residual`` and ``quantized`` may be None: nothing is added, nothing quantized.
     """

@@ -8,7 +8,7 @@ sequence.
 import numpy as np
 
 from bertkit.compiled import compiled, part
-from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of, zero_far
+from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of, mask_scores, mask_weights
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
@@ -40,7 +40,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
 
     Args:
-        query_key_value: (T, 3 D) array or Product: of each token the queries, keys and values of all heads.
+        query_key_value: (T, 3 D) array or UnscaledProduct: of each token the queries, keys and values of all heads.
         cu_seqlens: (B + 1,) int32.
         context: (T, D) array.
         quantized: Quantized, also receives the context; or None.
@@ -73,7 +73,7 @@ def attend_two_rows(
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_keys)
-    width, stride = room_across(head_dim), whole_vectors(longest)
+    width, stride = padded_width(head_dim), whole_vectors(longest)
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across = np.empty((width, stride), np.float32)  # keys, transposed
@@ -90,25 +90,25 @@ def attend_two_rows(
         for head in range(num_heads):
             column = head * head_dim
             choose_head(mask, bias, head)
-            take_turned(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
+            copy_rotated(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
             take(key_value, first_key, key_column + hidden_size + column, length, head_dim, values)
             transpose_block(keys, length, head_dim, keys_across)
             for row in range(0, num_rows, QUERIES):
                 num_queries = min(QUERIES, num_rows - row)
-                first, last = keys_seen(mask, row, num_queries, length)
-                take_turned(query, start + row, column, num_queries, head_dim, rotary, queries)
-                shares = weigh_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, scores)
+                first, last = key_range(mask, row, num_queries, length)
+                copy_rotated(query, start + row, column, num_queries, head_dim, rotary, queries)
+                inverse_sums = score_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, scores)
                 if dropout is not None:
                     number = ((start + row) * num_heads + head) * longest
                     drop_tile(scores, first, last, dropout, number, num_heads * longest)
-                mix_tile(scores, values, first, last, head_dim, shares, mixed)
+                sum_values(scores, values, first, last, head_dim, inverse_sums, mixed)
                 put(mixed, num_queries, head_dim, context, start + row, column)
         if quantized is not None:
             quantize_rows(context, start, end, quantized)
 
 
 @part
-def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores):
+def score_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores):
     """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``; keys first to last.
 
     Returns 1 / their sums, the factors of the attention probabilities.
@@ -117,7 +117,7 @@ def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(first, last, WIDTH):
         tile = in_tile(load(mask.beyond_end, key))
-        tile = hide_far(tile, mask, query, num_queries, key)
+        tile = mask_scores(tile, mask, query, num_queries, key)
         for c in range(head_dim):
             tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
@@ -137,23 +137,23 @@ def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(first, last, WIDTH):
         powers = powers_of_2(scores, key, stride, broadcast(scale), tops)
-        powers = zero_far(powers, mask, query, num_queries, key)
+        powers = mask_weights(powers, mask, query, num_queries, key)
         store_tile(weights, key, stride, powers)
         sums = add_tile(sums, powers)
     return eight_lanes(inverse(totals_of_eight(sums)))
 
 
 @part
-def mix_tile(weights, values, first, last, head_dim, shares, mixed):
-    """``mixed = shares * (weights values)``: (8, L) and (L, K) to (8, K); keys first to last."""
+def sum_values(weights, values, first, last, head_dim, inverse_sums, mixed):
+    """``mixed = inverse_sums * (weights values)``: (8, L) and (L, K) to (8, K); keys first to last."""
     width, stride = values.shape[1], weights.shape[1]
     for c in range(0, head_dim, 2 * WIDTH):
         left = right = in_tile(broadcast(np.float32(0)))
         for key in range(first, last):
             left = add_products(left, weights, key, stride, load(values, key * width + c))
             right = add_products(right, weights, key, stride, load(values, key * width + c + WIDTH))
-        store_tile(mixed, c, width, times_tile(left, shares))
-        store_tile(mixed, c + WIDTH, width, times_tile(right, shares))
+        store_tile(mixed, c, width, times_tile(left, inverse_sums))
+        store_tile(mixed, c + WIDTH, width, times_tile(right, inverse_sums))
 
 
 @part
@@ -168,7 +168,7 @@ def drop_tile(weights, first, last, dropout, number, row_step):
 
 
 @part
-def room_across(head_dim):
+def padded_width(head_dim):
     """Columns of a block of queries, keys or values: whole pairs of vectors."""
     return (head_dim + 2 * WIDTH - 1) // (2 * WIDTH) * 2 * WIDTH
 
@@ -220,7 +220,7 @@ def put(block, num_rows, head_dim, rows, row, column):
 
 
 @part
-def take_turned(rows, row, column, num_rows, head_dim, rotary, block):
+def copy_rotated(rows, row, column, num_rows, head_dim, rotary, block):
     """`take` with rotation by the angles of the rows, which are for the first half of the columns."""
     if rotary is None:
         take(rows, row, column, num_rows, head_dim, block)

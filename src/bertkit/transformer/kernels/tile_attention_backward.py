@@ -7,18 +7,18 @@ dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.attention_mask import choose_head, keys_seen, mask_of
+from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of
 from bertkit.transformer.kernels.rows import read, whole_vectors
 from bertkit.transformer.kernels.tile_attention import (
+    copy_rotated,
     drop_tile,
     longest_of,
-    mix_tile,
+    padded_width,
     put,
-    room_across,
+    score_tile,
+    sum_values,
     take,
-    take_turned,
     transpose_block,
-    weigh_tile,
 )
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
@@ -56,7 +56,7 @@ def attend_two_rows_backward(
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_keys)
-    width, stride = room_across(head_dim), whole_vectors(longest)
+    width, stride = padded_width(head_dim), whole_vectors(longest)
     queries, grads, mixed = (
         np.zeros((QUERIES, width), np.float32),
         np.zeros((QUERIES, width), np.float32),
@@ -80,7 +80,7 @@ def attend_two_rows_backward(
         for head in range(num_heads):
             column = head * head_dim
             choose_head(mask, bias, head)
-            take_turned(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
+            copy_rotated(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
             take(key_value, first_key, key_column + hidden_size + column, length, head_dim, values)
             keys[length : whole_vectors(length)] = 0
             values[length : whole_vectors(length)] = 0
@@ -90,13 +90,13 @@ def attend_two_rows_backward(
             grad_values[:length] = 0
             for row in range(0, num_rows, QUERIES):
                 num_queries = min(QUERIES, num_rows - row)
-                first, last = keys_seen(mask, row, num_queries, length)
-                take_turned(query, start + row, column, num_queries, head_dim, rotary, queries)
+                first, last = key_range(mask, row, num_queries, length)
+                copy_rotated(query, start + row, column, num_queries, head_dim, rotary, queries)
                 take(grad_context, start + row, column, num_queries, head_dim, grads)
                 queries[num_queries:] = 0  # missing rows add nothing to the sums over rows
                 grads[num_queries:] = 0
-                shares = weigh_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, probs)
-                _scale_tile(probs, first, last, shares)
+                inverse_sums = score_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, probs)
+                _scale_tile(probs, first, last, inverse_sums)
                 for key in range(first, last, WIDTH):
                     tile = in_tile(broadcast(np.float32(0)))
                     for c in range(head_dim):
@@ -110,7 +110,7 @@ def attend_two_rows_backward(
                 _through_softmax(probs, grad_scores, first, last, head_dim)
                 if grad_bias is not None:
                     _add_by_distance(grad_scores, row, num_queries, length, grad_bias[head])
-                mix_tile(grad_scores, keys, first, last, head_dim, in_tile(broadcast(np.float32(1))), mixed)
+                sum_values(grad_scores, keys, first, last, head_dim, in_tile(broadcast(np.float32(1))), mixed)
                 _put_turned_back(mixed, num_queries, head_dim, rotary, grad_query, start + row, column)
                 _add_across(dropped, grads, first, last, head_dim, grad_values)
                 _add_across(grad_scores, queries, first, last, head_dim, grad_keys)
@@ -119,10 +119,10 @@ def attend_two_rows_backward(
 
 
 @compiled
-def _scale_tile(weights, first, last, shares):
+def _scale_tile(weights, first, last, inverse_sums):
     stride = weights.shape[1]
     for key in range(first, last, WIDTH):
-        store_tile(weights, key, stride, times_tile(load_tile(weights, key, stride), shares))
+        store_tile(weights, key, stride, times_tile(load_tile(weights, key, stride), inverse_sums))
 
 
 @compiled
@@ -161,7 +161,7 @@ def _add_across(weights, rows, first, last, head_dim, sums):
 
 @compiled
 def _put_turned_back(block, num_rows, head_dim, rotary, rows, row, column):
-    """`put` for gradients of `take_turned`: rotates by the opposite angles."""
+    """`put` for gradients of `copy_rotated`: rotates by the opposite angles."""
     if rotary is None:
         put(block, num_rows, head_dim, rows, row, column)
     else:

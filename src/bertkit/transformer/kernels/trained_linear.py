@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import function
 
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.linear import multiply_in_place
+from bertkit.transformer.kernels.linear import multiply_unpacked
 from bertkit.transformer.kernels.row_invariance import filled_rows, training_row_count
 from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.training_rows import add_rows
@@ -28,7 +28,7 @@ class TrainedLinear(torch.autograd.Function):
         x_cast, weight_cast = filled_rows(x.to(dtype), training_row_count(len(x))), weight.to(dtype)
         ctx.save_for_backward(x_cast, weight_cast)
         ctx.x_dtype = x.dtype
-        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
+        return multiply_unpacked(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
 
     @staticmethod
     @once_differentiable
@@ -37,8 +37,8 @@ class TrainedLinear(torch.autograd.Function):
         num_rows, grad = len(grad), filled_rows(grad.to(x.dtype).contiguous(), len(x))
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x = multiply_in_place(grad, weight.T)[:num_rows].to(ctx.x_dtype)
-        grad_weight = multiply_in_place(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
+            grad_x = multiply_unpacked(grad, weight.T)[:num_rows].to(ctx.x_dtype)
+        grad_weight = multiply_unpacked(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
         grad_bias = None
         if ctx.needs_input_grad[2]:
             sums = padded(np.zeros(grad.shape[1], np.float32))

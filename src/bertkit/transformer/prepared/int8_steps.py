@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import bias_array, position_arrays, rotary_and_window
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
@@ -21,13 +21,13 @@ from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_
 from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
-    Product,
     Quantized,
+    UnscaledProduct,
+    empty_quantized,
     gelu_rows,
     norm_rows,
     quantize_rows,
     read_rows,
-    room_for,
 )
 from bertkit.transformer.prepared.layer import PreparedLayer, State
 from bertkit.transformer.relative import PositionRows
@@ -45,7 +45,7 @@ class HiddenStates(NamedTuple):
 
 def hidden_states_of(tensor: Tensor) -> HiddenStates:
     """(T, D) float32, also in 8 bits."""
-    quantized = room_for(*tensor.shape)
+    quantized = empty_quantized(*tensor.shape)
     quantize_rows(tensor.numpy(), 0, len(tensor), quantized)
     return HiddenStates(tensor, quantized)
 
@@ -61,14 +61,14 @@ class Int8Embeddings:
 
     def __call__(self, batch: Batch) -> HiddenStates:
         if self.fused is not None and self.project is None:
-            quantized = room_for(len(batch.input_ids), self.fused.tables[0].shape[1])
+            quantized = empty_quantized(len(batch.input_ids), self.fused.tables[0].shape[1])
             return HiddenStates(self.fused(batch, quantized), quantized)
         hidden = self.embed(batch)
         return hidden_states_of(hidden if self.project is None else self.project(hidden))
 
 
 class Int8Steps:
-    """Steps with 8-bit products; methods as of `FloatSteps`."""
+    """Steps with 8-bit products; methods as in `FloatSteps`."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
@@ -76,7 +76,7 @@ class Int8Steps:
     def linear(self, weight: Tensor, bias: Tensor | None) -> Any:
         return self.kernels.linear(weight, bias)
 
-    def product(self, linear: Any, read: HiddenStates) -> Product:
+    def product(self, linear: Any, read: HiddenStates) -> UnscaledProduct:
         return linear(read.quantized)
 
     def norm(self, norm: nn.LayerNorm, is_pre_norm: bool) -> Any:
@@ -94,11 +94,11 @@ class Int8Steps:
         return Int8HeadNorms(query_norm, key_norm)
 
     def attend(
-        self, layer: PreparedLayer, query_key_value: Product | np.ndarray, batch: Batch, rotary: Any
+        self, layer: PreparedLayer, query_key_value: UnscaledProduct | np.ndarray, batch: Batch, rotary: Any
     ) -> Quantized:
-        values = query_key_value.values if isinstance(query_key_value, Product) else query_key_value
+        values = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
         num_tokens, width = values.shape
-        quantized = room_for(num_tokens, width // 3)
+        quantized = empty_quantized(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # after the last sequence
@@ -108,7 +108,7 @@ class Int8Steps:
             attend_disentangled(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *positions)
             return quantized
         added = bias_array(bias, width // 3 // layer.num_heads)
-        turns = turns_and_reach(rotary, layer.window, batch.max_seqlen)
+        turns = rotary_and_window(rotary, layer.window, batch.max_seqlen)
         attend(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *turns, added)
         return quantized
 
@@ -119,7 +119,7 @@ class Int8Steps:
         if activation != "gelu":
             read_rows(product, product.values)
             return hidden_states_of(apply_activation(torch.from_numpy(product.values), activation)).quantized
-        quantized = room_for(*product.values.shape)
+        quantized = empty_quantized(*product.values.shape)
         gelu_rows(product, quantized)
         return quantized
 
@@ -139,20 +139,20 @@ class Int8Steps:
         return read.tensor
 
 
-def activate_gate(product: Product, activation: str) -> Quantized:
+def activate_gate(product: UnscaledProduct, activation: str) -> Quantized:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
     num_tokens, width = product.values.shape
     if activation not in ("gelu", "silu"):
         read_rows(product, product.values)
         return hidden_states_of(plain_gate(torch.from_numpy(product.values), activation)).quantized
-    quantized = room_for(num_tokens, width // 2)
+    quantized = empty_quantized(num_tokens, width // 2)
     gate_rows(product, activation == "silu", quantized)
     return quantized
 
 
-def add_and_norm(product: Product, residual: Tensor, norm: Norm) -> HiddenStates:
+def add_and_norm(product: UnscaledProduct, residual: Tensor, norm: Norm) -> HiddenStates:
     """``norm(product + residual)``."""
-    hidden, quantized = torch.empty_like(residual), room_for(*residual.shape)
+    hidden, quantized = torch.empty_like(residual), empty_quantized(*residual.shape)
     norm_rows(product, residual.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
 
@@ -163,7 +163,7 @@ class Int8HeadNorms:
     def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
         self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
 
-    def __call__(self, product: Product) -> np.ndarray:
+    def __call__(self, product: UnscaledProduct) -> np.ndarray:
         """(T, 3 H K) to the same."""
         norm_heads(product, self.head_dim, *self.norms, product.values)
         return product.values
@@ -175,9 +175,13 @@ class Int8AddThenNorm:
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm) -> None:
         self.norm, self.is_rms = norm_arrays(norm), isinstance(norm, nn.RMSNorm)
 
-    def __call__(self, product: Product | np.ndarray, residual: Tensor) -> tuple[Tensor, HiddenStates]:
+    def __call__(self, product: UnscaledProduct | np.ndarray, residual: Tensor) -> tuple[Tensor, HiddenStates]:
         """(T, D) each to (T, D) each."""
-        summed, normed, quantized = torch.empty_like(residual), torch.empty_like(residual), room_for(*residual.shape)
+        summed, normed, quantized = (
+            torch.empty_like(residual),
+            torch.empty_like(residual),
+            empty_quantized(*residual.shape),
+        )
         means = None if self.is_rms else np.empty(len(residual), np.float32)
         factors = np.empty(len(residual), np.float32)
         outs = (summed.numpy(), normed.numpy(), means, factors, quantized)

@@ -1,7 +1,8 @@
-"""The steps of a layer in training: forward and backward with fast products and compiled kernels, on the CPU.
+"""The steps of a layer, with the kernels that the calling thread uses.
 
-Inside ``with training_kernels(...)`` the functions of this file use these kernels; outside, or for unsupported cases,
-torch's own operations, the reference. Each call uses one thread; give each core a separate batch.
+Inside ``with training_kernels(...)`` these are compiled kernels and fast products on the CPU, forward and backward;
+inside ``with inference_kernels()`` row-invariant ones; outside, or for unsupported cases, torch's own operations, the
+reference. Each call uses one thread; give each core a separate batch.
 
 In bfloat16 the products and what they write are bfloat16; weights, residual stream, sums and gradients of weights are
 float32. Shape letters: T rows, D columns, N outputs.
@@ -25,7 +26,7 @@ from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels import device_steps
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import turns_and_reach
+from bertkit.transformer.kernels.arrays import rotary_and_window
 from bertkit.transformer.kernels.attention import (
     packed_cross_attention,
     packed_self_attention,
@@ -217,7 +218,7 @@ def self_attention(
         num_tokens = sum(batch.seqlens)
         context = written_out_attention(None, query_key_value[:num_tokens], batch.seqlens, num_heads, drop, bias=bias)
         return F.pad(context, (0, 0, 0, len(query_key_value) - num_tokens))
-    turns = turns_and_reach(rotary, window, batch.max_seqlen)
+    turns = rotary_and_window(rotary, window, batch.max_seqlen)
     return TiledAttention.apply(query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns)
 
 
