@@ -16,7 +16,7 @@ from bertkit.architectures import Network, initialize
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from bertkit.transformer import BertConfig
-from bertkit.transformer.kernels import trained_linear, training, training_kernels
+from bertkit.transformer.kernels import steps, trained_linear, training_kernels
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.linear import multiply_unpacked
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
@@ -102,10 +102,10 @@ def test_add_norm_with_dropout() -> None:
     nn.init.normal_(norm.weight)
     leaves = [x, residual, norm.weight, norm.bias]
     with training_kernels(torch.float32, seed=3):
-        out = training.add_norm(x, residual, norm, nn.Dropout(0.3).train())
+        out = steps.add_norm(x, residual, norm, nn.Dropout(0.3).train())
     results = torch.autograd.grad(out, leaves, grad.detach())
     with training_kernels(torch.float32, seed=3):
-        mask = mask_of(training._active().dropout(0.3), x.shape)
+        mask = mask_of(steps._active().dropout(0.3), x.shape)
     plain = norm(x * mask + residual)
     torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
     for ours, reference in zip(results, torch.autograd.grad(plain, leaves, grad.detach()), strict=True):
@@ -118,12 +118,10 @@ def test_attention_with_dropout() -> None:
     together = torch.randn(total, 3 * 60, generator=generator, requires_grad=True)
     grad = torch.randn(total, 60, generator=generator)
     with training_kernels(torch.float32, seed=3):
-        out = training.self_attention(together, batch(), num_heads, 0.3)
+        out = steps.self_attention(together, batch(), num_heads, 0.3)
     (results,) = torch.autograd.grad(out, together, grad)
     with training_kernels(torch.float32, seed=3):
-        mask = mask_of(training._active().dropout(0.3), (1, total * num_heads * longest)).view(
-            total, num_heads, longest
-        )
+        mask = mask_of(steps._active().dropout(0.3), (1, total * num_heads * longest)).view(total, num_heads, longest)
     parts, start = [], 0
     for length in LENGTHS:
         query, key, value = together[start : start + length].view(length, 3, num_heads, 20).permute(1, 2, 0, 3)
