@@ -126,7 +126,7 @@ def test_vectors_are_bit_identical_regardless_of_batch(family: Family, precision
     model, texts = Model(family.our_model("encoder", 5).checkpoint, precision), [text[:15] for text in TEXTS] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)
     np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
-    alone = [model.embed([text], report=bertkit.EmbedReport()) for text in texts[: len(TEXTS)]]
+    alone = [model.embed([text], report=bertkit.InferenceReport()) for text in texts[: len(TEXTS)]]
     np.testing.assert_array_equal(np.concatenate(alone), expected[: len(TEXTS)])
 
 

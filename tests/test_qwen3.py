@@ -124,7 +124,7 @@ def test_vectors_equal_sentence_transformers(tmp_path: Path) -> None:
     texts = [text for text in TEXTS if END not in text]  # which is text here
     for options in ({}, {"prompt_name": "query"}, {"prompt": "Instruct: find a cat\nQuery:"}):
         expected = reference.encode(texts, **options)
-        np.testing.assert_allclose(model.embed(texts, report=bertkit.EmbedReport(), **options), expected, atol=1e-5)
+        np.testing.assert_allclose(model.embed(texts, report=bertkit.InferenceReport(), **options), expected, atol=1e-5)
     model.save(tmp_path / "saved")
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     np.testing.assert_allclose(again.encode(texts), reference.encode(texts), atol=1e-6)
