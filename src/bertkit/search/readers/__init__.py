@@ -117,8 +117,10 @@ def why_not_text(path: Path) -> str:
             start = file.read(8192)
         except Exception:  # damaged, which the reader reports
             return ""
-    is_text = start.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROL.search(start)
-    return "" if is_text else f"binary, and of unknown extension {path.suffix!r}"
+    if start and (start.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROL.search(start)):
+        return ""
+    named = f"of unknown extension {path.suffix!r}" if path.suffix else "without an extension"
+    return f"{'binary' if start else 'empty'}, and {named}"
 
 
 def _open(path: Path) -> IO[bytes]:

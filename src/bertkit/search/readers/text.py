@@ -119,7 +119,7 @@ def rst_headings(text: str) -> tuple[Heading, ...]:
     """The headings of reStructuredText, whose levels are the order in which their lines first occur.
 
     >>> rst_headings("==\\nOn\\n==\\n\\nOff\\n===\\n\\nUp\\n--\\n")
-    ((0, 1, 'On'), (10, 2, 'Off'), (19, 3, 'Up'))
+    ((3, 1, 'On'), (10, 2, 'Off'), (19, 3, 'Up'))
     """
     styles: list[tuple[str, bool]] = []
     headings, start, above = list[Heading](), 0, ["", ""]  # the two lines above, without white space at their ends
@@ -149,7 +149,7 @@ def python_headings(text: str) -> tuple[Heading, ...]:
     """The functions and classes of Python, and "" after the last line of each; none for code that cannot be parsed.
 
     >>> python_headings("class A:\\n  def b(): pass\\n  c = 1\\nd = 2\\n")
-    ((0, 1, 'class A'), (11, 2, 'def b'), (27, 2, ''), (35, 1, ''))
+    ((0, 1, 'class A'), (9, 2, 'def b'), (25, 2, ''), (33, 1, ''))
     """
     try:
         with warnings.catch_warnings(action="ignore"):
