@@ -124,7 +124,9 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
     with pytest.raises(DataError, match="no files to embed; 0 were skipped"):
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     Path("empty/x.png").touch()
-    with pytest.raises(DataError, match=r"no files to embed; 1 were skipped, such as empty/x\.png: empty, and of unknown extension"):
+    with pytest.raises(
+        DataError, match=r"no files to embed; 1 were skipped, such as empty/x\.png: empty, and of unknown extension"
+    ):
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     job = BulkEmbedding.create("job", docs / "rows.jsonl", Encoder.of(encoder))
     job.run()

@@ -115,8 +115,8 @@ class Reading:
                 decoder.decode(b"", final=True)
                 return "utf-8", "strict"
             except UnicodeDecodeError as error:
-                line = error.object.rfind(b"\n", 0, error.start) + 1
-                return self._guessed(error.object[max(line, error.start - _SAMPLE // 2) :][:_SAMPLE])
+                line = error.object.rfind(b"\n", 0, max(0, error.start - _SAMPLE // 2)) + 1
+                return self._guessed(error.object[line : line + _SAMPLE])
 
     def _guessed(self, sample: bytes) -> tuple[str, str]:
         text = sample.decode("utf-8", "replace")
@@ -126,11 +126,11 @@ class Reading:
         from charset_normalizer import from_bytes
 
         matches = from_bytes(sample, cp_isolation=_GUESSES)
-        # Windows-1252 first among equals: the encoding of most such files
-        best = max(matches, key=lambda one: (-one.chaos, one.coherence, one.encoding == "cp1252"), default=None)
-        if best is None:
+        if (best := matches.best()) is None:
             raise DataError("not UTF-8, and no other encoding fits: convert the file (iconv -t utf-8)")
-        encoding = "cp1252" if "cp1252" in best.could_be_from_charset else best.encoding
+        equal = (one for one in matches if (one.chaos, one.coherence) == (best.chaos, best.coherence))
+        encodings = {name for one in equal for name in one.could_be_from_charset}
+        encoding = "cp1252" if "cp1252" in encodings else best.encoding  # that of most such files
         _LOG.warning("%s: not UTF-8, read as %s, which is a guess", self.name, encoding)
         return encoding, "replace"
 
@@ -138,7 +138,7 @@ class Reading:
 def _codec(name: str) -> str:
     """The codec for a declared encoding, "" if there is none."""
     try:
-        b"".decode(name)  # refuses codecs that are not of text
+        b" ".decode(name)  # refuses codecs that are not of text
     except (LookupError, UnicodeError):
         return ""
     codec = codecs.lookup(name).name
