@@ -6,15 +6,20 @@ import json
 import lzma
 import mailbox
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
+import bertkit
+from bertkit.cli import run
 from bertkit.errors import DependencyError, UsageError
-from bertkit.search import readers
+from bertkit.search import Equal, readers
 from bertkit.search.documents import Document, SkippedFile
+from bertkit.search.index import Index
 from bertkit.search.passages import cut_passages
 from bertkit.search.readers import READERS, read_documents, reading
 from bertkit.search.sources import FileOptions, find_sources
@@ -183,11 +188,11 @@ def write_texts(root: Path) -> dict[str, Expected]:
     }
 
 
-def read(*paths: str | Path, options: FileOptions = FileOptions()) -> tuple[dict[str, Document], list[SkippedFile]]:
+def read(*paths: str | Path, options: FileOptions | None = None) -> tuple[dict[str, Document], list[SkippedFile]]:
     skipped: list[SkippedFile] = []
     documents = [
         document
-        for source in find_sources(paths, skipped, options)
+        for source in find_sources(paths, skipped, options or FileOptions())
         for document in read_documents(source, None, skipped)
     ]
     assert len({(one.id, one.offset) for one in documents}) == len(documents)
@@ -241,7 +246,9 @@ def test_passages_of_python_are_named_by_class_and_function(tmp_path: Path) -> N
         ("a.log", "Все счастливые семьи похожи друг на друга\n".encode("cp1251"), "семьи", "cp1251"),
         (
             "README",
-            "幸福な家庭はみな似ているが、不幸な家庭はそれぞれに不幸である。すべてが混乱していた。オブロンスキー家では、妻が夫の浮気を知った。".encode("cp932"),
+            "幸福な家庭はみな似ているが、不幸な家庭はそれぞれに不幸である。すべてが混乱していた。オブロンスキー家では、妻が夫の浮気を知った。".encode(
+                "cp932"
+            ),
             "幸福",
             "cp932",
         ),
@@ -400,6 +407,96 @@ def test_links_to_a_file_are_one_document(tmp_path: Path, monkeypatch: pytest.Mo
     documents, skipped = read(".", "a.txt", Path.cwd() / "a.txt")
     assert list(documents) == ["a.txt"]
     assert [(one.path, one.why) for one in skipped] == [(name, "the same file as a.txt") for name in ("b.txt", "c.txt")]
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a model of static vectors, in a new working directory."""
+    monkeypatch.chdir(tmp_path)
+    names = [f"w{number}" for number in range(100)]
+    vectors = np.random.default_rng(3).standard_normal((100, 16)).astype(np.float32)
+    bertkit.StaticEncoder.of_words(names, vectors).save(tmp_path / "words")
+    return tmp_path / "words"
+
+
+@pytest.mark.full
+def test_copies_among_ten_thousand_files_are_embedded_once_and_one_result(words: Path) -> None:
+    names = [f"files/{number % 100:02}/{number:05}.txt" for number in range(10_000)]
+    for name in names[:100]:
+        Path(name).parent.mkdir(parents=True)
+    texts = [f"w{number % 97} w{number // 97} text {number}" for number in (each % 7_000 for each in range(10_000))]
+    for name, text in zip(names, texts, strict=True):
+        Path(name).write_text(text)
+    with Index.open("store", words) as index:
+        report = index.add("files")
+        assert len(report.new) == report.num_passages == len(index) == 10_000 and report.num_embedded == 7_000
+        assert not report.skipped
+        for mode in ("dense", "lexical", "hybrid"):
+            results = index.search("w5 w60 text", 50, mode=mode)
+            assert [one.rank for one in results] == list(range(1, 51))
+            assert len({one.text for one in results}) == 50
+            for one in results:
+                copies = sorted(name for name, text in zip(names, texts, strict=True) if text == one.text)
+                assert sorted([one.document_id, *one.other_documents]) == copies
+        os.remove(names[0])
+        Path("files/more.txt").write_text(texts[1])
+        report = index.add("files")
+        assert (report.removed, report.new, report.num_embedded) == ([names[0]], ["files/more.txt"], 0)
+        (result,) = index.search(texts[7_000], 1, where=Equal("source", names[7_000]))
+        assert (result.document_id, result.other_documents) == (names[7_000], ())
+
+
+def test_files_that_are_excluded_later_are_removed(words: Path) -> None:
+    for name in ("docs/a.md", "docs/drafts/b.md", "docs/c.log"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("w1 w2.")
+    with Index.open("store", words) as index:
+        assert len(index.add("docs").new) == 3
+        planned = index.add("docs", files=FileOptions(exclude=("drafts/",)), dry_run=True)
+        assert planned.removed == ["docs/drafts/b.md"] and len(index) == 3
+        report = index.add("docs", files=FileOptions(exclude=("drafts/",), include=("*.md",)))
+        assert report.removed == ["docs/c.log", "docs/drafts/b.md"] and len(index) == 1
+        assert index.add("docs", files=FileOptions(kind="text", include=("*.md", "*.log"))).changed == ["docs/a.md"]
+
+
+def test_command_chooses_files(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in {"a.md": "# w1\n", "b.html": "<p>w2</p>", "c.txt": "w3", "d.txt": "w3", "e.docx": "no"}.items():
+        Path("docs").mkdir(exist_ok=True)
+        Path("docs", name).write_text(text)
+    arguments = ["index", "docs", "--store", "store", "--exclude", "*.md", "--exclude", "x", "--as", "text"]
+    assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()
+    output = capsys.readouterr()
+    assert [json.loads(line)["file"] for line in output.out.splitlines()] == [
+        f"docs/{name}" for name in ("b.html", "c.txt", "d.txt", "e.docx")
+    ]
+    assert output.err.splitlines()[1:] == [
+        "4 passages in the new and changed files", "skipped docs/a.md: excluded by an exclude pattern",
+    ]  # fmt: skip
+    assert run(["index", "docs", "--store", "store", "--dry-run"]) == 0
+    output = capsys.readouterr()
+    assert "e.docx" not in output.out
+    assert "skipped docs/e.docx: cannot be read as docx: File is not a zip file" in output.err
+    assert run([*arguments, "--model", str(words)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:4] == [f"docs/{name}: 1 passages" for name in ("b.html", "c.txt", "d.txt", "e.docx")]
+    assert run(["search", "w3", "--store", "store", "-k", "1"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["document"], result["also_in"]) == ("docs/c.txt", ["docs/d.txt"])
+    for wrong in (["--as", "prose"], ["--include", "!"]):
+        assert run(["index", "docs", "--store", "store", *wrong]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_large_log_takes_little_memory(tmp_path: Path) -> None:
+    line = "2026-01-02 03:04:05 INFO worker caf\xe9 is ready\n".encode("cp1252")
+    with open(tmp_path / "a.log", "wb") as file:
+        for _ in range(64):
+            file.write(line * (1_000_000 // len(line)))
+    (source,) = find_sources([tmp_path], [])
+    tracemalloc.start()
+    length = sum(len(document.text) for document in read_documents(source, None, []))
+    assert length == source.size and tracemalloc.get_traced_memory()[1] < 12_000_000
+    tracemalloc.stop()
 
 
 def test_every_kind_has_a_reader() -> None:

@@ -125,7 +125,8 @@ class Reading:
             return "utf-8", "replace"
         from charset_normalizer import from_bytes
 
-        matches = from_bytes(sample, cp_isolation=_GUESSES)
+        is_ascii = 10 * len(sample.decode("ascii", "ignore")) > 9 * len(sample)  # mostly: not Chinese, for example
+        matches = from_bytes(sample, cp_isolation=_GUESSES[: 8 if is_ascii else None])
         if (best := matches.best()) is None:
             raise DataError("not UTF-8, and no other encoding fits: convert the file (iconv -t utf-8)")
         equal = (one for one in matches if (one.chaos, one.coherence) == (best.chaos, best.coherence))

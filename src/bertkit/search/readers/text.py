@@ -189,7 +189,11 @@ def _roff(text: str) -> tuple[str, str, tuple[Heading, ...]]:
             if name in ("TH", "Dt"):
                 title = " ".join(_unescaped(words).split()[:2])
                 continue
-            if name.islower() and len(name) == 2 or name in ("PD", "RS", "RE", "PP", "LP", "P", "TP", "IP", "Dd", "Os"):
+            if (
+                name.islower()
+                and len(name) == 2
+                or name in ("PD", "RS", "RE", "PP", "LP", "P", "TP", "IP", "IX", "Dd", "Os")
+            ):
                 words = re.sub(r"\s+\d+\w?$", "", words) if name == "IP" else ""  # a request of the layout
                 lines.append("")
                 length += 1
