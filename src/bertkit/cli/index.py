@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -25,9 +27,21 @@ class _Notes(logging.Handler):
         note(record.getMessage())
 
 
-_NOTES = _Notes()
+@contextmanager
+def _printed_log() -> Iterator[None]:
+    """Print what the search logs: with a line for each file, unless a bar shows the progress on a terminal."""
+    log, notes = logging.getLogger("bertkit.search"), _Notes()
+    level = log.level
+    log.addHandler(notes)
+    log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)
 
 
+@_printed_log()
 def command(
     *paths: str,
     store: Path = STORE,
@@ -103,9 +117,6 @@ def command(
     from bertkit.search.sources import FileOptions
     from bertkit.search.updating import last_passages, preview
 
-    log = logging.getLogger("bertkit.search")
-    log.addHandler(_NOTES)
-    log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)  # a bar, or a line for each file
     files = FileOptions(exclude, include, kind)
     if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")

@@ -17,15 +17,10 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
-from bertkit.search.passages import PassageOptions
-from bertkit.search.planning import IndexReport
 from bertkit.search.results import FoundAnswer, Result, result_of
-from bertkit.search.source_table import stored_sources
-from bertkit.search.sources import FileOptions
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store import Record
 from bertkit.search.tables import Tables
-from bertkit.search.updating import add_documents, last_passages, preview, update
 from bertkit.tasks import Question
 
 if TYPE_CHECKING:
@@ -33,6 +28,9 @@ if TYPE_CHECKING:
     from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
     from bertkit.search.encoder import Encoder
+    from bertkit.search.passages import PassageOptions
+    from bertkit.search.planning import IndexReport
+    from bertkit.search.sources import FileOptions
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
@@ -197,6 +195,11 @@ class Index:
             UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
                 names the title and headings above a passage.
         """
+        from bertkit.search.planning import IndexReport  # readers of files, which a search has no use for
+        from bertkit.search.source_table import stored_sources
+        from bertkit.search.sources import FileOptions
+        from bertkit.search.updating import add_documents, last_passages, preview, update
+
         is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)
         given = [sources] if is_one else list(sources)
         for one in given:

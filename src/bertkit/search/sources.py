@@ -11,8 +11,7 @@ from pathspec import GitIgnoreSpec
 
 from bertkit.errors import DataError, UsageError
 from bertkit.search.documents import SkippedFile, SourceFile
-from bertkit.search.readers import READERS, why_not_text
-from bertkit.search.readers.rows import read_table
+from bertkit.search.readers import KINDS_TO_CHOOSE, why_not_text
 
 Rule = tuple[str, str, GitIgnoreSpec]
 """Absolute path of a folder, the name of its .gitignore, and the patterns in it."""
@@ -27,9 +26,8 @@ class FileOptions:
     kind: str = ""  # read every file as this kind, "text" or an extension without the dot; "": by its name
 
     def __post_init__(self) -> None:
-        if self.kind and READERS.get(self.kind, read_table) is read_table:
-            kinds = (kind for kind, reader in READERS.items() if reader is not read_table)
-            raise UsageError(f"files as {self.kind!r}: expected one of {', '.join(sorted(kinds))}")
+        if self.kind and self.kind not in KINDS_TO_CHOOSE:
+            raise UsageError(f"files as {self.kind!r}: expected one of {', '.join(KINDS_TO_CHOOSE)}")
         try:
             GitIgnoreSpec.from_lines([*self.exclude, *self.include])
         except ValueError as error:

@@ -1,13 +1,11 @@
-"""Readers of kinds of files: a new kind is a function and a line in `READERS`.
+"""Readers of kinds of files: a new kind is a function, and a word in `_KINDS`.
 
-A file of rows or messages gives a document for each; any other file is one document. Text of any size is read in parts,
-in little memory; offsets are those of the whole document.
+A file of rows or messages gives a document for each; any other file is one document. Plain text and Markdown of any
+size are read in parts, in little memory; offsets are those of the whole document.
 """
 
 import importlib
-import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,53 +14,41 @@ from typing import IO
 
 from bertkit.errors import BertkitError, DataError, DependencyError
 from bertkit.search.documents import Document, SkippedFile, SourceFile
-from bertkit.search.readers.messages import read_mailbox, read_message
-from bertkit.search.readers.packages import read_docx, read_epub, read_opendocument, read_pptx, read_xlsx
-from bertkit.search.readers.pages import read_html, read_pdf, read_rtf
+from bertkit.search.readers import packages, pages, records, text
 from bertkit.search.readers.reading import Reading
-from bertkit.search.readers.rows import read_table
-from bertkit.search.readers.text import (
-    python_headings,
-    read_man,
-    read_markdown,
-    read_notebook,
-    read_subtitles,
-    read_text,
-    rst_headings,
-    tex_headings,
-    with_headings,
-)
 
-_KINDS = {
-    read_text: "txt text log json yaml yml toml ini cfg conf xml sql css csh sh bash ps1 bat c h cc cpp hpp cs java kt go "
-    "rs js mjs ts jsx tsx vue rb pl pm php lua r jl swift scala hs ml ex erl clj lisp el vim cmake mk diff patch org adoc",
-    read_markdown: "md markdown mdx rmd qmd",
-    with_headings(rst_headings): "rst rest",
-    with_headings(tex_headings): "tex latex ltx",
-    with_headings(python_headings): "py pyi",
-    read_html: "html htm xhtml",
-    read_subtitles: "srt vtt",
-    read_man: "man",
-    read_notebook: "ipynb",
-    read_table: "jsonl csv tsv parquet",
-    read_docx: "docx docm",
-    read_pptx: "pptx pptm",
-    read_xlsx: "xlsx xlsm",
-    read_opendocument: "odt ods odp",
-    read_epub: "epub",
-    read_message: "eml",
-    read_mailbox: "mbox",
-    read_pdf: "pdf",
-    read_rtf: "rtf",
+Reader = Callable[[Reading], Iterator[Document]]
+
+_KINDS: dict[Reader, str] = {
+    text.read_text: "text txt log json yaml yml toml ini xml sql css js ts sh c h cc cpp cs java go rs rb php pl pm",
+    text.read_markdown: "md markdown mdx rmd qmd",
+    text.with_headings(text.rst_headings): "rst",
+    text.with_headings(text.tex_headings): "tex",
+    text.with_headings(text.python_headings): "py pyi",
+    text.read_subtitles: "srt vtt",
+    text.read_man: "man",
+    text.read_notebook: "ipynb",
+    pages.read_html: "html htm xhtml",
+    pages.read_pdf: "pdf",
+    pages.read_rtf: "rtf",
+    packages.read_docx: "docx docm",
+    packages.read_pptx: "pptx pptm",
+    packages.read_xlsx: "xlsx xlsm",
+    packages.read_opendocument: "odt ods odp",
+    packages.read_epub: "epub",
+    records.read_message: "eml",
+    records.read_mailbox: "mbox",
+    records.read_table: "jsonl csv tsv parquet",
 }
-READERS: dict[str, Callable[[Reading], Iterator[Document]]] = {
-    kind: reader for reader, kinds in _KINDS.items() for kind in kinds.split()
-}
-"""The function that reads a kind of files; kinds are extensions without the dot, and "text" and "man"."""
+READERS = {kind: reader for reader, kinds in _KINDS.items() for kind in kinds.split()}
+"""The reader of each kind of files, which is an extension without the dot, or "text" or "man"."""
+KINDS_TO_CHOOSE = sorted(kind for kind, reader in READERS.items() if reader is not records.read_table)
+"""Kinds that a file of another name can be read as."""
 
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-"""Modules with a function open by the extension of packed files."""
+"""Modules that open packed files, by extension."""
 _LARGEST_UNPACKED = 1 << 30
+"""Maximum size in bytes of what a packed file unpacks to."""
 _CONTROL = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
 
 
@@ -80,21 +66,20 @@ def read_documents(
     Raises:
         DependencyError: see ``must_read``.
     """
-    has_text, num_skipped, kind = False, len(skipped), source.kind or kind_of(source.name)
+    has_text, num_skipped, kind = False, len(skipped), source.kind or kind_of(source.name) or "text"
     try:
         with _unpacked(source) as path:
-            for document in READERS[kind or "text"](Reading(source.name, path, kind, column, skipped)):
+            for document in READERS[kind](Reading(source.name, path, kind, column, skipped)):
                 has_text = has_text or (bool(document.text) and not document.text.isspace())
                 yield document
         if source.size and not has_text and len(skipped) == num_skipped:
-            skipped.append(SkippedFile(source.name, f"no text in its {source.size:,} bytes"))
-    except Exception as error:  # the libraries and archives raise anything for a damaged file
-        if isinstance(error, DependencyError) and must_read:
+            raise DataError(f"no text in its {source.size:,} bytes")
+    except Exception as error:  # libraries raise anything for a damaged file
+        if must_read and isinstance(error, DependencyError):
             raise
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        if not isinstance(error, BertkitError | OSError):
-            why = f"cannot be read as {kind or 'text'}: {why or type(error).__name__}"
-        skipped.append(SkippedFile(source.name, why))
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+        is_clear = isinstance(error, BertkitError | OSError)
+        skipped.append(SkippedFile(source.name, why if is_clear else f"cannot be read as {kind}: {why}"))
 
 
 def kind_of(name: str) -> str:
@@ -103,19 +88,19 @@ def kind_of(name: str) -> str:
     >>> [kind_of(name) for name in ("a/B.HTML", "c.tar.gz", "notes.txt.gz", "git.1.gz", "README")]
     ['html', '', 'txt', 'man', '']
     """
-    path = Path(name)
-    suffix = (Path(path.stem) if path.suffix.lower() in _PACKED else path).suffix[1:].lower()
+    path = Path(name.lower())
+    suffix = (Path(path.stem) if path.suffix in _PACKED else path).suffix[1:]
     return "man" if re.fullmatch("[1-9][a-z]*", suffix) else suffix if suffix in READERS else ""
 
 
 def why_not_text(path: Path) -> str:
-    """What a file is that is of no known kind and holds no text; "" for others."""
+    """What a file is whose name does not say that it can be read, and that holds no text; "" for others."""
     if kind_of(path.name) not in ("", "man"):
         return ""
     with _open(path) as file:
         try:
             start = file.read(8192)
-        except Exception:  # damaged, which the reader reports
+        except Exception:  # damaged: the reader reports it
             return ""
     if start and (start.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROL.search(start)):
         return ""
@@ -124,8 +109,7 @@ def why_not_text(path: Path) -> str:
 
 
 def _open(path: Path) -> IO[bytes]:
-    module = _PACKED.get(path.suffix.lower())
-    return importlib.import_module(module).open(path) if module else open(path, "rb")
+    return importlib.import_module(_PACKED.get(path.suffix.lower(), "io")).open(path, "rb")
 
 
 @contextmanager
@@ -137,8 +121,8 @@ def _unpacked(source: SourceFile) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, _open(source.path) as file:
         path = Path(folder, source.path.stem)
         with open(path, "wb") as unpacked:
-            while block := file.read(shutil.COPY_BUFSIZE):
-                unpacked.write(block)
-                if unpacked.tell() > _LARGEST_UNPACKED:
+            while block := file.read(1 << 20):
+                if unpacked.tell() + len(block) > _LARGEST_UNPACKED:
                     raise DataError(f"it unpacks to more than {_LARGEST_UNPACKED:,} bytes: unpack it first")
+                unpacked.write(block)
         yield path

@@ -3,7 +3,7 @@
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import IO
@@ -89,7 +89,7 @@ def read_docx(reading: Reading) -> Iterator[Document]:
             for part in parts
             for text, element in package.blocks(part)
         )
-        yield _document(reading, package.title(), blocks)
+        yield reading.joined(blocks, package.title())
 
 
 def read_pptx(reading: Reading) -> Iterator[Document]:
@@ -102,7 +102,7 @@ def read_pptx(reading: Reading) -> Iterator[Document]:
             for part in (match[0], f"ppt/notesSlides/notesSlide{match[1]}.xml")
             for place, (text, _) in enumerate(package.blocks(part), start=part != match[0])
         )
-        yield _document(reading, package.title(), blocks)
+        yield reading.joined(blocks, package.title())
 
 
 def read_opendocument(reading: Reading) -> Iterator[Document]:
@@ -112,7 +112,7 @@ def read_opendocument(reading: Reading) -> Iterator[Document]:
             (text, int(_value(element, "outline-level") or 1) if _tag(element) == "h" else 0)
             for text, element in package.blocks("content.xml")
         )
-        yield _document(reading, package.title(), blocks)
+        yield reading.joined(blocks, package.title())
 
 
 def read_xlsx(reading: Reading) -> Iterator[Document]:
@@ -149,7 +149,7 @@ def read_xlsx(reading: Reading) -> Iterator[Document]:
             lines.append((name, 1))
             for row in package.elements(part, "row"):
                 lines.append(("\t".join(" ".join(text_of(cell).split()) for cell in row).strip(), 0))
-        yield _document(reading, package.title(), lines, "\n")
+        yield reading.joined(lines, package.title(), "\n")
 
 
 def read_epub(reading: Reading) -> Iterator[Document]:
@@ -172,17 +172,6 @@ def read_epub(reading: Reading) -> Iterator[Document]:
             headings += [(len(text) + start, level, name) for start, level, name in page.headings]
             text += page.text + "\n\n"
         yield reading.document(text, (titles or [""])[0], tuple(headings))
-
-
-def _document(reading: Reading, title: str, blocks: Iterable[tuple[str, int]], between: str = "\n\n") -> Document:
-    """The document of blocks with levels of headings, 0 for none."""
-    texts, headings, start = list[str](), list[Heading](), 0
-    for text, level in blocks:
-        if level:
-            headings.append((start, level, text))
-        texts.append(text)
-        start += len(text) + len(between)
-    return reading.document(between.join(texts), title, tuple(headings))
 
 
 def _tag(element: Element) -> str:

@@ -20,7 +20,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
     try:
         import pypdf
     except ImportError:
-        raise DependencyError("pdf needs pypdf: pip install 'bertkit[pdf]'") from None
+        raise DependencyError("pdf needs pypdf: pip install 'bertkit[documents]'") from None
     logging.getLogger("pypdf").addHandler(logging.NullHandler())  # else its remarks, which name no file, are printed
     reading.data()  # of no more than the largest size
     reader = pypdf.PdfReader(reading.path)

@@ -3,7 +3,7 @@
 import codecs
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,10 @@ _SUPERSETS = {  # of declared encodings, which browsers read instead
     "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
     "shift_jis": "cp932", "euc_kr": "cp949",
 }  # fmt: skip
-_GUESSES = "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 koi8_r gb18030 big5 cp932 euc_jp cp949".split()
+_BYTES = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r"]
+"""Encodings that are guessed, of a byte for each character."""
+_WIDE = ["gb18030", "big5", "cp932", "euc_jp", "cp949"]
+"""Others that are guessed, of Chinese, Japanese and Korean."""
 _LOG = logging.getLogger("bertkit.search")
 
 
@@ -57,6 +60,16 @@ class Reading:
     ) -> Document:
         """A document, or the part of one at an offset."""
         return Document(self.name, text, title, headings, {"source": self.name} | metadata, offset)
+
+    def joined(self, blocks: Iterable[tuple[str, int]], title: str, between: str = "\n\n") -> Document:
+        """The document of texts with their levels as headings, 0 for none; of empty ones in a row, the first."""
+        texts, headings, start = [""], list[Heading](), 0
+        for text, level in blocks:
+            if text or texts[-1]:
+                headings += [(start, level, text)] if level else []
+                texts.append(text)
+                start += len(text) + len(between)
+        return self.document(between.join(texts[1:]), title, tuple(headings))
 
     def skip(self, why: str) -> None:
         """Report a part of the file that is not read."""
@@ -125,8 +138,8 @@ class Reading:
             return "utf-8", "replace"
         from charset_normalizer import from_bytes
 
-        is_ascii = 10 * len(sample.decode("ascii", "ignore")) > 9 * len(sample)  # mostly: not Chinese, for example
-        matches = from_bytes(sample, cp_isolation=_GUESSES[: 8 if is_ascii else None])
+        is_mostly_ascii = 10 * len(sample.decode("ascii", "ignore")) > 9 * len(sample)
+        matches = from_bytes(sample, cp_isolation=_BYTES if is_mostly_ascii else _BYTES + _WIDE)
         if (best := matches.best()) is None:
             raise DataError("not UTF-8, and no other encoding fits: convert the file (iconv -t utf-8)")
         equal = (one for one in matches if (one.chaos, one.coherence) == (best.chaos, best.coherence))

@@ -18,7 +18,7 @@ _TEX_HEADING = re.compile(
     r"\{(?P<name>[^\n]*?)\}[ \t]*(?:\\label\{[^}\n]*\})?[ \t]*\r?$",
     re.MULTILINE,
 )
-_TEX_LEVELS = "title part chapter section subsection subsubsection paragraph".split()
+_TEX_LEVELS = ["title", "part", "chapter", "section", "subsection", "subsubsection", "paragraph"]
 _CUE = re.compile(
     r"^(?:(?<=\n\n)[^\n]+\n|\d+[ \t]*\n)?[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]+-->.*\n?|^(?:WEBVTT|NOTE\b).*\n(?:.+\n)*",
     re.MULTILINE,
@@ -26,6 +26,8 @@ _CUE = re.compile(
 _CUE_TAG = re.compile(r"</?(?:[biuv]|c|lang|font|ruby|rt)\b[^>\n]*>|<\d[\d:.]*>|\{\\[^}\n]*\}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ROFF_ESCAPE = re.compile(r"\\(?:f(?:\[.*?\]|\(..|.)|s[-+]?\d+|\*?\[(?P<name>.*?)\]|\*?\((?P<two>..)|(?P<one>.))")
+_MAN_TITLE = re.compile(r"""^[.'][ \t]*(?:TH|Dt)[ \t]+"?([^\s"]+)"?[ \t]+"?([^\s"]+)""", re.MULTILINE)
+_ROFF_LAYOUT = {"TH", "Dt", "PD", "RS", "RE", "PP", "LP", "P", "TP", "TQ", "IX", "Dd", "Os", "Pp"}
 _ROFF_SIGNS = {
     "-": "-", "e": "\\", " ": " ", "~": " ", "0": " ", "(": "(", "'": "´", "`": "`", ".": ".", "t": "\t", "\\": "\\",
     "aq": "'", "dq": '"', "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "em": "—", "en": "–", "bu": "•", "co": "©",
@@ -65,8 +67,8 @@ def read_subtitles(reading: Reading) -> Iterator[Document]:
 def read_man(reading: Reading) -> Iterator[Document]:
     """The text of a manual page in roff, with its sections; text as it is, if the file only has such a name."""
     _, start = next(reading.text_parts(), (0, ""))
-    if re.search(r"^[.']\s*(?:TH|Dt|SH|Sh)\b", start, re.MULTILINE):
-        yield reading.document(*_roff(reading.text()))
+    if title := _MAN_TITLE.search(start):
+        yield reading.joined(_roff(reading.text()), f"{title[1]} {title[2]}", "\n")
     else:
         yield from read_text(reading)
 
@@ -122,16 +124,15 @@ def rst_headings(text: str) -> tuple[Heading, ...]:
     ((3, 1, 'On'), (10, 2, 'Off'), (19, 3, 'Up'))
     """
     styles: list[tuple[str, bool]] = []
-    headings, start, above = list[Heading](), 0, ["", ""]  # the two lines above, without white space at their ends
+    headings, start, before, over, name = list[Heading](), 0, 0, "", ""  # before and name: of the line above
     for line in text.splitlines(keepends=True):
         under = line.rstrip()
-        over, name = above
         if _RST_LINE.fullmatch(under) and len(under) >= len(name.strip()) > 0 and not _RST_LINE.fullmatch(name):
             style = under[0], over == under
             if style not in styles:
                 styles.append(style)
-            headings.append((previous, styles.index(style) + 1, name.strip()))
-        previous, start, above = start, start + len(line), [name, under]
+            headings.append((before, styles.index(style) + 1, name.strip()))
+        before, start, over, name = start, start + len(line), name, under
     return tuple(headings)
 
 
@@ -176,34 +177,19 @@ def python_headings(text: str) -> tuple[Heading, ...]:
     return tuple(headings[start] for start in sorted(headings))
 
 
-def _roff(text: str) -> tuple[str, str, tuple[Heading, ...]]:
-    """The text, title and headings of a manual page."""
-    lines, title, headings, length = list[str](), "", list[Heading](), 0
+def _roff(text: str) -> Iterator[tuple[str, int]]:
+    """The lines of a manual page, with the levels of headings."""
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
-        if re.match(r"""[.']\s*(?:\\["#]|ig\b|de\b|\.|$)|[.']\\""", line):
-            continue
-        request = re.match(r"[.']\s*([A-Za-z]{1,3})\b\s*(.*)", line)
-        words = line
-        if request:
-            name, words = request[1], re.sub(r'"((?:[^"]|"")*)"', r"\1", request[2])
-            if name in ("TH", "Dt"):
-                title = " ".join(_unescaped(words).split()[:2])
-                continue
-            if (
-                name.islower()
-                and len(name) == 2
-                or name in ("PD", "RS", "RE", "PP", "LP", "P", "TP", "IP", "IX", "Dd", "Os")
-            ):
-                words = re.sub(r"\s+\d+\w?$", "", words) if name == "IP" else ""  # a request of the layout
-                lines.append("")
-                length += 1
-            elif name in ("SH", "Sh", "SS", "Ss"):
-                headings.append((length + 1, 1 if name in ("SH", "Sh") else 2, _unescaped(words)))
-                words = f"\n{words}\n"
-        if words:
-            lines.append(_unescaped(words))
-            length += len(lines[-1]) + 1
-    return "\n".join(lines), title, tuple(headings)
+        request = re.match(r"[.'][ \t]*(\S*)[ \t]*(.*)", line)
+        name, words = (request[1], re.sub(r'"((?:[^"]|"")*)"', r"\1", request[2])) if request else ("", line)
+        if name in ("SH", "Sh", "SS", "Ss"):
+            yield from (("", 0), (_unescaped(words), 1 if name in ("SH", "Sh") else 2), ("", 0))
+        elif name == "IP":
+            yield from (("", 0), (_unescaped(re.sub(r"\s+\d+\w?$", "", words)), 0))
+        elif request and (name in _ROFF_LAYOUT or not name.isalpha() or (name.islower() and len(name) == 2)):
+            yield "", 0
+        else:
+            yield _unescaped(words), 0
 
 
 def _unescaped(line: str) -> str:
