@@ -113,7 +113,7 @@ def command(
     from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
-    from bertkit.search.planning import IndexReport
+    from bertkit.search.planning import IndexReport, plan
     from bertkit.search.sources import FileOptions
     from bertkit.search.updating import last_passages, preview
 
@@ -134,7 +134,7 @@ def command(
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     report, num_passages = IndexReport(), 0
     if dry_run and is_new:
-        preview({}, paths, passages, column, files, report)
+        preview(plan({}, paths, passages, column, files, report)[0], passages, report)
     else:
         with Index.open(
             store,

@@ -195,7 +195,7 @@ class Index:
             UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
                 names the title and headings above a passage.
         """
-        from bertkit.search.planning import IndexReport  # readers of files, which a search has no use for
+        from bertkit.search.planning import IndexReport, plan  # readers of files, which a search has no use for
         from bertkit.search.source_table import stored_sources
         from bertkit.search.sources import FileOptions
         from bertkit.search.updating import add_documents, last_passages, preview, update
@@ -215,7 +215,7 @@ class Index:
         if paths and dry_run:
             with self.store.snapshot() as snapshot:
                 known = stored_sources(snapshot.connection)
-            preview(known, paths, options, column, files, report)
+            preview(plan(known, paths, options, column, files, report)[0], options, report)
         elif paths:
             update(self.store, self.encoder, paths, options, column, files, report, progress)
         if documents:

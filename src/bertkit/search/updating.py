@@ -24,7 +24,7 @@ from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions, cut_passages
 from bertkit.search.planning import IndexReport, Job, plan
 from bertkit.search.readers import read_documents
-from bertkit.search.source_table import StoredSource, remove_source, store_source, stored_sources
+from bertkit.search.source_table import remove_source, store_source, stored_sources
 from bertkit.search.sources import FileOptions
 from bertkit.search.store import Record
 
@@ -81,16 +81,9 @@ def update(
         writer.flush()
 
 
-def preview(
-    known: dict[str, StoredSource],
-    paths: Iterable[str | Path],
-    options: PassageOptions,
-    column: str | None,
-    files: FileOptions,
-    report: IndexReport,
-) -> None:
-    """Report the changes that `update` would make, after reading the files; ``known`` are those of the store."""
-    for job in plan(known, paths, options, column, files, report)[0]:
+def preview(jobs: Iterable[Job], options: PassageOptions, report: IndexReport) -> None:
+    """Read planned files, and report the number of their passages and what would be skipped."""
+    for job in jobs:
         num_skipped, is_read = len(report.skipped), False
         for document in read_documents(job.source, job.column or None, report.skipped):
             is_read = True
