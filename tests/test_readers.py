@@ -6,6 +6,7 @@ import json
 import lzma
 import mailbox
 import os
+import time
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -178,11 +179,11 @@ def write_texts(root: Path) -> dict[str, Expected]:
     (root / "q.jsonl").write_text('{"text": "A row."}\n')
     (root / "r.csv").write_text("text,n\nA row.,1\n")
     (root / "s.tsv").write_text("text\tn\nA row.\t1\n")
-    shown = "NAME\n\ngit - the stupid tracker\n\nOptions\n\n-x  y\nRun “it”.\n\nEnd"
+    page_of_git = "NAME\n\ngit - the stupid tracker\n\nOptions\n\n-x  y\nRun “it”.\n\nEnd"
     row = Expected("A row.")
     return same | {
         **dict.fromkeys(("h.html", "i.htm", "j.xhtml"), Expected("On\n\nTea", "A page", ("On",))),
-        **dict.fromkeys(("git.1", "git-log.1.gz"), Expected(shown, "GIT 1", ("NAME", "Options"))),
+        **dict.fromkeys(("git.1", "git-log.1.gz"), Expected(page_of_git, "GIT 1", ("NAME", "Options"))),
         "k.srt": Expected("Good day.\n7"),
         "l.vtt": Expected("Good day.\n7"),
         "m.ipynb": Expected("# On\nText.\n\nprint(1)\n\n", "", ("On",)),
@@ -303,9 +304,10 @@ def test_bad_files_are_listed_and_the_rest_is_read(tmp_path: Path, monkeypatch: 
     (root / "empty.mbox").write_text("no message\n")
     (root / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (root / "deep.py").write_text("(" * 5_000)
+    (root / "long.mbox").write_text("From a\nSubject: a\n\nText.\n\nFrom b\nSubject: b\n\n" + "b" * 200_000)
     documents, skipped = read(root)
     reasons = {one.path.removeprefix("bad/"): one.why for one in skipped}
-    assert len(documents) == good + 1 and documents["bad/deep.py"].headings == ()
+    assert len(documents) == good + 2 and documents["bad/deep.py"].headings == ()
     for name, why in {
         "cut.docx": "cannot be read as docx: File is not a zip file",
         "other.docx": "cannot be read as docx: unclosed token",
@@ -316,6 +318,7 @@ def test_bad_files_are_listed_and_the_rest_is_read(tmp_path: Path, monkeypatch: 
         "cut.txt.gz": "cannot be read as txt: Compressed file ended",
         "bad.ipynb": "cannot be read as ipynb: Expecting property name",
         "empty.mbox": "no messages: expected lines that begin with 'From '",
+        "long.mbox": "message 2 cannot be read: it has more than 100,000 bytes",
         "picture.png": "binary, and of unknown extension '.png'",
     }.items():
         assert reasons.pop(name).startswith(why) and "\n" not in why, name
@@ -342,6 +345,18 @@ def test_libraries_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytes
     (source,) = find_sources([tmp_path], [])
     with pytest.raises(DependencyError, match="striprtf"):
         list(read_documents(source, None, [], must_read=True))
+
+
+@pytest.mark.parametrize(
+    "name, piece",
+    [("a.tex", "\\section{a} "), ("a.tex", "\\section{a}" + " " * 9), ("a.1", ".TH a 1 \\["), ("a.1", "\\["), ("a.srt", "<b"),
+     ("a.vtt", "1:"), ("a.rst", "= "), ("a.py", "1+"), ("a.py", "x = -"), ("a.html", "<p "), ("a.xml", "<?xml ")],
+)  # fmt: skip
+def test_hostile_texts_take_linear_time(tmp_path: Path, name: str, piece: str) -> None:
+    (tmp_path / name).write_text(".TH a 1\n" * (name == "a.1") + piece * 200_000 + "x")
+    started = time.process_time()
+    documents, _ = read(tmp_path / name)
+    assert documents and time.process_time() - started < 5
 
 
 def test_rich_text(tmp_path: Path) -> None:

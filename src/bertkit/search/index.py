@@ -264,13 +264,13 @@ class Index:
             with self.store.expected():
                 vector = self.encoder.embed_query([query], report)
         with self.store.snapshot() as snapshot:
-            wanted = k + 1  # one more, so that all copies of the last result are seen
+            num_rows = k + 1  # one more, so that all copies of the last result are seen
             while True:
-                numbers, scores = self._ranked(snapshot, query, vector, mode, wanted, reranker, where)
-                results = self._results(snapshot, query, numbers[:wanted], scores[:wanted])
-                if len(results) > k or len(numbers) < wanted:
+                numbers, scores = self._ranked(snapshot, query, vector, mode, num_rows, reranker, where)
+                results = self._results(snapshot, query, numbers[:num_rows], scores[:num_rows])
+                if len(results) > k or len(numbers) < num_rows:
                     return results[:k]
-                wanted *= 2
+                num_rows *= 2
 
     def _ranked(
         self,

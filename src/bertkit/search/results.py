@@ -45,7 +45,17 @@ def result_of(
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
     snippet = snippet_of(text, record.start, weights)
-    others = tuple(dict.fromkeys(id for id in document_ids if id != record.document_id))
+    other_documents = tuple(dict.fromkeys(id for id in document_ids if id != record.document_id))
     return Result(
-        rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata, others
+        rank,
+        score,
+        record.id,
+        record.document_id,
+        text,
+        record.start,
+        record.end,
+        context,
+        snippet,
+        metadata,
+        other_documents,
     )

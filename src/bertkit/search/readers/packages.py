@@ -18,6 +18,7 @@ from bertkit.search.readers.reading import Reading
 
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "line-break": "\n", "s": " "}
 _WITHOUT_WORDS = {"Fallback", "rPh", "pPr", "tracked-changes"}  # second versions, pronunciations, formats, deleted text
+_SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 _DATES = {*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)}
 """Numbers of the formats of dates that every workbook has."""
 
@@ -95,13 +96,11 @@ def read_docx(reading: Reading) -> Iterator[Document]:
 def read_pptx(reading: Reading) -> Iterator[Document]:
     """Slides of PowerPoint, each under its first paragraph, with notes."""
     with _opened(reading) as package:
-        names = [match for name in package.names if (match := re.fullmatch(r"ppt/slides/slide(\d+)\.xml", name))]
-        blocks = (
-            (text, int(place == 0))
-            for match in sorted(names, key=lambda match: int(match[1]))
-            for part in (match[0], f"ppt/notesSlides/notesSlide{match[1]}.xml")
-            for place, (text, _) in enumerate(package.blocks(part), start=part != match[0])
-        )
+        blocks = list[tuple[str, int]]()
+        for number in sorted(int(match[1]) for match in map(_SLIDE.fullmatch, package.names) if match):
+            texts = [text for text, _ in package.blocks(f"ppt/slides/slide{number}.xml")]
+            blocks += [(text, 1) for text in texts[:1]] + [(text, 0) for text in texts[1:]]
+            blocks += [(text, 0) for text, _ in package.blocks(f"ppt/notesSlides/notesSlide{number}.xml")]
         yield reading.joined(blocks, package.title())
 
 

@@ -10,6 +10,7 @@ from bertkit.corpus.texts import read_rows, surrogate_in
 from bertkit.errors import DataError
 from bertkit.files.lines import location
 from bertkit.search.documents import Document
+from bertkit.search.readers import reading as limits
 from bertkit.search.readers.html_text import html_text
 from bertkit.search.readers.reading import Reading
 
@@ -36,7 +37,9 @@ def read_mailbox(reading: Reading) -> Iterator[Document]:
             raise DataError("no messages: expected lines that begin with 'From '")
         for number, key in enumerate(box.keys(), start=1):
             try:
-                message = _message(reading, box.get_bytes(key), f"message {number}")
+                if len(data := box.get_file(key).read(limits.LARGEST_WHOLE + 1)) > limits.LARGEST_WHOLE:
+                    raise DataError(f"it has more than {limits.LARGEST_WHOLE:,} bytes")
+                message = _message(reading, data, f"message {number}")
             except Exception as error:  # the library raises anything for damaged headers
                 reading.skip(f"message {number} cannot be read: {error}")
             else:

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^(`{3,}(?=[^`\n]*$)|~{3,}).*?(^\1[`~]*[ \t]*\r?$|\Z)", re.
 _RST_LINE = re.compile(r"([!-/:-@[-`{-~])\1+")
 _TEX_HEADING = re.compile(
     r"^[ \t]*\\(?P<command>title|part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^]\n]*\])?"
-    r"\{(?P<name>[^\n]*?)\}[ \t]*(?:\\label\{[^}\n]*\})?[ \t]*\r?$",
+    r"\{(?P<name>[^\n]*?)\}[ \t]*+(?:\\label\{[^}\n]*\}[ \t]*+)?\r?$",
     re.MULTILINE,
 )
 _TEX_LEVELS = ["title", "part", "chapter", "section", "subsection", "subsubsection", "paragraph"]
@@ -23,14 +23,14 @@ _CUE = re.compile(
     r"^(?:(?<=\n\n)[^\n]+\n|\d+[ \t]*\n)?[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]+-->.*\n?|^(?:WEBVTT|NOTE\b).*\n(?:.+\n)*",
     re.MULTILINE,
 )
-_CUE_TAG = re.compile(r"</?(?:[biuv]|c|lang|font|ruby|rt)\b[^>\n]*>|<\d[\d:.]*>|\{\\[^}\n]*\}")
+_CUE_TAG = re.compile(r"</?(?:[biuv]|c|lang|font|ruby|rt)\b[^>\n]{0,99}>|<\d[\d:.]{0,99}>|\{\\[^}\n]{0,99}\}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_ROFF_ESCAPE = re.compile(r"\\(?:f(?:\[.*?\]|\(..|.)|s[-+]?\d+|\*?\[(?P<name>.*?)\]|\*?\((?P<two>..)|(?P<one>.))")
+_ROFF_ESCAPE = re.compile(r"\\(?:f(?:\[\w*\]|\(..|.)|s[-+]?\d+|\*?\[(?P<name>\w*)\]|\*?\((?P<two>..)|(?P<one>.))")
 _MAN_TITLE = re.compile(r"""^[.'][ \t]*(?:TH|Dt)[ \t]+"?([^\s"]+)"?[ \t]+"?([^\s"]+)""", re.MULTILINE)
 _ROFF_LAYOUT = {"TH", "Dt", "PD", "RS", "RE", "PP", "LP", "P", "TP", "TQ", "IX", "Dd", "Os", "Pp"}
 _ROFF_SIGNS = {
     "-": "-", "e": "\\", " ": " ", "~": " ", "0": " ", "(": "(", "'": "´", "`": "`", ".": ".", "t": "\t", "\\": "\\",
-    "aq": "'", "dq": '"', "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "em": "—", "en": "–", "bu": "•", "co": "©",
+    "aq": "'", "dq": '"', "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "em": "—", "en": "–", "co": "©",
     "rs": "\\", "ti": "~", "ha": "^", "hy": "-", "mi": "−", "R": "®", "Tm": "™",
 }  # fmt: skip
 
@@ -152,28 +152,26 @@ def python_headings(text: str) -> tuple[Heading, ...]:
     >>> python_headings("class A:\\n  def b(): pass\\n  c = 1\\nd = 2\\n")
     ((0, 1, 'class A'), (9, 2, 'def b'), (25, 2, ''), (33, 1, ''))
     """
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
     lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
     headings: dict[int, Heading] = {}
 
     def add(node: ast.AST, level: int) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                first = min(one.lineno for one in (child, *child.decorator_list)) - 1
-                start = lines[first]
+                start = lines[min(one.lineno for one in (child, *child.decorator_list)) - 1]
                 kind = "class" if isinstance(child, ast.ClassDef) else "def"
                 headings[start] = start, level, f"{kind} {child.name}"
                 add(child, level + 1)
                 end = lines[child.end_lineno or 1]
                 headings[end] = end, level, ""
-            else:
+            elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                 add(child, level)
 
-    add(tree, 1)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            add(ast.parse(text), 1)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
     return tuple(headings[start] for start in sorted(headings))
 
 
@@ -185,7 +183,7 @@ def _roff(text: str) -> Iterator[tuple[str, int]]:
         if name in ("SH", "Sh", "SS", "Ss"):
             yield from (("", 0), (_unescaped(words), 1 if name in ("SH", "Sh") else 2), ("", 0))
         elif name == "IP":
-            yield from (("", 0), (_unescaped(re.sub(r"\s+\d+\w?$", "", words)), 0))
+            yield from (("", 0), (_unescaped(re.sub(r"(?<!\s)\s+\d+\w?$", "", words)), 0))
         elif request and (name in _ROFF_LAYOUT or not name.isalpha() or (name.islower() and len(name) == 2)):
             yield "", 0
         else:
