@@ -349,8 +349,9 @@ def test_libraries_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "name, piece",
-    [("a.tex", "\\section{a} "), ("a.tex", "\\section{a}" + " " * 9), ("a.1", ".TH a 1 \\["), ("a.1", "\\["), ("a.srt", "<b"),
-     ("a.vtt", "1:"), ("a.rst", "= "), ("a.py", "1+"), ("a.py", "x = -"), ("a.html", "<p "), ("a.xml", "<?xml ")],
+    [("a.tex", "\\section{a} "), ("a.tex", "\\section{a}" + " " * 9), ("a.1", ".TH a 1 \\["), ("a.1", "\\["),
+     ("a.srt", "<b"), ("a.vtt", "1:"), ("a.rst", "= "), ("a.py", "1+"), ("a.py", "x = -"), ("a.html", "<p "),
+     ("a.xml", "<?xml ")],
 )  # fmt: skip
 def test_hostile_texts_take_linear_time(tmp_path: Path, name: str, piece: str) -> None:
     (tmp_path / name).write_text(".TH a 1\n" * (name == "a.1") + piece * 200_000 + "x")
@@ -492,18 +493,22 @@ def test_command_chooses_files(words: Path, capsys: pytest.CaptureFixture[str]) 
     for name, text in {"a.md": "# w1\n", "b.html": "<p>w2</p>", "c.txt": "w3", "d.txt": "w3", "e.docx": "no"}.items():
         Path("docs").mkdir(exist_ok=True)
         Path("docs", name).write_text(text)
-    arguments = ["index", "docs", "--store", "store", "--exclude", "*.md", "--exclude", "x", "--as", "text"]
+    Path("docs/f.jsonl").write_text('{"a": 1, "b": 2}\n' * 7)
+    arguments = ["index", "docs", "--store", "store", "--exclude", "*.md", "--exclude", "f.*", "--as", "text"]
     assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()
     output = capsys.readouterr()
     assert [json.loads(line)["file"] for line in output.out.splitlines()] == [
         f"docs/{name}" for name in ("b.html", "c.txt", "d.txt", "e.docx")
     ]
     assert output.err.splitlines()[1:] == [
-        "4 passages in the new and changed files", "skipped docs/a.md: excluded by an exclude pattern",
-    ]  # fmt: skip
+        "4 passages in the new and changed files",
+        "skipped docs/a.md: excluded by an exclude pattern",
+        "skipped docs/f.jsonl: excluded by an exclude pattern",
+    ]
     assert run(["index", "docs", "--store", "store", "--dry-run"]) == 0
     output = capsys.readouterr()
     assert "e.docx" not in output.out
+    assert output.err.splitlines()[-1] == "skipped 4 more parts of docs/f.jsonl"
     assert "skipped docs/e.docx: cannot be read as docx: File is not a zip file" in output.err
     assert run([*arguments, "--model", str(words)]) == 0
     lines = capsys.readouterr().err.splitlines()

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,9 @@ from bertkit.files.whole_files import check_not_input, check_writable
 
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
+
+_PARTS_SHOWN = 3
+"""Number of skipped parts, such as rows, that are listed of a file."""
 
 
 class _Notes(logging.Handler):
@@ -184,5 +188,11 @@ def command(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
         )
     # Files without text last: a folder of pictures must not hide the document that could not be read.
+    num_parts = Counter[str]()
     for skipped in sorted(report.skipped, key=lambda one: one.is_other_format or one.is_excluded):
-        note(f"skipped {skipped.path}: {skipped.why}")
+        num_parts[skipped.path] += 1
+        if num_parts[skipped.path] <= _PARTS_SHOWN:
+            note(f"skipped {skipped.path}: {skipped.why}")
+    for path, number in num_parts.items():
+        if number > _PARTS_SHOWN:
+            note(f"skipped {number - _PARTS_SHOWN} more parts of {path}")
