@@ -103,11 +103,13 @@ def _files_below(folder: Path, skipped: list[SkippedFile], options: FileOptions)
     paths: list[Path] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         ignored += _rules_in(Path(parent), skipped)
-        folders[:] = [name for name in folders if not name.startswith(".") and is_wanted(Path(parent, name), "/")]
+        folders[:] = [
+            name for name in sorted(folders) if not name.startswith(".") and is_wanted(Path(parent, name), "/")
+        ]
         for path in (Path(parent, name) for name in folders):
             if os.path.islink(path):
                 skipped.append(SkippedFile(name_of(path), "links to folders are not followed: give the folder itself"))
-        for path in (Path(parent, name) for name in files if not name.startswith(".")):
+        for path in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
             if options.include and not included.match_file(os.path.relpath(path, folder)):
                 skipped.append(SkippedFile(name_of(path), "not included", is_excluded=True))
             elif is_wanted(path):
