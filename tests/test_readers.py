@@ -273,12 +273,26 @@ def test_encodings(
     assert caplog.messages == guesses
 
 
+@pytest.mark.parametrize(
+    "encoding, message", [("utf-16", ""), ("cp1252", "not UTF-8, read as cp1252, which is a guess")]
+)
+def test_tables_of_spreadsheets(tmp_path: Path, encoding: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.tsv").write_bytes("text\tn\r\nÀ la carte, déjà vu\t1\r\ncrème brûlée\t2\r\n".encode(encoding))
+    documents, skipped = read(tmp_path)
+    assert [one.text for one in documents.values()] == ["À la carte, déjà vu", "crème brûlée"] and not skipped
+    assert [text.partition(": ")[2] for text in caplog.messages] == [message] * bool(message)
+    (tmp_path / "a.tsv").write_bytes("texts\tn\r\né\t1\r\n".encode(encoding))
+    assert [one.why for one in read(tmp_path)[1]] == [
+        f"{tmp_path / 'a.tsv'} has no column 'text', it has texts, n: choose one with --column"
+    ]
+
+
 def test_a_few_damaged_bytes_do_not_change_the_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Ünïcode wörds ärë hërë.\n".encode() * 5 + b"\xff end\n")
     documents, skipped = read(tmp_path)
     (document,) = documents.values()
     assert document.text.endswith("hërë.\n\ufffd end\n") and "ÿ" not in document.text
-    assert [(one.why, one.is_part) for one in skipped] == [("some bytes are not UTF-8: they are read as U+FFFD", True)]
+    assert [(one.why, one.is_part) for one in skipped] == [("some bytes are not UTF-8, and are lost", True)]
 
 
 def test_bad_files_are_listed_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

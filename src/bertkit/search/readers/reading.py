@@ -134,7 +134,7 @@ class Reading:
     def _guessed(self, sample: bytes) -> tuple[str, str]:
         text = sample.decode("utf-8", "replace")
         if sum(character > "\x7f" for character in text) > 10 * text.count("\ufffd"):
-            self.skip("some bytes are not UTF-8: they are read as U+FFFD")
+            self.skip("some bytes are not UTF-8, and are lost")
             return "utf-8", "replace"
         from charset_normalizer import from_bytes
 

@@ -3,8 +3,10 @@
 import email
 import email.policy
 import mailbox
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from bertkit.corpus.texts import read_rows, surrogate_in
 from bertkit.errors import DataError
@@ -19,14 +21,20 @@ _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 
 def read_table(reading: Reading) -> Iterator[Document]:
     """The texts of jsonl, csv, tsv and parquet: a document for each row."""
-    try:
-        for row in read_rows(reading.path, reading.column):
-            if why := row.problem or row.invalid or surrogate_in(row.text):
-                reading.skip(location(reading.name, row.line) + why)
-            else:
-                yield replace(reading.document(row.text, row=row.line), id=f"{reading.name}#{row.line}")
-    except DataError as error:  # which names a temporary file, if the table was packed
-        raise DataError(str(error).replace(str(reading.path), reading.name)) from None
+    path = reading.path
+    with tempfile.TemporaryDirectory() as folder:
+        if reading.kind != "parquet" and not reading.encoding[0].startswith("utf-8"):
+            path = Path(folder, path.name)
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                file.writelines(text for _, text in reading.text_parts())
+        try:
+            for row in read_rows(path, reading.column):
+                if why := row.problem or row.invalid or surrogate_in(row.text):
+                    reading.skip(location(reading.name, row.line) + why)
+                else:
+                    yield replace(reading.document(row.text, row=row.line), id=f"{reading.name}#{row.line}")
+        except DataError as error:  # which can name a temporary file
+            raise DataError(str(error).replace(str(path), reading.name)) from None
 
 
 def read_mailbox(reading: Reading) -> Iterator[Document]:
