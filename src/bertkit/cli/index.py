@@ -51,9 +51,9 @@ def command(
     store: Path = STORE,
     model: str | None = None,
     column: str | None = None,
-    exclude: tuple[str, ...] = (),
-    include: tuple[str, ...] = (),
-    kind: Annotated[str, Parameter(name="--as")] = "",
+    exclude: list[str] | None = None,
+    include: list[str] | None = None,
+    kind: Annotated[str | None, Parameter(name="--as")] = None,
     passage_length: int | None = None,
     overlap: int | None = None,
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -121,7 +121,7 @@ def command(
     from bertkit.search.sources import FileOptions
     from bertkit.search.updating import last_passages, preview
 
-    files = FileOptions(exclude, include, kind)
+    files = FileOptions(tuple(exclude or ()), tuple(include or ()), kind or "")
     if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")
     given = {name: value for name, value in (("length", passage_length), ("overlap", overlap)) if value is not None}
