@@ -48,7 +48,7 @@ def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch
     job.run()
     assert job.pending() == []
     assert [(one.path, one.why) for one in job.skipped()] == [
-        ("docs/bad.txt", "the file is in UTF-16 (iconv -f utf-16 -t utf-8)"),
+        ("docs/bad.txt", "no text in its 2 bytes"),
         ("docs/rows.jsonl", "docs/rows.jsonl, line 3 has no column 'text', it has no: choose one with --column"),
     ]
     with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as filled:
@@ -124,7 +124,9 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
     with pytest.raises(DataError, match="no files to embed; 0 were skipped"):
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     Path("empty/x.png").touch()
-    with pytest.raises(DataError, match=r"no files to embed; 1 were skipped, such as empty/x\.png: unknown extension"):
+    with pytest.raises(
+        DataError, match=r"no files to embed; 1 were skipped, such as empty/x\.png: empty, and of unknown extension"
+    ):
         BulkEmbedding.create("job", "empty", Encoder.of(encoder))
     job = BulkEmbedding.create("job", docs / "rows.jsonl", Encoder.of(encoder))
     job.run()

@@ -18,17 +18,17 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
-from bertkit.search import EmbeddedStore, Equal, InDocument, Record, documents, read_records
+from bertkit.search import EmbeddedStore, Equal, InDocument, Record, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
 from bertkit.search.prompts import Prompts, prompts_of
+from bertkit.search.readers.reading import Reading
 from bertkit.tasks import QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 SHORT = PassageOptions(60, 0)
-NOT_UTF8 = "not UTF-8 text: convert the file (iconv -f windows-1252 -t utf-8)"
 
 
 @pytest.fixture
@@ -214,26 +214,26 @@ def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, en
 def test_file_that_fails_after_its_first_part_is_tried_again(
     docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.search.documents._PART_BYTES", 60)
-    read = documents._text_parts
+    monkeypatch.setattr("bertkit.search.readers.reading.PART_LENGTH", 60)
+    read = Reading.text_parts
 
-    def failing(path: Path) -> Iterator[tuple[int, str]]:
-        yield next(read(path))
+    def failing(reading: Reading) -> Iterator[tuple[int, str]]:
+        yield next(read(reading))
         raise OSError(5, "Input/output error")
 
     (docs / "long.txt").write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
     with Index.open("store", encoder) as index, Index.open("fresh", encoder) as fresh:
         with monkeypatch.context() as patch:
-            patch.setattr(documents, "_text_parts", failing)
+            patch.setattr(Reading, "text_parts", failing)
             report = index.add(docs / "long.txt", passages=SHORT)
         assert [(one.path, one.why) for one in report.skipped] == [("docs/long.txt", "Input/output error")]
         assert report.new == [] and 0 < len(index) < 4
         assert index.add(docs / "long.txt", passages=SHORT).new == ["docs/long.txt"]
         fresh.add(docs / "long.txt", passages=SHORT)
         assert passages(index) == passages(fresh)
-        (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\xff")
+        (docs / "long.txt").write_bytes((docs / "long.txt").read_bytes() + b"\0")
         for _ in range(2):
-            assert [one.why for one in index.add(docs / "long.txt").skipped] == [NOT_UTF8]
+            assert [one.why for one in index.add(docs / "long.txt").skipped] == ["binary, not text"]
 
 
 def test_passages_of_a_file_that_was_partly_read_are_removed_with_it(
@@ -828,23 +828,30 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
 @pytest.mark.full
 def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["index", "docs", "--store", "store", "--model", str(encoder)]
-    assert run([*arguments, "--dry-run"]) == 2
+    assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()
+    output = capsys.readouterr()
+    assert [json.loads(line)["file"] for line in output.out.splitlines()] == [
+        "docs/cats.txt", "docs/fish.md", "docs/rows.jsonl",
+    ]  # fmt: skip
+    assert "would be 3 new, 0 changed" in output.err
     assert run(arguments) == 0
-    assert "3 new, 0 changed" in capsys.readouterr().err
+    listed = capsys.readouterr().err
+    assert "3 new, 0 changed" in listed and "docs/cats.txt: 1 passages" in listed.splitlines()
     (docs / "fish.md").unlink()
-    (docs / "notes.xyz").write_text("?")
+    (docs / "notes.xyz").write_bytes(b"\0")
     assert run(["index", "docs", "--store", "store", "--dry-run"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
-    assert "skipped docs/notes.xyz: unknown extension '.xyz'" in output.err
+    assert "skipped docs/notes.xyz: binary, and of unknown extension '.xyz'" in output.err
     for number in range(10):
         (docs / f"{number}.xyz").touch()
-    (docs / "zebra.txt").write_bytes(b"\xff")
+    (docs / "zebra.txt").write_bytes(b"zebra\0")
     os.mkfifo(docs / "pipe.txt")
     assert run(["index", "docs", "--store", "store"]) == 0
-    listed = capsys.readouterr().err.splitlines()[2:]
+    listed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped ")]
     assert listed[0] == "skipped docs/pipe.txt: a pipe, socket or device, not a file"
-    assert listed[1] == f"skipped docs/zebra.txt: {NOT_UTF8}" and listed[2].endswith("unknown extension '.xyz'")
+    assert listed[1] == "skipped docs/zebra.txt: binary, not text" and listed[2].endswith("unknown extension '.xyz'")
+    assert len(listed) == 13
     (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2

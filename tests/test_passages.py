@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from bertkit.errors import DataError, UsageError
-from bertkit.search import documents
-from bertkit.search.documents import Document, SkippedFile, find_sources, markdown_headings, read_documents
-from bertkit.search.html_text import html_text
+from bertkit.search.documents import Document, SkippedFile
 from bertkit.search.passages import PassageOptions, cut_passages, sentence_spans
+from bertkit.search.readers import read_documents, reading
+from bertkit.search.readers.html_text import html_text
+from bertkit.search.readers.text import markdown_headings
 from bertkit.search.snippets import snippet_of
+from bertkit.search.sources import find_sources
 
 TEXT = (
     "Mr. Smith went to Washington. He arrived on Jan. 3, late. \u201cWhere is it?\u201d he asked.\n\n"
@@ -115,7 +117,7 @@ def test_markdown_in_parts_has_the_headings_of_the_whole(
     whole = {one.start: one for one in cut_passages(Document("d", text, "", markdown_headings(text)), options)}
     contexts = {one.context for one in whole.values()}
     assert contexts == {"", "Fruit: ", "Fruit: Plums: ", "Nuts: "}
-    monkeypatch.setattr(documents, "_PART_BYTES", 64)
+    monkeypatch.setattr(reading, "PART_LENGTH", 64)
     parts = list(read_documents(source, None, []))
     assert len(parts) > 20 and "".join(part.text for part in parts) == text
     passages = [passage for part in parts for passage in cut_passages(part, options)]
@@ -224,7 +226,7 @@ def test_html_without_optional_tags() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(documents, "_PART_BYTES", 64)
+    monkeypatch.setattr(reading, "PART_LENGTH", 64)
     root = Path("docs")
     (root / "sub").mkdir(parents=True)
     (root / "a.txt").write_text("\ufeff" + TEXT * 3, encoding="utf-8")
@@ -249,18 +251,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
-def test_texts_in_other_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
+def test_texts_with_a_byte_order_mark_are_read_and_others_named(tmp_path: Path, name: str, encoding: str) -> None:
     (tmp_path / name).write_bytes("<p>Сон\n".encode(encoding))
     skipped: list[SkippedFile] = []
     (source,) = find_sources([tmp_path], skipped)
-    assert list(read_documents(source, None, skipped)) == []
-    named = (
-        "has zero bytes, as in UTF-16" if encoding == "utf-16-be" else f"is in {encoding.upper()} (iconv -f {encoding}"
-    )
-    assert skipped[0].why.startswith(f"the file {named}")
+    texts = [document.text for document in read_documents(source, None, skipped)]
+    if encoding == "utf-16-be":  # without a mark
+        assert texts == [] and skipped[0].why.startswith("the file has zero bytes, as in UTF-16")
+    else:
+        assert texts == ["Сон" if name == "a.html" else "<p>Сон\n"] and not skipped
 
 
-def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
+def test_every_format_is_read_and_the_rest_is_listed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     skipped: list[SkippedFile] = []
     texts: dict[str, str] = {}
     for source in find_sources([folder], skipped):
@@ -275,18 +277,20 @@ def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
         "docs/d.jsonl#1": "row one",
         "docs/d.jsonl#3": "row three",
         "docs/e.csv#2": "hello",
+        "docs/h.txt": "café " * 40,
         "docs/k.html": "",
         "docs/M.CSV#2": "hello",
         "docs/N.JSONL#1": "row one",
         "docs/O.TSV#2": "hello, you",
     }
     reasons = {one.path: one.why for one in skipped}
-    assert reasons["docs/f.bin"] == "unknown extension '.bin'"
+    assert reasons["docs/f.bin"] == "binary, and of unknown extension '.bin'"
     assert "is not JSON" in reasons["docs/d.jsonl"]
-    assert reasons["docs/g.txt"] == "binary, not text" and reasons["docs/h.txt"].startswith("not UTF-8 text: convert")
+    assert reasons["docs/g.txt"] == "binary, not text"
+    assert "docs/h.txt: not UTF-8, read as cp1252, which is a guess" in caplog.messages
     assert "pdf" in reasons["docs/i.pdf"] and "parquet" in reasons["docs/j.parquet"]
     assert reasons["docs/k.html"] == "no text in its 61 bytes" and reasons["docs/l.csv"] == "no text in its 11 bytes"
-    assert len(reasons) == 8
+    assert len(reasons) == 7
     with pytest.raises(DataError, match="absent: no such file or folder"):
         find_sources(["absent"], skipped)
 
@@ -295,11 +299,11 @@ def test_name_that_is_not_utf8_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     Path("docs").mkdir()
     for name in (b"docs/caf\xe9.txt", b"docs/caf\xe9.png", b"docs/good.txt"):
-        Path(os.fsdecode(name)).write_text("Text.")
+        Path(os.fsdecode(name)).write_text("\0" if b"png" in name else "Text.")
     skipped: list[SkippedFile] = []
     assert [source.name for source in find_sources(["docs"], skipped)] == ["docs/good.txt"]
     assert [(one.path, one.why) for one in skipped] == [
-        ("docs/caf\\xe9.png", "unknown extension '.png'"),
+        ("docs/caf\\xe9.png", "binary, and of unknown extension '.png'"),
         ("docs/caf\\xe9.txt", "its name is not UTF-8: rename the file"),
     ]
 
@@ -311,8 +315,7 @@ def test_row_with_half_a_character_is_listed(tmp_path: Path, monkeypatch: pytest
     (source,) = find_sources(["rows.jsonl"], skipped)
     assert [one.text for one in read_documents(source, None, skipped)] == ["one", "three \U0001f600"]
     assert [one.why for one in skipped] == [
-        "rows.jsonl, line 2: character 4 of the text is half of a surrogate pair, which is not valid text: write the "
-        "row again"
+        "rows.jsonl, line 2: the text is not valid Unicode: character 5 is an unpaired surrogate"
     ]
 
 
@@ -346,7 +349,7 @@ def test_pdf_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_files_that_are_read_at_once_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(documents, "_LARGEST_WHOLE", 9)
+    monkeypatch.setattr(reading, "LARGEST_WHOLE", 9)
     (tmp_path / f"a.{kind}").write_bytes(b"%PDF-1.4 and more")
     skipped: list[SkippedFile] = []
     (source,) = find_sources([tmp_path], skipped)
@@ -355,7 +358,7 @@ def test_large_files_that_are_read_at_once_are_listed(
 
 
 def test_file_without_line_ends_is_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_PART_BYTES", 50)
+    monkeypatch.setattr(reading, "PART_LENGTH", 50)
     text = "é" * 333 + " word" * 77 + "\n" + "東" * 100
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     (source,) = find_sources([tmp_path], [])

@@ -1,6 +1,10 @@
 """bertkit index"""
 
+import logging
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,14 +20,40 @@ from bertkit.files.whole_files import check_not_input, check_writable
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
 
-_SKIPPED_SHOWN = 10
+_PARTS_SHOWN = 3
+"""Number of skipped parts, such as rows, that are listed of a file."""
 
 
+class _Notes(logging.Handler):
+    """Prints what is logged as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+@contextmanager
+def _printed_log() -> Iterator[None]:
+    """Print what the search logs: with a line for each file, unless a bar shows the progress on a terminal."""
+    log, notes = logging.getLogger("bertkit.search"), _Notes()
+    level = log.level
+    log.addHandler(notes)
+    log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)
+
+
+@_printed_log()
 def command(
     *paths: str,
     store: Path = STORE,
     model: str | None = None,
     column: str | None = None,
+    exclude: list[str] | None = None,
+    include: list[str] | None = None,
+    kind: Annotated[str | None, Parameter(name="--as")] = None,
     passage_length: int | None = None,
     overlap: int | None = None,
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -44,7 +74,8 @@ def command(
     Parameters
     ----------
     paths
-        txt, md, html, jsonl, csv, tsv, parquet and pdf files, and folders of them.
+        Files and folders. Folders are searched for text, source code, office documents, e-mail and tables, except for
+        hidden files and those that .gitignore names.
     store
         The folder of the index.
     model
@@ -52,6 +83,12 @@ def command(
         all-MiniLM-L6-v2 for a new index.
     column
         The column or key that holds the text of rows; by default that of the previous run, or text, or the only one.
+    exclude
+        Files and folders to omit: a name, or a pattern as in .gitignore; can be repeated.
+    include
+        Of folders, only files with such a name; can be repeated.
+    kind
+        Read all files as this kind, text or an extension such as md, instead of by their names.
     passage_length
         Maximum number of characters in a passage; by default that of the previous run, or 800.
     overlap
@@ -69,7 +106,7 @@ def command(
     sparse
         A SPLADE model for learned sparse vectors of a new index, which searches then use, too.
     dry_run
-        List the changes without making them.
+        Read the files, and list the changes and what would be skipped without making them.
     export
         A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
     precision
@@ -80,16 +117,16 @@ def command(
     from bertkit.search.embedded.database import has_store
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
-    from bertkit.search.updating import last_passages
+    from bertkit.search.planning import IndexReport, plan
+    from bertkit.search.sources import FileOptions
+    from bertkit.search.updating import last_passages, preview
 
+    files = FileOptions(tuple(exclude or ()), tuple(include or ()), kind or "")
     if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")
     given = {name: value for name, value in (("length", passage_length), ("overlap", overlap)) if value is not None}
     is_new = not has_store(store)
-    if is_new:
-        PassageOptions(**given)  # checked before the model is loaded
-    if dry_run and is_new:
-        raise UsageError(f"{store} holds no index: every file would be new; omit --dry-run")
+    passages = PassageOptions(**given) if is_new else PassageOptions()  # checked before the model is loaded
     if dry_run and export is not None:
         raise UsageError("--dry-run writes nothing: omit it, or --export")
     if not paths and is_new:
@@ -99,25 +136,30 @@ def command(
         check_not_input(export, *paths)
         if extension(export) != ".parquet":
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
-    with Index.open(
-        store,
-        model or (EMBEDDING_MODEL if is_new else None),
-        precision=precision,
-        device=device,
-        query_prompt=query_prompt,
-        document_prompt=document_prompt,
-        no_prompt=no_prompt,
-        scan=scan,
-        sparse=sparse,
-    ) as index:
-        is_by_cosine = index.store.identity.similarity == "cosine"
-        if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):
-            note(f"{index.store.identity.model_name} is published with the {other}: the index compares by the cosine")
-        passages = replace(last_passages(index.store), **given)
-        report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
-        num_passages = len(index)
-        if export is not None:
-            index.export(export)
+    report, num_passages = IndexReport(), 0
+    if dry_run and is_new:
+        preview(plan({}, paths, passages, column, files, report)[0], passages, report)
+    else:
+        with Index.open(
+            store,
+            model or (EMBEDDING_MODEL if is_new else None),
+            precision=precision,
+            device=device,
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+            no_prompt=no_prompt,
+            scan=scan,
+            sparse=sparse,
+        ) as index:
+            is_by_cosine = index.store.identity.similarity == "cosine"
+            if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):
+                name = index.store.identity.model_name
+                note(f"{name} is published with the {other}: the index compares by the cosine")
+            passages = replace(last_passages(index.store), **given)
+            report = index.add([*paths], passages=passages, column=column, files=files, dry_run=dry_run)
+            num_passages = len(index)
+            if export is not None:
+                index.export(export)
     if dry_run:
         emit(
             [
@@ -137,15 +179,20 @@ def command(
     )
     for name, path in report.replaced:
         note(f"{name} {'would replace' if dry_run else 'replaced'} {path}, which exists: give full paths to keep both")
-    if not dry_run:
+    if dry_run:
+        note(f"{report.num_passages} passages in the new and changed files")
+    else:
         note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
     if report.num_cut:
         note(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
         )
-    # Files of other formats last: a folder of pictures must not hide the document that could not be read.
-    for skipped in sorted(report.skipped, key=lambda one: one.is_other_format)[:_SKIPPED_SHOWN]:
-        note(f"skipped {skipped.path}: {skipped.why}")
-    if len(report.skipped) > _SKIPPED_SHOWN:
-        kinds = Counter(Path(one.path).suffix or "no extension" for one in report.skipped)
-        note(f"skipped {len(report.skipped)}: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
+    # Files without text last: a folder of pictures must not hide the document that could not be read.
+    num_parts = Counter[str]()
+    for skipped in sorted(report.skipped, key=lambda one: one.is_other_format or one.is_excluded):
+        num_parts[skipped.path] += 1
+        if num_parts[skipped.path] <= _PARTS_SHOWN:
+            note(f"skipped {skipped.path}: {skipped.why}")
+    for path, number in num_parts.items():
+        if number > _PARTS_SHOWN:
+            note(f"skipped {number - _PARTS_SHOWN} more parts of {path}")

@@ -69,5 +69,6 @@ def command(
                 "context": one.context,
                 "snippet": one.snippet.text,
             }
+            | ({"also_in": one.other_documents} if one.other_documents else {})
             for one in results
         )

@@ -65,7 +65,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     empty = True
     for path in paths:
         for row in read_rows(path, column):
-            if problem := row.problem or row.invalid or _surrogate_in(row.text):
+            if problem := row.problem or row.invalid or surrogate_in(row.text):
                 raise DataError(location(path, row.line) + problem)
             empty = False
             yield row.text
@@ -224,7 +224,7 @@ def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
     return name, ""
 
 
-def _surrogate_in(text: str) -> str:
+def surrogate_in(text: str) -> str:
     """The problem of a text that has no UTF-8, or ""."""
     try:
         text.encode()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bertkit.search.parquet import read_identity as read_identity
     from bertkit.search.parquet import read_records as read_records
     from bertkit.search.parquet import write_records as write_records
+    from bertkit.search.sources import FileOptions as FileOptions
     from bertkit.search.store import Hit as Hit
     from bertkit.search.store import Identity as Identity
     from bertkit.search.store import Record as Record

@@ -20,13 +20,14 @@ from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError, checked_count
 from bertkit.files.formats import check_format
-from bertkit.files.lines import extension
 from bertkit.files.whole_files import only_writer, whole_file
-from bertkit.search.documents import SkippedFile, SourceFile, find_sources, import_pypdf, read_documents
+from bertkit.search.documents import SkippedFile, SourceFile
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.passages import PassageOptions
+from bertkit.search.readers import read_documents
+from bertkit.search.sources import find_sources
 from bertkit.search.store import Identity, Record
 
 FORMAT = 1
@@ -213,9 +214,7 @@ class BulkEmbedding:
                 )
             with source.path.open("rb"):
                 pass  # a file that cannot be read here and now fails the shard, which is tried again
-            if extension(source.path) == ".pdf":
-                import_pypdf()  # likewise
-            for document in read_documents(source, self._plan.column, skipped):
+            for document in read_documents(source, self._plan.column, skipped, must_read=True):
                 for record, _ in records.of(source.name, document):
                     yield record
 

@@ -17,12 +17,10 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
-from bertkit.search.passages import PassageOptions
-from bertkit.search.planning import IndexReport
 from bertkit.search.results import FoundAnswer, Result, result_of
 from bertkit.search.sparse import SparseIndex
+from bertkit.search.store import Record
 from bertkit.search.tables import Tables
-from bertkit.search.updating import add_documents, last_passages, update
 from bertkit.tasks import Question
 
 if TYPE_CHECKING:
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
     from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
     from bertkit.search.encoder import Encoder
+    from bertkit.search.passages import PassageOptions
+    from bertkit.search.planning import IndexReport
+    from bertkit.search.sources import FileOptions
 
 Mode = Literal["hybrid", "dense", "lexical", "sparse"]
 _DEPTH = 100
@@ -169,6 +170,7 @@ class Index:
         *,
         passages: PassageOptions | None = None,
         column: str | None = None,
+        files: FileOptions | None = None,
         dry_run: bool = False,
         progress: bool | None = None,
     ) -> IndexReport:
@@ -178,12 +180,13 @@ class Index:
         content. Every thousand passages are a commit, so an interrupted call keeps what it finished.
 
         Args:
-            sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
-                which replaces the document with its id. The files of a path that no longer exists are removed.
+            sources: paths of files or of folders; or documents, each of which replaces the document with its id. The
+                files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
             column: key or column of the text of rows; None: the one that a file was last read with, or "text", or the
                 only one.
-            dry_run: report the changes without making them; only for files.
+            files: which files of folders are read, and as what; None: all that hold text.
+            dry_run: read the files and report the changes without making them; only for files.
             progress: show a bar after two seconds; None: on a terminal.
 
         Raises:
@@ -192,6 +195,11 @@ class Index:
             UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
                 names the title and headings above a passage.
         """
+        from bertkit.search.planning import IndexReport, plan  # readers of files, which a search has no use for
+        from bertkit.search.source_table import stored_sources
+        from bertkit.search.sources import FileOptions
+        from bertkit.search.updating import add_documents, last_passages, preview, update
+
         is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)
         given = [sources] if is_one else list(sources)
         for one in given:
@@ -203,8 +211,13 @@ class Index:
             raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or last_passages(self.store)
         report = IndexReport()
-        if paths:
-            update(self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress)
+        files = files or FileOptions()
+        if paths and dry_run:
+            with self.store.snapshot() as snapshot:
+                known = stored_sources(snapshot.connection)
+            preview(plan(known, paths, options, column, files, report)[0], options, report)
+        elif paths:
+            update(self.store, self.encoder, paths, options, column, files, report, progress)
         if documents:
             add_documents(self.store, self.encoder, documents, options, report)
         if not dry_run:
@@ -250,33 +263,52 @@ class Index:
         if mode in ("hybrid", "dense"):
             with self.store.expected():
                 vector = self.encoder.embed_query([query], report)
-        depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
-            rankings = []
-            sparse = self._tables.sparse(snapshot.connection)
-            if mode == "sparse" and sparse is None:
-                raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
-            is_cosine = snapshot.identity.similarity == "cosine"
-            adds_scores = mode == "hybrid" and sparse is None and is_cosine
-            wanted = k if reranker is None else depth
-            if vector is not None:
-                num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
-                is_zero = is_cosine and not vector.any()  # without a known word
-                rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, num_nearest, where)
-            if adds_scores and vector is not None:
-                numbers, scores = self._sums(snapshot, query, vector[0], rankings[0][0], wanted, where)
-            else:
-                if mode in ("hybrid", "lexical"):
-                    rankings.append(self._tables.search(snapshot, query, depth, where))
-                if mode in ("hybrid", "sparse") and sparse is not None:
-                    rankings.append(sparse.search(snapshot, query, depth, where))
-                numbers, scores = rankings[0] if len(rankings) == 1 else fuse_ranks([rows for rows, _ in rankings])
-            if reranker is not None:
-                records = snapshot.records(numbers[:_DEPTH])
-                ranked = reranker.rank(query, [record.text for record in records])
-                numbers = np.append(numbers[[one.index for one in ranked]], numbers[_DEPTH:])
-                scores = np.append([one.score for one in ranked], scores[_DEPTH:])
-            return self._results(snapshot, query, numbers[:k], scores[:k])
+            num_rows = k + 1  # one more, so that all copies of the last result are seen
+            while True:
+                numbers, scores = self._ranked(snapshot, query, vector, mode, num_rows, reranker, where)
+                results = self._results(snapshot, query, numbers[:num_rows], scores[:num_rows])
+                if len(results) > k or len(numbers) < num_rows:
+                    return results[:k]
+                num_rows *= 2
+
+    def _ranked(
+        self,
+        snapshot: Snapshot,
+        query: str,
+        vector: np.ndarray | None,
+        mode: Mode,
+        k: int,
+        reranker: Model | None,
+        where: Filter | None,
+    ) -> Ranking:
+        """The best rows, at least ``k`` unless fewer match; ``vector`` is that of the query, None without meaning."""
+        depth = max(k, _DEPTH)
+        rankings = []
+        sparse = self._tables.sparse(snapshot.connection)
+        if mode == "sparse" and sparse is None:
+            raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
+        is_cosine = snapshot.identity.similarity == "cosine"
+        adds_scores = mode == "hybrid" and sparse is None and is_cosine
+        wanted = k if reranker is None else depth
+        if vector is not None:
+            num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
+            is_zero = is_cosine and not vector.any()  # without a known word
+            rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, num_nearest, where)
+        if adds_scores and vector is not None:
+            numbers, scores = self._sums(snapshot, query, vector[0], rankings[0][0], wanted, where)
+        else:
+            if mode in ("hybrid", "lexical"):
+                rankings.append(self._tables.search(snapshot, query, depth, where))
+            if mode in ("hybrid", "sparse") and sparse is not None:
+                rankings.append(sparse.search(snapshot, query, depth, where))
+            numbers, scores = rankings[0] if len(rankings) == 1 else fuse_ranks([rows for rows, _ in rankings])
+        if reranker is not None:
+            records = snapshot.records(numbers[:_DEPTH])
+            ranked = reranker.rank(query, [record.text for record in records])
+            numbers = np.append(numbers[[one.index for one in ranked]], numbers[_DEPTH:])
+            scores = np.append([one.score for one in ranked], scores[_DEPTH:])
+        return numbers, scores
 
     def _sums(
         self, snapshot: Snapshot, query: str, vector: np.ndarray, nearest: np.ndarray, k: int, where: Filter | None
@@ -351,8 +383,12 @@ class Index:
     def _results(
         self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
     ) -> list[Result]:
+        """The results of some rows; equal texts are one result, of the first row."""
         weights = self._tables.weights(snapshot, query)
+        rows: dict[str, list[tuple[float, Record]]] = {}
+        for score, record in zip(scores, snapshot.records(numbers), strict=True):
+            rows.setdefault(record.text, []).append((float(score), record))
         return [
-            result_of(rank, float(score), record, weights)
-            for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
+            result_of(rank, score, record, weights, [copy.document_id for _, copy in copies])
+            for rank, ((score, record), *copies) in enumerate(rows.values(), start=1)
         ]

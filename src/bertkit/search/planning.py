@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertkit.search.documents import SkippedFile, SourceFile, content_of, find_sources, is_inside, name_of
+from bertkit.search.documents import SkippedFile, SourceFile
 from bertkit.search.passages import PassageOptions
 from bertkit.search.source_table import StoredSource, options_of
+from bertkit.search.sources import FileOptions, content_of, find_sources, is_inside, name_of
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Job:
     was: str  # its name in the store, another one if it was renamed
     column: str  # of the texts of rows, "" for the default
     options: str
+    same: str  # a file with the same content, whose vectors are reused; itself without another
 
 
 def plan(
@@ -43,6 +45,7 @@ def plan(
     paths: Iterable[str | Path],
     passages: PassageOptions,
     column: str | None,
+    files: FileOptions,
     report: IndexReport,
 ) -> tuple[list[Job], list[Job]]:
     """Compare files with those in the store, and update the report.
@@ -52,6 +55,7 @@ def plan(
 
     Args:
         column: column of the texts of rows; None: that which a file was last read with.
+        files: which files of folders are read. Others are removed.
 
     Returns:
         Files to read, and unchanged files whose time or path changed.
@@ -60,19 +64,20 @@ def plan(
         DataError: none of the paths exists and can be read.
     """
     paths, absent_paths = _reachable(list(paths), report)
-    sources = find_sources(paths, report.skipped)
+    sources = find_sources(paths, report.skipped, files)
     present = {source.name for source in sources}
     folders = [
         (Path(path), Path(os.path.abspath(path)))
         for path in (*paths, *absent_paths)
         if path in absent_paths or Path(path).is_dir()
     ]
+    excluded = {one.path.rstrip("/") for one in report.skipped if one.is_excluded}
     gone = {
         name
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
-        and not _may_exist(one.path)
+        and (not _may_exist(one.path) or not excluded.isdisjoint((name, *map(str, Path(name).parents))))
     }
     absolute_paths = {source.absolute_path for source in sources}
     missing = known.keys() - present
@@ -80,12 +85,13 @@ def plan(
     absent: dict[str, list[str]] = {}  # by content, files that may have been renamed
     for name in sorted(missing - set(named_otherwise.values())):
         absent.setdefault(known[name].content, []).append(name)
+    same = {one.content: name for name, one in known.items() if name not in gone}
     jobs, touched = [], []
     for given in sources:
         source, was = _matched(given, known, named_otherwise, gone)
         before, keeps_name = known.get(was), was == source.name
         its_column = column or (before.column if before else "")
-        options = options_of(passages, its_column)
+        options = options_of(passages, its_column, files.kind)
         is_current = before is not None and bool(before.content) and before.options == options and keeps_name
         state = source.size, source.modified, source.absolute_path
         if before and is_current and (before.size, before.modified, before.path) == state:
@@ -96,7 +102,7 @@ def plan(
         except OSError as error:
             report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
             continue
-        job = Job(source, content, was, its_column, options)
+        job = Job(source, content, was, its_column, options, was if before else same.setdefault(content, was))
         if before and is_current and before.content == content:
             report.num_unchanged += 1
             touched.append(job)
@@ -111,7 +117,7 @@ def plan(
             report.renamed.append((old, source.name))
             its_column = column or known[old].column
             gone.discard(old)
-            job = Job(source, content, old, its_column, options_of(passages, its_column))
+            job = Job(source, content, old, its_column, options_of(passages, its_column, files.kind), old)
         else:
             report.new.append(source.name)
         jobs.append(job)

@@ -1,6 +1,6 @@
 """Results of searches: passages, and answers in them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ class Result:
     context: str  # the title and headings above it
     snippet: Snippet  # its sentences with the most words of the query
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    other_documents: tuple[str, ...] = ()  # further documents with the same passage
 
 
 class FoundAnswer(NamedTuple):
@@ -37,11 +38,24 @@ class FoundAnswer(NamedTuple):
     result: Result  # the passage
 
 
-def result_of(rank: int, score: float, record: Record, weights: Mapping[str, float]) -> Result:
-    """The result of a record; its snippet is chosen by the weights of words."""
+def result_of(
+    rank: int, score: float, record: Record, weights: Mapping[str, float], document_ids: Sequence[str] = ()
+) -> Result:
+    """The result of a record, and of copies in other documents; its snippet is chosen by the weights of words."""
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
     snippet = snippet_of(text, record.start, weights)
+    other_documents = tuple(dict.fromkeys(id for id in document_ids if id != record.document_id))
     return Result(
-        rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
+        rank,
+        score,
+        record.id,
+        record.document_id,
+        text,
+        record.start,
+        record.end,
+        context,
+        snippet,
+        metadata,
+        other_documents,
     )

@@ -20,12 +20,12 @@ class StoredSource:
     @property
     def column(self) -> str:
         """The column of its texts, "" if none was given."""
-        return self.options.split(" ", 2)[2]
+        return self.options.split(" ", 2)[2].partition("\n")[0]
 
 
-def options_of(passages: PassageOptions, column: str | None) -> str:
+def options_of(passages: PassageOptions, column: str | None, kind: str) -> str:
     """The options that a file is read with."""
-    return f"{passages.length} {passages.overlap} {column or ''}"
+    return f"{passages.length} {passages.overlap} {column or ''}" + (f"\n{kind}" if kind else "")
 
 
 def create_source_table(connection: sqlite3.Connection) -> None:

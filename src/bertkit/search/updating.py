@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from bertkit.search.documents import Document, read_documents
+from bertkit.search.documents import Document
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.filters import InDocument, Scalar
 from bertkit.search.passage_records import PassageRecords, without_zeros
-from bertkit.search.passages import PassageOptions
+from bertkit.search.passages import PassageOptions, cut_passages
 from bertkit.search.planning import IndexReport, Job, plan
+from bertkit.search.readers import read_documents
 from bertkit.search.source_table import remove_source, store_source, stored_sources
+from bertkit.search.sources import FileOptions
 from bertkit.search.store import Record
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _PASSAGES_AT_ONCE = 1024
 """Number of passages embedded and committed together, the most that an interruption loses."""
 _SOURCES_AT_ONCE = 1024
+
+_LOG = logging.getLogger("bertkit.search")
 
 Finisher = Callable[[sqlite3.Connection], None]
 
@@ -41,20 +46,14 @@ def update(
     paths: Iterable[str | Path],
     options: PassageOptions,
     column: str | None,
+    files: FileOptions,
     report: IndexReport,
-    *,
-    dry_run: bool,
     progress: bool | None,
 ) -> None:
     """Bring the store up to date with files. Work finished before an interruption is kept."""
-    if dry_run:
-        with store.snapshot() as snapshot:
-            known = stored_sources(snapshot.connection)
-        plan(known, paths, options, column, report)
-        return
     with store.transaction() as connection:  # sees the changes of a transaction in progress
         known = stored_sources(connection)
-    jobs, touched = plan(known, paths, options, column, report)
+    jobs, touched = plan(known, paths, options, column, files, report)
     with store.transaction() as connection:
         for job in touched:
             store_source(connection, job.source, job.content, job.options)
@@ -68,19 +67,37 @@ def update(
             before = bar.n
             writer.start(lambda connection, job=job: store_source(connection, job.source, "", job.options))
             seen = _Ids()
+            num_passages = report.num_passages
             read, num_skipped, is_read = 0, len(report.skipped), False  # characters, at most the bytes
             for document in read_documents(job.source, job.column or None, report.skipped):
-                writer.add(job.source.name, document, job.was, seen)
+                writer.add(job.source.name, document, job.same, seen)
                 is_read = True
                 read = min(read + len(document.text), job.source.size)
                 bar.update(before + read - bar.n)
-            skipped = report.skipped[num_skipped:]
-            is_whole = not skipped or (is_read and all(one.is_part for one in skipped))
-            if not is_whole and job.source.name in report.new:
-                report.new.remove(job.source.name)
+            is_whole = _is_whole(job, report, num_skipped, is_read)
+            _LOG.info("%s: %s passages", job.source.name, f"{report.num_passages - num_passages:,}")
             writer.finish(_finisher(store, job, seen, is_whole))
             bar.update(before + job.source.size - bar.n)
         writer.flush()
+
+
+def preview(jobs: Iterable[Job], options: PassageOptions, report: IndexReport) -> None:
+    """Read planned files, and report the number of their passages and what would be skipped."""
+    for job in jobs:
+        num_skipped, is_read = len(report.skipped), False
+        for document in read_documents(job.source, job.column or None, report.skipped):
+            is_read = True
+            report.num_passages += sum(1 for _ in cut_passages(document, options))
+        _is_whole(job, report, num_skipped, is_read)
+
+
+def _is_whole(job: Job, report: IndexReport, num_skipped: int, is_read: bool) -> bool:
+    """Whether a file was completely read; a new file that was not is no longer reported as new."""
+    skipped = report.skipped[num_skipped:]
+    is_whole = not skipped or (is_read and all(one.is_part for one in skipped))
+    if not is_whole and job.source.name in report.new:
+        report.new.remove(job.source.name)
+    return is_whole
 
 
 def add_documents(
@@ -179,15 +196,15 @@ class _Writer:
         reused = {
             record.id: same[old].vector for record, old in pending if old in same and same[old].text == record.text
         }
-        texts = [record.text for record, _ in pending if record.id not in reused]
+        texts = list(dict.fromkeys(record.text for record, _ in pending if record.id not in reused))
         from bertkit.inference import InferenceReport
 
         counts = InferenceReport()
-        vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
+        vectors = dict(zip(texts, self._encoder.embed_document(texts, counts) if texts else (), strict=True))
         self._report.num_embedded += len(texts)
         self._report.num_cut += counts.num_texts_cut
         embedded = (
-            replace(record, vector=reused[record.id] if record.id in reused else np.asarray(next(vectors)))
+            replace(record, vector=reused[record.id] if record.id in reused else np.asarray(vectors[record.text]))
             for record, _ in pending
         )
         records = list(without_zeros(embedded, self._encoder.identity, self._report.skipped))

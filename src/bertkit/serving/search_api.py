@@ -76,6 +76,7 @@ def _as_json(result: Result) -> dict[str, Any]:
         "rank": result.rank,
         "score": result.score,
         "document": result.document_id,
+        "also_in": result.other_documents,
         "start": result.start,
         "end": result.end,
         "context": result.context,
