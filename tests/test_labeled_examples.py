@@ -86,7 +86,7 @@ def test_evidence_accepts_the_same_examples(tmp_path):
 def test_progress_bar_shows_the_total(monkeypatch, method):
     shown = io.StringIO()
     monkeypatch.setattr(
-        import_module("bertkit.inference.predict"),
+        import_module("bertkit.inference.runner"),
         "tqdm",
         lambda *given, **options: tqdm(
             *given, **options | {"disable": False, "delay": 0, "mininterval": 0, "file": shown}
