@@ -5,7 +5,7 @@ Shape letters: T total_tokens, S source tokens, D hidden_size.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ class State(NamedTuple):
     """Hidden states between two sub-layers. With norms after the sums, both are the same tensor."""
 
     stream: Tensor  # (T, D), what the output of the next sub-layer is added to
-    read: Tensor  # (T, D), the input of the next sub-layer: the norm of the stream if norms come before
+    read: Any  # (T, D), the input of the next sub-layer: the norm of the stream if norms come before; in inference with
+    # 8 bits the `HiddenStates` of both
 
 
 class Sources(NamedTuple):

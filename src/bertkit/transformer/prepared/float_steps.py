@@ -15,7 +15,8 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
-from bertkit.transformer.prepared.layer import PreparedLayer, State
+from bertkit.transformer.layer import State
+from bertkit.transformer.prepared.layer import PreparedLayer
 
 
 class FloatSteps:

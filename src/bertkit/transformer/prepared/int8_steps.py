@@ -29,7 +29,8 @@ from bertkit.transformer.kernels.rows import (
     quantize_rows,
     read_rows,
 )
-from bertkit.transformer.prepared.layer import PreparedLayer, State
+from bertkit.transformer.layer import State
+from bertkit.transformer.prepared.layer import PreparedLayer
 from bertkit.transformer.relative import PositionRows
 
 

@@ -3,20 +3,12 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from bertkit.transformer.encoder import Encoder
-from bertkit.transformer.layer import Layer
-
-
-class State(NamedTuple):
-    """Hidden states between two steps. With norms after the sums, both are the same numbers."""
-
-    stream: Tensor  # (T, D), what the output of the next product is added to
-    read: Any  # (T, D), what the next product reads, the norm of the stream if norms come before: a Tensor, or
-    # `HiddenStates`
+from bertkit.transformer.layer import Layer, State
 
 
 class PreparedLayer:
