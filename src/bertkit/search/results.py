@@ -1,6 +1,6 @@
 """Results of searches: passages, and answers in them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from bertkit.search.filters import Scalar
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.store import Record
+from bertkit.search.words import Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +38,26 @@ class FoundAnswer(NamedTuple):
     result: Result  # the passage
 
 
-def result_of(rank: int, score: float, record: Record, weights: Mapping[str, float]) -> Result:
-    """The result of a record; its snippet is chosen by the weights of words."""
+class Results(list[Result]):
+    """The passages that a search returned, best first.
+
+    Args:
+        results: the passages.
+        missing: words, phrases and file names of the query, as they are written there, that no passage has.
+    """
+
+    def __init__(self, results: Iterable[Result] = (), missing: Sequence[str] = ()) -> None:
+        super().__init__(results)
+        self.missing = tuple(missing)
+
+
+def result_of(
+    rank: int, score: float, record: Record, weights: Mapping[str, float], splits: Callable[[str], Split]
+) -> Result:
+    """The result of a record; its snippet is chosen by the weights of words, into which ``splits`` splits a text."""
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights)
+    snippet = snippet_of(text, record.start, weights, splits)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
     )

@@ -1,10 +1,10 @@
 """Snippets: the sentences of a passage with the most words of a query, with their offsets in the document."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bertkit.search.passages import sentence_spans
-from bertkit.search.words import words
+from bertkit.search.words import Split, split
 
 _LENGTH = 240
 
@@ -17,7 +17,7 @@ class Snippet(NamedTuple):
     end: int
 
 
-def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
+def snippet_of(text: str, start: int, weights: Mapping[str, float], splits: Callable[[str], Split] = split) -> Snippet:
     """The consecutive sentences of at most 240 characters, or one longer sentence, with the largest total word weight;
     the first of equals.
 
@@ -25,9 +25,12 @@ def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
         text: text of the passage.
         start: its first character in the document.
         weights: weights of the words of the query.
+        splits: splits a text into words.
     """
     spans = sentence_spans(text) or [(0, len(text))]
-    shared = [set(words(text[first:last])) & weights.keys() for first, last in spans]
+    shared = [
+        weights.keys() & {word for some in splits(text[first:last])[:2] for word in some} for first, last in spans
+    ]
     best, best_weight = spans[0], 0.0
     for index, (first, last) in enumerate(spans):
         if not shared[index]:

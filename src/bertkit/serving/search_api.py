@@ -19,7 +19,7 @@ from bertkit.serving.ticket import Ticket
 class SearchBody(Body):
     """Body of /search."""
 
-    query: Annotated[str, Field(description="A question, or a few words.")]
+    query: Annotated[str, Field(description='A question, or a few words; also "phrases", -without and file:name.')]
     k: Annotated[int, Field(ge=1, le=1_000, description="Number of passages.")] = 5
     mode: Annotated[
         Mode, Field(description="By all that the index has, or only by vectors, words or learned sparse vectors.")
@@ -50,7 +50,7 @@ def search_routes(service: Service) -> APIRouter:
             report = EmbedReport()
             results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
             ticket.count(report.num_texts_cut, report)
-            answer = {"results": [_as_json(result) for result in results]}
+            answer = {"results": [_as_json(result) for result in results], "missing": list(results.missing)}
             if answerer is None:
                 return answer
             return answer | {
