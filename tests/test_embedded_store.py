@@ -29,11 +29,11 @@ class WordIndex:
         return True
 
     def add(self, connection: sqlite3.Connection, rows) -> None:
-        pairs = [(word, number) for number, text in rows for word in text.split()]
+        pairs = [(word, number) for number, text, _ in rows for word in text.split()]
         connection.executemany("INSERT INTO word VALUES (?, ?)", pairs)
 
-    def remove(self, connection: sqlite3.Connection, rows) -> None:
-        connection.executemany("DELETE FROM word WHERE number = ?", [(number,) for number, _ in rows])
+    def remove(self, connection: sqlite3.Connection, numbers) -> None:
+        connection.executemany("DELETE FROM word WHERE number = ?", [(number,) for number in numbers])
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
         stray = connection.execute("SELECT count(*) FROM word WHERE number NOT IN (SELECT number FROM record)")

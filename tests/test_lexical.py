@@ -13,7 +13,7 @@ import pytest
 from bertkit.errors import StoreError
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts, postings
 from bertkit.search.embedded.snapshot import Snapshot
-from bertkit.search.fusion import fuse_ranks, fuse_scores, with_exact
+from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B, Postings
 from bertkit.search.words import Split, split, stem, words

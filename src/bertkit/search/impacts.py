@@ -227,11 +227,15 @@ class View:
         lengths = self.lengths[self.is_live]
         return norms(self.lengths, float(lengths.mean(dtype=np.float64)) if len(lengths) else 1.0)
 
-    def idf(self, term: int) -> float:
-        """Inverse document frequency of a term."""
+    def count(self, term: int) -> int:
+        """The number of live texts that have a term."""
         removed = self.num_texts < len(self.is_live)
         counts = (part.count(term, self.is_live[rows] if removed else None) for part, rows in self._parts_and_rows())
-        return idf(self.num_texts, sum(counts))
+        return sum(counts)
+
+    def idf(self, term: int) -> float:
+        """Inverse document frequency of a term."""
+        return idf(self.num_texts, self.count(term))
 
     def numbers_with(self, term: int) -> np.ndarray:
         """(n,) int64, ascending: the numbers of the live texts that have a term."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
@@ -245,7 +244,7 @@ class Index:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
                 scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`; a code of the
-                query that up to ten passages contain puts these first. With learned sparse vectors, or a model whose
+                query that up to fifty passages contain puts these first. With learned sparse vectors, or a model whose
                 vectors are compared by products, the first hundred of each ranking, or ``k``, are joined by reciprocal
                 rank fusion. A query whose vector is zero, as that of static vectors for
                 unknown words, is near no passage by meaning.
@@ -386,8 +385,8 @@ class Index:
         self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
     ) -> list[Result]:
         weights = self._tables.weights(snapshot, query)
-        splits = partial(self._tables.split, snapshot.connection)
+        words_of = self._tables.words_shared_with(snapshot, query)
         return [
-            result_of(rank, float(score), record, weights, splits)
+            result_of(rank, float(score), record, weights, words_of)
             for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
         ]

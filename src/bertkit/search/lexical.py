@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
-from bertkit.search.words import LETTER, Split, folded, is_half_of_pair, split
+from bertkit.search.words import LETTER, Split, folded, is_half_of_pair, split, words
 
-RARE = 10
+RARE = 50
 """Maximum number of passages with a code that count as its only ones."""
 _TEXTS_AT_ONCE = 1000
 _FILE_TYPE = re.compile(r"\.[A-Za-z]\w*$")
@@ -33,7 +34,7 @@ class LexicalIndex(ImpactIndex):
         self, folder: str | Path, language: str | None = None, splits: Callable[[str, str], Split] = split
     ) -> None:
         super().__init__(folder, "bag", "lexical")
-        self._language, self._splits = language, splits
+        self._language, self._splits, self._stored_language = language, splits, ""
 
     def create(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.create`."""
@@ -44,8 +45,9 @@ class LexicalIndex(ImpactIndex):
 
     def language(self, connection: sqlite3.Connection) -> str:
         """The language of the stems of the store."""
-        ((name,),) = connection.execute("SELECT name FROM language").fetchall()
-        return name
+        if not self._stored_language:
+            ((self._stored_language,),) = connection.execute("SELECT name FROM language").fetchall()
+        return self._stored_language
 
     def clear(self, connection: sqlite3.Connection) -> None:
         """See `ImpactIndex.clear`."""
@@ -70,15 +72,22 @@ class LexicalIndex(ImpactIndex):
     def _counts(self, connection: sqlite3.Connection, query: str) -> Counter[str]:
         """How often a query has each word. A single character of a script without spaces, which the store has in pairs,
         stands for all that contain it."""
-        words, codes, _ = self.split(connection, query)
-        if len(words) == 1 and is_half_of_pair(words[0]):
-            rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", words)
+        stems, codes, _ = self.split(connection, query)
+        if len(stems) == 1 and is_half_of_pair(stems[0]):
+            rows = connection.execute("SELECT word FROM word WHERE instr(word, ?)", stems)
             return Counter(word for (word,) in rows)
-        return Counter(words + codes)
+        return Counter(stems + codes)
 
     def split(self, connection: sqlite3.Connection, text: str) -> Split:
         """The words of a text, as the store has them."""
         return self._splits(text, self.language(connection))
+
+    def words_shared_with(self, snapshot: Snapshot, query: str) -> Callable[[str], list[str]]:
+        """A function that splits a text into what a query can share with it: codes only if the query has some."""
+        language = self.language(snapshot.connection)
+        if not self.split(snapshot.connection, query).codes:
+            return partial(words, language=language)
+        return lambda text: [word for some in self._splits(text, language)[:2] for word in some]
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
         """See `ImpactIndex.add_scores`."""
@@ -116,21 +125,24 @@ class LexicalIndex(ImpactIndex):
 
     def missing(self, snapshot: Snapshot, query: str) -> list[str]:
         """The words of a query, as they are written there, that no text or file name has."""
-        missing = []
-        for written in dict.fromkeys(query.split()):
-            words, _, exact = self.split(snapshot.connection, written)
-            needed = exact or [word for word in words if not is_half_of_pair(word)]
-            if needed and not any(map(len, self.numbers_with(snapshot, needed))):
-                missing.append(written.strip("\"'“”„()[]{}?!.,;"))
-        return missing
+        needed: dict[str, list[str]] = {}
+        for written in query.split():
+            stems, _, exact = self.split(snapshot.connection, written)
+            needed[written] = exact or [word for word in stems if not is_half_of_pair(word)]
+        view = self.view_of(snapshot)
+        ids = _word_ids(snapshot.connection, [word for some in needed.values() for word in some])
+        present = {word for word, number in ids.items() if view.count(number)}
+        return [
+            written.strip("\"'()[]{}?!.,;") for written, some in needed.items() if some and present.isdisjoint(some)
+        ]
 
     def numbers_with_phrase(self, snapshot: Snapshot, phrase: str) -> np.ndarray:
         """(n,) int64, ascending: the records whose texts contain a phrase: the same letters, digits and signs between
         the ends of words, regardless of case, accents and the kind of white space. Only texts with all its words are
         read."""
-        words = [word for word in self.split(snapshot.connection, phrase).words if not is_half_of_pair(word)]
+        stems = [word for word in self.split(snapshot.connection, phrase).words if not is_half_of_pair(word)]
         numbers = snapshot.numbers()
-        for some in self.numbers_with(snapshot, words):
+        for some in self.numbers_with(snapshot, stems):
             numbers = np.intersect1d(numbers, some, assume_unique=True)
         pattern, found = _pattern(phrase), []
         for start in range(0, len(numbers), _TEXTS_AT_ONCE):

@@ -8,7 +8,6 @@ from bertkit.search.filters import Scalar
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.store import Record
-from bertkit.search.words import Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +51,12 @@ class Results(list[Result]):
 
 
 def result_of(
-    rank: int, score: float, record: Record, weights: Mapping[str, float], splits: Callable[[str], Split]
+    rank: int, score: float, record: Record, weights: Mapping[str, float], words_of: Callable[[str], Iterable[str]]
 ) -> Result:
-    """The result of a record; its snippet is chosen by the weights of words, into which ``splits`` splits a text."""
+    """The result of a record; its snippet is chosen by the weights of words, see `snippet_of`."""
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights, splits)
+    snippet = snippet_of(text, record.start, weights, words_of)
     return Result(
         rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
     )
