@@ -230,6 +230,7 @@ class Index:
         k: int = 10,
         *,
         mode: Mode = "hybrid",
+        plain: bool = False,
         where: Filter | None = None,
         reranker: Model | None = None,
         report: EmbedReport | None = None,
@@ -248,6 +249,8 @@ class Index:
                 vectors are compared by products, the first hundred of each ranking, or ``k``, are joined by reciprocal
                 rank fusion. A query whose vector is zero, as that of static vectors for
                 unknown words, is near no passage by meaning.
+            plain: take the query as it is, for texts that were not written as queries: its quotation marks, - and file:
+                have no meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred; the others follow with their scores.
             report: receives the counts of embedding the query. Without it, a query that is cut issues a
@@ -265,7 +268,7 @@ class Index:
         if not query.strip():
             raise UsageError("the query is empty: expected a few words, or a question")
         has_words, vector = mode in ("hybrid", "lexical"), None
-        asked = Query.of(query) if has_words else Query(query)
+        asked = Query.of(query) if has_words and not plain else Query(query)
         query = asked.text
         if mode in ("hybrid", "dense"):
             with self.store.expected():

@@ -184,5 +184,8 @@ def stem(word: str, language: str = "english") -> str:
 
 def _stems(found: Iterable[str], language: str) -> list[str]:
     stem_of_long = stem.__wrapped__
-    stems = (stem(one, language) if len(one) <= _LONG_CHARACTERS else stem_of_long(one, language) for one in found)
-    return [one for one in stems if one]
+    return [
+        stemmed
+        for one in found
+        if (stemmed := stem(one, language) if len(one) <= _LONG_CHARACTERS else stem_of_long(one, language))
+    ]

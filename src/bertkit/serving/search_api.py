@@ -24,6 +24,7 @@ class SearchBody(Body):
     mode: Annotated[
         Mode, Field(description="By all that the index has, or only by vectors, words or learned sparse vectors.")
     ] = "hybrid"
+    plain: Annotated[bool, Field(description='Take the query as it is, without "phrases", -without and file:.')] = False
     where: Annotated[
         dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
     ] = None
@@ -48,7 +49,8 @@ def search_routes(service: Service) -> APIRouter:
 
         def work(ticket: Ticket) -> Any:
             report = EmbedReport()
-            results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
+            options = {"mode": body.mode, "plain": body.plain, "where": where, "reranker": reranker, "report": report}
+            results = index.search(body.query, body.k, **options)
             ticket.count(report.num_texts_cut, report)
             answer = {"results": [_as_json(result) for result in results], "missing": list(results.missing)}
             if answerer is None:
