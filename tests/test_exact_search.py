@@ -8,9 +8,8 @@ import pytest
 
 from bertkit import Document
 from bertkit.cli import run
-from bertkit.errors import StoreError, UsageError
+from bertkit.errors import UsageError
 from bertkit.search import Equal
-from bertkit.search.embedded.database import NAME
 from bertkit.search.encoder import Encoder
 from bertkit.search.fusion import with_exact
 from bertkit.search.index import Index
@@ -253,15 +252,3 @@ def test_words_are_stems_of_the_language_of_the_index(
     with pytest.raises(UsageError, match="language='klingon': expected one of arabic, "):
         Index.open("other", encoder, language="klingon")
     assert not Path("other").exists()
-
-
-def test_a_store_of_the_format_before_is_refused(index: Index) -> None:
-    import sqlite3
-
-    index.close()
-    with sqlite3.connect(Path("store") / NAME) as connection:
-        connection.execute("PRAGMA user_version = 1")
-    with pytest.raises(
-        StoreError, match="was not made by this version of bertkit: index the documents into a new folder"
-    ):
-        Index.open("store")

@@ -11,7 +11,7 @@ from bertkit.cli.output import emit, note
 
 
 def command(
-    query: str,
+    query: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     store: Path = STORE,
     k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,

@@ -7,7 +7,7 @@ stores is another.
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,7 @@ STOP_WORDS = frozenset(  # those of Lucene's EnglishAnalyzer
     "to was will with".split()
 )
 LANGUAGES = tuple(snowballstemmer.algorithms())
-_stemmer, _lock = cache(snowballstemmer.stemmer), threading.Lock()  # a stemmer is stateful
+_lock = threading.Lock()  # a stemmer is stateful
 
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 _CHINESE_OR_JAPANESE = r"\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
@@ -172,20 +172,24 @@ def _patterns(largest_mark: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(word), re.compile(rf".[{marks}]*")
 
 
-@lru_cache(1 << 18)
-def stem(word: str, language: str = "english") -> str:
-    """The stem of a word in lowercase; "" for a stop word of English."""
-    word = word.lower()
-    if language == "english" and word in STOP_WORDS:
-        return ""
-    with _lock:
-        return _stemmer(language).stemWord(word)
+@cache
+def stemmer(language: str) -> Callable[[str], str]:
+    """A function that returns the stem of a word in lowercase; "" for a stop word of English."""
+    stem_word = snowballstemmer.stemmer(language).stemWord
+    stop_words = STOP_WORDS if language == "english" else ()
+
+    @lru_cache(1 << 18)
+    def stem(word: str) -> str:
+        word = word.lower()
+        if word in stop_words:
+            return ""
+        with _lock:
+            return stem_word(word)
+
+    return stem
 
 
 def _stems(found: Iterable[str], language: str) -> list[str]:
-    stem_of_long = stem.__wrapped__
-    return [
-        stemmed
-        for one in found
-        if (stemmed := stem(one, language) if len(one) <= _LONG_CHARACTERS else stem_of_long(one, language))
-    ]
+    stem = stemmer(language)
+    stem_of_long = stem.__wrapped__  # type: ignore[attr-defined]
+    return [stemmed for one in found if (stemmed := stem(one) if len(one) <= _LONG_CHARACTERS else stem_of_long(one))]
