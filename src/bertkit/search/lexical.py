@@ -5,7 +5,6 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +82,14 @@ class LexicalIndex(ImpactIndex):
         return self._splits(text, self.language(connection))
 
     def words_shared_with(self, snapshot: Snapshot, query: str) -> Callable[[str], list[str]]:
-        """A function that splits a text into what a query can share with it: codes only if the query has some."""
-        language = self.language(snapshot.connection)
-        if not self.split(snapshot.connection, query).codes:
-            return partial(words, language=language)
-        return lambda text: [word for some in self._splits(text, language)[:2] for word in some]
+        """A function that returns the words of a text, and the codes of a query that are in it."""
+        language, codes = self.language(snapshot.connection), self.split(snapshot.connection, query).codes
+
+        def shared(text: str) -> list[str]:
+            written = folded(text).lower() if codes else ""
+            return words(text, language) + [code for code in codes if code in written]
+
+        return shared
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
         """See `ImpactIndex.add_scores`."""
