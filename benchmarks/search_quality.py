@@ -88,7 +88,7 @@ def measure(collection: Collection) -> dict:
 
 def ranking(index: Index, query: str, mode: Mode) -> list[str]:
     """The documents of the first passages, each once."""
-    return list(dict.fromkeys(one.document_id for one in index.search(query, _PASSAGES, mode=mode)))[:DEPTH]
+    return list(dict.fromkeys(one.document_id for one in index.search(query, _PASSAGES, mode=mode, plain=True)))[:DEPTH]
 
 
 def ndcg(ranked: list[str], relevant: set[str]) -> float:

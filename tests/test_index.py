@@ -610,7 +610,7 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
 def test_hybrid_results_are_the_largest_sums_for_any_number(
     docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.search.index._DEPTH", 4)
+    monkeypatch.setattr("bertkit.search.ranking._DEPTH", 4)
     words = "cat dog fish rain snow mat day".split()
     rows = [" ".join(words[(number * step) % 7] for step in (1, 2, 3, 5)) + f" {number}." for number in range(40)]
     with Index.open("store", encoder) as index:
@@ -632,7 +632,7 @@ def test_results_after_those_that_are_reranked_keep_their_order(
     reranker = our_model("sequence_classification", 3, num_labels=1)
     with Index.open("store", encoder) as index:
         index.add(docs, passages=SHORT)
-        monkeypatch.setattr("bertkit.search.index._DEPTH", 2)
+        monkeypatch.setattr("bertkit.search.ranking._DEPTH", 2)
         for mode in ("hybrid", "dense"):
             before, after = (index.search("zebras", 5, mode=mode, reranker=one) for one in (None, reranker))
             assert {one.id for one in after[:2]} == {one.id for one in before[:2]}

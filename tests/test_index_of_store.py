@@ -9,6 +9,7 @@ import bertkit
 from bertkit.search import EmbeddedStore, Equal, InDocument, Record, read_identity, read_records
 from bertkit.search.index import Index
 from bertkit.search.lexical import LexicalIndex
+from bertkit.search.words import Split
 
 TEXTS = ["the cat sat", "a dog ran", "the bird sang", "a fish swam", "the cat ran"]
 
@@ -41,7 +42,7 @@ def test_store_filled_from_parquet_is_searched_by_words(tmp_path: Path, encoder:
 
 
 def test_filter_holds_where_texts_are_not_indexed(tmp_path: Path) -> None:
-    index = LexicalIndex(tmp_path, str.split)
+    index = LexicalIndex(tmp_path, splits=lambda text, language: Split(text.split(), [], []))
     for number, text_index in enumerate((index, None, index, None)):
         opened = EmbeddedStore.open if number else EmbeddedStore.create
         arguments = (tmp_path, text_index) if number else (tmp_path, IDENTITY, text_index)

@@ -61,6 +61,7 @@ def command(
     no_prompt: Annotated[bool, Parameter(negative=())] = False,
     scan: str | None = None,
     sparse: str | None = None,
+    language: str | None = None,
     dry_run: bool = False,
     export: Path | None = None,
     precision: str | None = None,
@@ -105,6 +106,8 @@ def command(
         1-bit, which is faster and approximate.
     sparse
         A SPLADE model for learned sparse vectors of a new index, which searches then use, too.
+    language
+        Language of the documents of a new index, for the stems of words: english (the default), german, french, ...
     dry_run
         Read the files, and list the changes and what would be skipped without making them.
     export
@@ -150,6 +153,7 @@ def command(
             no_prompt=no_prompt,
             scan=scan,
             sparse=sparse,
+            language=language,
         ) as index:
             is_by_cosine = index.store.identity.similarity == "cosine"
             if is_new and is_by_cosine and (other := index.encoder.model.sentence_settings.other_than_cosine):

@@ -11,7 +11,7 @@ from bertkit.cli.output import emit, note
 
 
 def command(
-    query: str,
+    query: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     store: Path = STORE,
     k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,
@@ -25,7 +25,8 @@ def command(
     Parameters
     ----------
     query
-        A question, or a few words.
+        A question, or a few words. By words, a passage must contain each "quoted phrase", must not contain a word or
+        phrase after -, and must be of a file whose name contains what follows file: (or is like it, with * and ?).
     store
         The folder of the index.
     k
@@ -46,6 +47,10 @@ def command(
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else bertkit.load(rerank, device=device)
         results = index.search(query, k, mode=mode, reranker=reranker)
+        if results.missing:
+            note(f"no passage has: {' '.join(results.missing)}")
+        elif not results:
+            note("no passage fits the query; the commonest words count only in quotation marks")
         if answer is not None:
             answers = index.answers_from(query, results, bertkit.load(answer, device=device))
             emit(

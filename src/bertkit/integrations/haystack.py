@@ -71,7 +71,7 @@ class BertkitRetriever:
                 score=one.score,
                 meta={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
             )
-            for one in self.index.search(query, self.top_k if top_k is None else top_k)
+            for one in self.index.search(query, self.top_k if top_k is None else top_k, plain=True)
         ]
         return {"documents": documents}
 

@@ -171,7 +171,7 @@ class BertkitRetriever(BaseRetriever):
                 id=one.id,
                 metadata={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
             )
-            for one in index.search(query, self.k)
+            for one in index.search(query, self.k, plain=True)
         ]
 
 

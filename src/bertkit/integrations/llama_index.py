@@ -72,7 +72,7 @@ class BertkitRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = []
-        for one in self._index.search(query_bundle.query_str, self._k):
+        for one in self._index.search(query_bundle.query_str, self._k, plain=True):
             metadata = {**one.metadata, "document": one.document_id}
             node = TextNode(
                 id_=one.id, text=one.text, metadata=metadata, start_char_idx=one.start, end_char_idx=one.end

@@ -23,7 +23,10 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
     @server.tool()
     @_with_reason()
     def search(query: str, k: int = 5) -> list[dict[str, Any]]:
-        """Find the passages of the indexed documents that fit a question or a few words, best first."""
+        """Find the passages of the indexed documents that fit a question or a few words, best first.
+
+        Passages contain each "quoted phrase" of the query, no word after -, and are of files named after file:.
+        """
         return [
             {
                 "id": one.id,

@@ -1,8 +1,11 @@
 """Filters on metadata and documents: small trees that each store translates to its query language."""
 
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from bertkit.errors import UsageError
 
@@ -130,7 +133,21 @@ class Not:
         _checked_parts([self.part])
 
 
-Filter = Equal | OneOf | Between | InDocument | And | Or | Not
+class InRecords:
+    """Match records by number: a filter that a search in an `EmbeddedStore` makes for itself.
+
+    Args:
+        numbers: (n,) int64, ascending.
+    """
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self.numbers = numbers
+
+    def __repr__(self) -> str:
+        return f"InRecords({hashlib.blake2b(self.numbers.tobytes()).hexdigest()})"
+
+
+Filter = Equal | OneOf | Between | InDocument | And | Or | Not | InRecords
 
 
 def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:

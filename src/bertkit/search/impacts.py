@@ -54,8 +54,8 @@ class ImpactIndex(ABC):
         self._view: View | None = None
 
     @abstractmethod
-    def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterable[Terms]:
-        """The terms of each text."""
+    def terms(self, connection: sqlite3.Connection, texts: list[str], names: list[str]) -> Iterable[Terms]:
+        """The terms of each text, and of the name of its file, "" if it has none."""
         ...
 
     @abstractmethod
@@ -79,19 +79,20 @@ class ImpactIndex(ABC):
         first, last, *expected = connection.execute(f"SELECT {ends(self._table)}, {ends('record')}").fetchone()
         return [first, last] == expected
 
-    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
         """See `TextIndex.add`."""
         filled = []
-        for (number, _), terms in zip(rows, self.terms(connection, [text for _, text in rows]), strict=True):
+        every = self.terms(connection, [text for _, text, _ in rows], [name for _, _, name in rows])
+        for (number, _, _), terms in zip(rows, every, strict=True):
             row = (number, terms.length, terms.ids.tobytes(), terms.counts.tobytes())
             filled.append((*row, _checksum(*row)))
         connection.executemany(
             f"INSERT INTO {self._table} (number, length, ids, counts, checksum) VALUES (?, ?, ?, ?, ?)", filled
         )
 
-    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+    def remove(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
         """See `TextIndex.remove`."""
-        connection.executemany(f"DELETE FROM {self._table} WHERE number = ?", [(number,) for number, _ in rows])
+        connection.executemany(f"DELETE FROM {self._table} WHERE number = ?", [(number,) for number in numbers])
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
         """See `TextIndex.verify`."""
@@ -226,11 +227,22 @@ class View:
         lengths = self.lengths[self.is_live]
         return norms(self.lengths, float(lengths.mean(dtype=np.float64)) if len(lengths) else 1.0)
 
-    def idf(self, term: int) -> float:
-        """Inverse document frequency of a term."""
+    def count(self, term: int) -> int:
+        """The number of live texts that have a term."""
         removed = self.num_texts < len(self.is_live)
         counts = (part.count(term, self.is_live[rows] if removed else None) for part, rows in self._parts_and_rows())
-        return idf(self.num_texts, sum(counts))
+        return sum(counts)
+
+    def idf(self, term: int) -> float:
+        """Inverse document frequency of a term."""
+        return idf(self.num_texts, self.count(term))
+
+    def numbers_with(self, term: int) -> np.ndarray:
+        """(n,) int64, ascending: the numbers of the live texts that have a term."""
+        rows = np.concatenate(
+            [np.empty(0, np.int64), *(part.rows_with(term) + rows.start for part, rows in self._parts_and_rows())]
+        )
+        return self.numbers[rows[self.is_live[rows]]]
 
     def add_bm25(self, term: int, count: int, scores: np.ndarray) -> None:
         """Add the BM25 of a term that a query has ``count`` times."""

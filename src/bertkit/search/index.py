@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Self, get_args
 
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import has_store
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.filters import Filter
-from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores
 from bertkit.search.parquet import export_parquet
-from bertkit.search.results import FoundAnswer, Result, result_of
+from bertkit.search.query import Query
+from bertkit.search.ranking import Mode, RankedQuery
+from bertkit.search.results import FoundAnswer, Result, Results
 from bertkit.search.sparse import SparseIndex
-from bertkit.search.store import Record
 from bertkit.search.tables import Tables
+from bertkit.search.words import LANGUAGES
 from bertkit.tasks import Question
 
 if TYPE_CHECKING:
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
     from bertkit.search.passages import PassageOptions
     from bertkit.search.planning import IndexReport
     from bertkit.search.sources import FileOptions
-
-Mode = Literal["hybrid", "dense", "lexical", "sparse"]
-_DEPTH = 100
-"""Number of rows of each fused list."""
-_NONE = np.empty(0, np.int64), np.empty(0)
-"""A ranking without rows."""
 
 
 class Index:
@@ -67,6 +59,7 @@ class Index:
         no_prompt: bool = False,
         scan: str | None = None,
         sparse: str | Path | None = None,
+        language: str | None = None,
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 
@@ -87,13 +80,17 @@ class Index:
                 changed.
             sparse: a SPLADE model for learned sparse vectors of a new index, which searches then use, too; None: that
                 of the index, if any.
+            language: language of the word stems of a new index, one that `snowballstemmer` names; None: "english". It
+                cannot be changed.
 
         Raises:
             StoreError: no index in the folder, and no model given; or words to add to an index that cannot be written.
-            UsageError: not the model, precision, prompts, scan or sparse model of the index, or a model of a family
-                that uses prompts and stores none.
+            UsageError: not the model, precision, prompts, scan, sparse model or language of the index, an unknown
+                language, or a model of a family that uses prompts and stores none.
         """
         folder = Path(folder)
+        if language not in (None, *LANGUAGES):
+            raise UsageError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}")
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
         encoder, similarity = None, None
         if has_store(folder):
@@ -118,7 +115,7 @@ class Index:
                 similarity=similarity,
             )
         is_new = not has_store(folder)  # another process can have created it while the model was loaded
-        tables = Tables(folder, vectors if is_new else None, device)
+        tables = Tables(folder, vectors if is_new else None, device, language)
         if is_new:
             if vectors is not None:
                 vectors.model.embed_sparse(["a text"])  # a model without such vectors is refused before any work
@@ -143,6 +140,12 @@ class Index:
             index = cls(store, tables, encoder, device)
             if store.complete_text_index():
                 index._write_postings()
+            with store.snapshot() as snapshot:
+                known_language = tables.language(snapshot.connection)
+            if language not in (None, known_language):
+                raise UsageError(
+                    f"{folder} has language={known_language!r}, not {language!r}: omit it, or index into a new folder"
+                )
         except BaseException:
             store.close()
             raise
@@ -230,27 +233,35 @@ class Index:
         k: int = 10,
         *,
         mode: Mode = "hybrid",
+        plain: bool = False,
         where: Filter | None = None,
         reranker: Model | None = None,
         report: InferenceReport | None = None,
-    ) -> list[Result]:
+    ) -> Results:
         """The ``k`` passages that fit a query best.
+
+        In the modes "hybrid" and "lexical", passages must contain each `"quoted phrase"` of the query, must not contain
+        a word or phrase after ``-``, and must be of a file whose name contains what follows ``file:``, or is like it if
+        it has * or ?. See `Query`.
 
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
-                scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`. With learned
-                sparse vectors, or a model whose vectors are compared by products, the first hundred of each ranking, or
-                ``k``, are joined by reciprocal rank fusion. A query whose vector is zero, as that of static vectors for
+                scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`; a code of the
+                query that up to fifty passages contain puts these first. With learned sparse vectors, or a model whose
+                vectors are compared by products, the first hundred of each ranking, or ``k``, are joined by reciprocal
+                rank fusion. A query whose vector is zero, as that of static vectors for
                 unknown words, is near no passage by meaning.
+            plain: take the query as it is, for texts that were not written as queries: its quotation marks, - and file:
+                have no meaning.
             where: filter on the metadata of passages.
             reranker: a cross-encoder that reranks the first hundred; the others follow with their scores.
             report: receives the counts of embedding the query. Without it, a query that is cut issues a
                 TruncationWarning.
 
         Raises:
-            UsageError: a query that is empty or not a str, ``k`` below 1, an unknown mode, or a reranker with several
-                labels.
+            UsageError: a query that is empty or not a str, or has a quotation mark without a second one; ``k`` below 1,
+                an unknown mode, or a reranker with several labels.
         """
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
@@ -259,67 +270,18 @@ class Index:
             raise UsageError(f"the query is {type(query).__name__} ({query!r:.40}): expected str")
         if not query.strip():
             raise UsageError("the query is empty: expected a few words, or a question")
-        vector = None
+        has_words, vector, identity = mode in ("hybrid", "lexical"), None, None
+        asked = Query.of(query) if has_words and not plain else Query(query)
+        query = asked.text
         if mode in ("hybrid", "dense"):
             with self.store.expected():
-                vector = self.encoder.embed_query([query], report)
+                vector, identity = self.encoder.embed_query([query], report), self.encoder.identity
         with self.store.snapshot() as snapshot:
-            num_rows = k + 1  # one more, so that all copies of the last result are seen
-            while True:
-                numbers, scores = self._ranked(snapshot, query, vector, mode, num_rows, reranker, where)
-                results = self._results(snapshot, query, numbers[:num_rows], scores[:num_rows])
-                if len(results) > k or len(numbers) < num_rows:
-                    return results[:k]
-                num_rows *= 2
-
-    def _ranked(
-        self,
-        snapshot: Snapshot,
-        query: str,
-        vector: np.ndarray | None,
-        mode: Mode,
-        k: int,
-        reranker: Model | None,
-        where: Filter | None,
-    ) -> Ranking:
-        """The best rows, at least ``k`` unless fewer match; ``vector`` is that of the query, None without meaning."""
-        depth = max(k, _DEPTH)
-        rankings = []
-        sparse = self._tables.sparse(snapshot.connection)
-        if mode == "sparse" and sparse is None:
-            raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
-        is_cosine = snapshot.identity.similarity == "cosine"
-        adds_scores = mode == "hybrid" and sparse is None and is_cosine
-        wanted = k if reranker is None else depth
-        if vector is not None:
-            num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
-            is_zero = is_cosine and not vector.any()  # without a known word
-            rankings += [_NONE] if is_zero else snapshot.search(vector, self.encoder.identity, num_nearest, where)
-        if adds_scores and vector is not None:
-            numbers, scores = self._sums(snapshot, query, vector[0], rankings[0][0], wanted, where)
-        else:
-            if mode in ("hybrid", "lexical"):
-                rankings.append(self._tables.search(snapshot, query, depth, where))
-            if mode in ("hybrid", "sparse") and sparse is not None:
-                rankings.append(sparse.search(snapshot, query, depth, where))
-            numbers, scores = rankings[0] if len(rankings) == 1 else fuse_ranks([rows for rows, _ in rankings])
-        if reranker is not None:
-            records = snapshot.records(numbers[:_DEPTH])
-            ranked = reranker.rank(query, [record.text for record in records])
-            numbers = np.append(numbers[[one.index for one in ranked]], numbers[_DEPTH:])
-            scores = np.append([one.score for one in ranked], scores[_DEPTH:])
-        return numbers, scores
-
-    def _sums(
-        self, snapshot: Snapshot, query: str, vector: np.ndarray, nearest: np.ndarray, k: int, where: Filter | None
-    ) -> Ranking:
-        """The ``k`` largest sums of cosine and BM25, given the nearest records: none if the vector is zero."""
-
-        def cosines(numbers: np.ndarray) -> np.ndarray:
-            return snapshot.similarities(vector, numbers) if vector.any() else np.zeros(len(numbers))
-
-        numbers, bm25 = self._tables.scores(snapshot, query, where)
-        return fuse_scores(nearest, cosines, numbers, bm25, self._tables.largest_score(snapshot, query), k)
+            where, missing = asked.restrict(snapshot, self._tables, where)
+            ranked = RankedQuery(snapshot, self._tables, query, mode, vector, identity, reranker, where)
+            results = ranked.results(k)
+            missing += self._tables.missing(snapshot, query) if has_words else []
+            return Results(results, missing)
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
         """Extractive answers: spans of the ``k`` best passages, the most probable first.
@@ -379,16 +341,3 @@ class Index:
     def _write_postings(self) -> None:
         with self.store.snapshot() as snapshot:
             self._tables.write_postings(snapshot)
-
-    def _results(
-        self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
-    ) -> list[Result]:
-        """The results of some rows; equal texts are one result, of the first row."""
-        weights = self._tables.weights(snapshot, query)
-        rows: dict[str, list[tuple[float, Record]]] = {}
-        for score, record in zip(scores, snapshot.records(numbers), strict=True):
-            rows.setdefault(record.text, []).append((float(score), record))
-        return [
-            result_of(rank, score, record, weights, [copy.document_id for _, copy in copies])
-            for rank, ((score, record), *copies) in enumerate(rows.values(), start=1)
-        ]

@@ -107,12 +107,14 @@ class Postings:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
+    def rows_with(self, word: int) -> np.ndarray:
+        """(n,) int32, ascending: the rows of the texts that contain a word."""
+        return self.rows[slice(*self.offsets[word : word + 2])] if word < len(self.offsets) - 1 else self.rows[:0]
+
     def count(self, word: int, is_live: np.ndarray | None) -> int:
         """The number of live texts that contain a word; of all texts if ``is_live`` is None."""
-        if word >= len(self.offsets) - 1:
-            return 0
-        start, end = self.offsets[word : word + 2]
-        return int(end - start) if is_live is None else int(np.count_nonzero(is_live[self.rows[start:end]]))
+        rows = self.rows_with(word)
+        return len(rows) if is_live is None else int(np.count_nonzero(is_live[rows]))
 
     def add_bm25(self, word: int, weight: float, norms: np.ndarray, scores: np.ndarray) -> None:
         """Add ``weight * count / (count + norm)`` to the score of each text that contains a word."""

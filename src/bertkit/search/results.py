@@ -1,6 +1,6 @@
 """Results of searches: passages, and answers in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,13 +38,32 @@ class FoundAnswer(NamedTuple):
     result: Result  # the passage
 
 
+class Results(list[Result]):
+    """The passages that a search returned, best first.
+
+    Args:
+        results: the passages.
+        missing: words, phrases and file names of the query, as they are written there, that no passage has.
+    """
+
+    def __init__(self, results: Iterable[Result] = (), missing: Sequence[str] = ()) -> None:
+        super().__init__(results)
+        self.missing = tuple(missing)
+
+
 def result_of(
-    rank: int, score: float, record: Record, weights: Mapping[str, float], document_ids: Sequence[str] = ()
+    rank: int,
+    score: float,
+    record: Record,
+    weights: Mapping[str, float],
+    words_of: Callable[[str], Iterable[str]],
+    document_ids: Sequence[str] = (),
 ) -> Result:
-    """The result of a record, and of copies in other documents; its snippet is chosen by the weights of words."""
+    """The result of a record, and of copies in other documents; its snippet is chosen by the weights of words, see
+    `snippet_of`."""
     context, text = context_and_text(record)
     metadata = {key: value for key, value in record.metadata.items() if key != CONTEXT}
-    snippet = snippet_of(text, record.start, weights)
+    snippet = snippet_of(text, record.start, weights, words_of)
     other_documents = tuple(dict.fromkeys(id for id in document_ids if id != record.document_id))
     return Result(
         rank,

@@ -1,6 +1,6 @@
 """Snippets: the sentences of a passage with the most words of a query, with their offsets in the document."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from bertkit.search.passages import sentence_spans
@@ -17,7 +17,9 @@ class Snippet(NamedTuple):
     end: int
 
 
-def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
+def snippet_of(
+    text: str, start: int, weights: Mapping[str, float], words_of: Callable[[str], Iterable[str]] = words
+) -> Snippet:
     """The consecutive sentences of at most 240 characters, or one longer sentence, with the largest total word weight;
     the first of equals.
 
@@ -25,9 +27,10 @@ def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
         text: text of the passage.
         start: its first character in the document.
         weights: weights of the words of the query.
+        words_of: returns the words of a text that can be among them.
     """
     spans = sentence_spans(text) or [(0, len(text))]
-    shared = [set(words(text[first:last])) & weights.keys() for first, last in spans]
+    shared = [weights.keys() & set(words_of(text[first:last])) for first, last in spans]
     best, best_weight = spans[0], 0.0
     for index, (first, last) in enumerate(spans):
         if not shared[index]:

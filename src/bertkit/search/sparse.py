@@ -88,7 +88,7 @@ class SparseIndex(ImpactIndex):
             row = (self.model_name, self.model_hash, self._scale)
             connection.execute("INSERT INTO sparse_model VALUES (?, ?, ?)", row)
 
-    def terms(self, connection: sqlite3.Connection, texts: list[str]) -> Iterator[Terms]:
+    def terms(self, connection: sqlite3.Connection, texts: list[str], names: list[str]) -> Iterator[Terms]:
         """See `ImpactIndex.terms`."""
         vectors = self.model.embed_sparse(texts)
         weights = np.minimum(np.rint(vectors.weights * np.float64(self._scale)), LARGEST_COUNT).astype(np.uint16)

@@ -1,7 +1,7 @@
 """The tables of an index."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertkit.search.embedded.snapshot import Snapshot
@@ -17,10 +17,17 @@ class Tables(LexicalIndex):
         folder: folder of the store.
         sparse: learned sparse vectors of a new index; None: those of the store.
         device: of their model.
+        language: see `LexicalIndex`.
     """
 
-    def __init__(self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto") -> None:
-        super().__init__(folder)
+    def __init__(
+        self,
+        folder: str | Path,
+        sparse: SparseIndex | None = None,
+        device: str = "auto",
+        language: str | None = None,
+    ) -> None:
+        super().__init__(folder, language)
         self._sparse, self._device, self._is_known = sparse, device, sparse is not None
 
     def sparse(self, connection: sqlite3.Connection) -> SparseIndex | None:
@@ -36,17 +43,17 @@ class Tables(LexicalIndex):
             sparse.create(connection)
         create_source_table(connection)
 
-    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
         """See `TextIndex.add`."""
         super().add(connection, rows)
         if sparse := self.sparse(connection):
             sparse.add(connection, rows)
 
-    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+    def remove(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
         """See `TextIndex.remove`."""
-        super().remove(connection, rows)
+        super().remove(connection, numbers)
         if sparse := self.sparse(connection):
-            sparse.remove(connection, rows)
+            sparse.remove(connection, numbers)
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
         """See `TextIndex.verify`."""

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bertkit.inference import InferenceReport
 from bertkit.search.filters import And, Equal, Filter
-from bertkit.search.index import Mode
+from bertkit.search.ranking import Mode
 from bertkit.search.results import Result
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import WrongModelKind
@@ -19,11 +19,12 @@ from bertkit.serving.ticket import Ticket
 class SearchBody(Body):
     """Body of /search."""
 
-    query: Annotated[str, Field(description="A question, or a few words.")]
+    query: Annotated[str, Field(description='A question, or a few words; also "phrases", -without and file:name.')]
     k: Annotated[int, Field(ge=1, le=1_000, description="Number of passages.")] = 5
     mode: Annotated[
         Mode, Field(description="By all that the index has, or only by vectors, words or learned sparse vectors.")
     ] = "hybrid"
+    plain: Annotated[bool, Field(description='Take the query as it is, without "phrases", -without and file:.')] = False
     where: Annotated[
         dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
     ] = None
@@ -48,9 +49,10 @@ def search_routes(service: Service) -> APIRouter:
 
         def work(ticket: Ticket) -> Any:
             report = InferenceReport()
-            results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker, report=report)
+            options = {"mode": body.mode, "plain": body.plain, "where": where, "reranker": reranker, "report": report}
+            results = index.search(body.query, body.k, **options)
             ticket.count(report.num_texts_cut, report)
-            answer = {"results": [_as_json(result) for result in results]}
+            answer = {"results": [_as_json(result) for result in results], "missing": list(results.missing)}
             if answerer is None:
                 return answer
             return answer | {

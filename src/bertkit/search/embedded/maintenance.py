@@ -15,10 +15,11 @@ from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.record_rows import value_rows
 from bertkit.search.embedded.row_files import BLOCK_ROWS
-from bertkit.search.embedded.schema import HOW_TO_REPAIR, TextIndex
+from bertkit.search.embedded.schema import HOW_TO_REPAIR, TextIndex, file_name
 from bertkit.search.store import Embed, Identity, embedded
 
 ROWS_AT_ONCE = 1024
+_LISTED = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
 _RECORD = "SELECT number, id, document_id, start, end, text, metadata, checksum FROM record ORDER BY number"
 
 
@@ -132,7 +133,10 @@ def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> 
     numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
     with tqdm(total=len(numbers), desc="indexing words", delay=2, disable=None, leave=False) as bar:
         for batch in _batches(np.array(numbers, np.int64)):
-            text_index.add(connection, list(_texts(connection, batch).items()))
+            rows = connection.execute(
+                f"SELECT number, text, metadata FROM record WHERE {_LISTED}", [json.dumps(batch.tolist())]
+            )
+            text_index.add(connection, [(number, text, file_name(json.loads(one))) for number, text, one in rows])
             bar.update(len(batch))
 
 
@@ -195,15 +199,11 @@ def repaired_vectors(
 
 
 def _texts(connection: sqlite3.Connection, numbers: np.ndarray) -> dict[int, str]:
-    condition = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
-    return dict(
-        connection.execute(f"SELECT number, text FROM record WHERE {condition}", [json.dumps(numbers.tolist())])
-    )
+    return dict(connection.execute(f"SELECT number, text FROM record WHERE {_LISTED}", [json.dumps(numbers.tolist())]))
 
 
 def _ids(connection: sqlite3.Connection, numbers: np.ndarray) -> list[str]:
-    condition = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
-    rows = connection.execute(f"SELECT id FROM record WHERE {condition}", [json.dumps(numbers.tolist())])
+    rows = connection.execute(f"SELECT id FROM record WHERE {_LISTED}", [json.dumps(numbers.tolist())])
     return [id for (id,) in rows]
 
 

@@ -2,12 +2,12 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
-FORMAT = 1
+FORMAT = 2
 """Format of the tables and files, and of the words that texts are split into; kept as SQLite's user_version."""
 
 HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
@@ -64,12 +64,12 @@ class TextIndex(Protocol):
         """Whether it has the texts of the store: it lacks those that were added without it."""
         ...
 
-    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """Add texts by record number."""
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
+        """Add record numbers, texts, and the names of their files, see `file_name`."""
         ...
 
-    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """Remove texts, as they were added."""
+    def remove(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+        """Remove texts by record number."""
         ...
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
@@ -79,6 +79,11 @@ class TextIndex(Protocol):
     def clear(self, connection: sqlite3.Connection) -> None:
         """Remove everything; a repair then adds every text again."""
         ...
+
+
+def file_name(metadata: Mapping[str, Scalar]) -> str:
+    """The name of the file of a record, "" without one."""
+    return str(metadata.get("source") or "")
 
 
 def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:

@@ -13,7 +13,7 @@ from bertkit.errors import StoreError, UsageError
 from bertkit.search.embedded.schema import HOW_TO_REPAIR, as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
-from bertkit.search.filters import Filter, checked_ids
+from bertkit.search.filters import Filter, InRecords, checked_ids
 from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Snapshot:
         """
         if where is None:
             return self._view.numbers[self._view.is_live]
+        if isinstance(where, InRecords):
+            return where.numbers
         condition, values = as_sql(where)
         most = self.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         if len(values) > most:

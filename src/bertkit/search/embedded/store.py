@@ -34,7 +34,7 @@ from bertkit.search.embedded.maintenance import (
     values_differ,
 )
 from bertkit.search.embedded.record_rows import insert_records, value_rows
-from bertkit.search.embedded.schema import HOW_TO_REPAIR, TABLES, TextIndex
+from bertkit.search.embedded.schema import HOW_TO_REPAIR, TABLES, TextIndex, file_name
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.snapshot import Asked, Snapshot
 from bertkit.search.embedded.view import State, View
@@ -362,9 +362,8 @@ class EmbeddedStore(VectorStore):
     def _append(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
         numbers = insert_records(connection, records)
         if self._text_index is not None:
-            self._text_index.add(
-                connection, [(number, record.text) for number, record in zip(numbers, records, strict=True)]
-            )
+            rows = [(n, one.text, file_name(one.metadata)) for n, one in zip(numbers, records, strict=True)]
+            self._text_index.add(connection, rows)
         state = self._now()
         first = state.num_positions
         vectors = np.stack([record.vector for record in records])
@@ -373,21 +372,20 @@ class EmbeddedStore(VectorStore):
 
     def _remove(self, connection: sqlite3.Connection, ids: Sequence[str]) -> int:
         rows = connection.execute(
-            "SELECT number, text, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
+            "SELECT number, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
             [json.dumps(ids)],
         ).fetchall()
         if not rows:
             return 0
+        numbers = [number for number, _ in rows]
         if self._text_index is not None:
-            self._text_index.remove(connection, [(number, text) for number, text, _ in rows])
+            self._text_index.remove(connection, numbers)
         connection.executemany(
             "DELETE FROM value WHERE key = ? AND kind = ? AND value = ? AND number = ?",
-            [row for number, _, metadata in rows for row in value_rows(number, metadata)],
+            [row for number, metadata in rows for row in value_rows(number, metadata)],
         )
-        connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _, _ in rows])
-        positions = np.searchsorted(
-            self._generation().numbers.rows(self._now().num_positions)[:, 0], [number for number, _, _ in rows]
-        )
+        connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number in numbers])
+        positions = np.searchsorted(self._generation().numbers.rows(self._now().num_positions)[:, 0], numbers)
         connection.executemany("INSERT INTO removed (position) VALUES (?)", [(int(one),) for one in positions])
         return len(rows)
 

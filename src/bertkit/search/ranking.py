@@ -1,0 +1,106 @@
+"""The ranking of passages for one query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.filters import Filter
+from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
+from bertkit.search.results import Result, result_of
+from bertkit.search.store import Record
+from bertkit.search.tables import Tables
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
+
+Mode = Literal["hybrid", "dense", "lexical", "sparse"]
+_DEPTH = 100
+"""Number of rows of each fused list."""
+_NONE = np.empty(0, np.int64), np.empty(0)
+"""A ranking without rows."""
+
+
+@dataclass(frozen=True)
+class RankedQuery:
+    """A query to one state of an index."""
+
+    snapshot: Snapshot
+    tables: Tables
+    query: str  # its words
+    mode: Mode
+    vector: np.ndarray | None  # (1, dimensions) of the query; None without meaning
+    identity: Any  # of the encoder of the vector
+    reranker: Model | None  # a cross-encoder for the first rows
+    where: Filter | None
+
+    def results(self, k: int) -> list[Result]:
+        """The ``k`` best passages; equal texts are one."""
+        num_rows = k + 1  # one more, so that all copies of the last result are seen
+        while True:
+            numbers, scores = self._ranked(num_rows)
+            results = self._results(numbers[:num_rows], scores[:num_rows])
+            if len(results) > k or len(numbers) < num_rows:
+                return results[:k]
+            num_rows *= 2
+
+    def _ranked(self, k: int) -> Ranking:
+        """The best rows, at least ``k`` unless fewer match."""
+        snapshot, query, mode, vector, where = self.snapshot, self.query, self.mode, self.vector, self.where
+        depth = max(k, _DEPTH)
+        rankings = []
+        sparse = self.tables.sparse(snapshot.connection)
+        if mode == "sparse" and sparse is None:
+            raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
+        is_cosine = snapshot.identity.similarity == "cosine"
+        adds_scores = mode == "hybrid" and sparse is None and is_cosine
+        wanted = k if self.reranker is None else depth
+        if vector is not None:
+            num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
+            is_zero = is_cosine and not vector.any()  # without a known word
+            rankings += [_NONE] if is_zero else snapshot.search(vector, self.identity, num_nearest, where)
+        exact = self.tables.exact_matches(snapshot, query, where) if mode == "hybrid" else _NONE
+        if adds_scores and vector is not None:
+            numbers, scores = self._sums(vector[0], rankings[0][0], exact, wanted)
+        else:
+            if mode in ("hybrid", "lexical"):
+                rankings.append(self.tables.search(snapshot, query, depth, where))
+            if mode in ("hybrid", "sparse") and sparse is not None:
+                rankings.append(sparse.search(snapshot, query, depth, where))
+            numbers, scores = rankings[0]
+            if len(rankings) > 1:
+                numbers, scores = with_exact(fuse_ranks([rows for rows, _ in rankings]), exact)
+        if self.reranker is not None:
+            records = snapshot.records(numbers[:_DEPTH])
+            ranked = self.reranker.rank(query, [record.text for record in records])
+            numbers = np.append(numbers[[one.index for one in ranked]], numbers[_DEPTH:])
+            scores = np.append([one.score for one in ranked], scores[_DEPTH:])
+        return numbers, scores
+
+    def _sums(self, vector: np.ndarray, nearest: np.ndarray, exact: Ranking, k: int) -> Ranking:
+        """The ``k`` largest sums of cosine and BM25, given the nearest records: none if the vector is zero."""
+
+        def cosines(numbers: np.ndarray) -> np.ndarray:
+            return self.snapshot.similarities(vector, numbers) if vector.any() else np.zeros(len(numbers))
+
+        numbers, bm25 = self.tables.scores(self.snapshot, self.query, self.where)
+        return fuse_scores(
+            nearest, cosines, numbers, bm25, self.tables.largest_score(self.snapshot, self.query), exact, k
+        )
+
+    def _results(self, numbers: Sequence[int] | np.ndarray, scores: np.ndarray) -> list[Result]:
+        """The results of some rows; equal texts are one result, of the first row."""
+        weights = self.tables.weights(self.snapshot, self.query)
+        rows: dict[str, list[tuple[float, Record]]] = {}
+        for score, record in zip(scores, self.snapshot.records(numbers), strict=True):
+            rows.setdefault(record.text, []).append((float(score), record))
+        words_of = self.tables.words_shared_with(self.snapshot, self.query)
+        return [
+            result_of(rank, score, record, weights, words_of, [copy.document_id for _, copy in copies])
+            for rank, ((score, record), *copies) in enumerate(rows.values(), start=1)
+        ]
