@@ -17,12 +17,12 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
     """The pages of a pdf file, which the metadata number."""
+    reading.data()  # of no more than the largest size
     try:
         import pypdf
     except ImportError:
         raise DependencyError("pdf needs pypdf: pip install 'bertkit[documents]'") from None
     logging.getLogger("pypdf").addHandler(logging.NullHandler())  # else its remarks, which name no file, are printed
-    reading.data()  # of no more than the largest size
     reader = pypdf.PdfReader(reading.path)
     title = _whole_characters(str(reader.metadata.title or "")) if reader.metadata else ""
     offset, num_pages, has_text = 0, 0, False
