@@ -307,9 +307,8 @@ class Finetuning:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
         if self.ranks.is_first:
-            report = InferenceReport()
-            report.add(encodings, len(examples))
-            report.warn_of_cuts("raise max_length=" + ", or choose on_long='window'" * task.reads_windows)
+            remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
+            InferenceReport.of(encodings, len(examples)).warn_of_cuts(remedy)
         return task.labeled(examples, encodings)
 
     def _trainer(

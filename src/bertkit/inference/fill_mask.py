@@ -51,9 +51,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
-    report = InferenceReport()
-    report.add(encodings, 1)
-    report.warn("a [MASK] in the removed part is not filled; choose on_long='window'")
+    InferenceReport.of(encodings, 1).warn("a [MASK] in the removed part is not filled; choose on_long='window'")
     num_entries = len(tokenizer.vocabulary)
 
     masked = [

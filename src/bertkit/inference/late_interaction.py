@@ -60,9 +60,7 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     if not len(texts):
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
     encodings = _encoded(runner, late, texts, as_queries=as_queries)
-    report = InferenceReport()
-    report.add(encodings, len(texts))
-    report.warn("shorten them to encode them in full")
+    InferenceReport.of(encodings, len(texts)).warn("shorten them to encode them in full")
     is_filled = np.zeros(len(encodings.input_ids), bool)
     if as_queries and late.expansion is not None:
         encodings, is_filled = _filled(runner, late, encodings)

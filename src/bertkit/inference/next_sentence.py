@@ -39,9 +39,7 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
     except OverLengthError as error:
         advice = "shorten the two texts, or choose on_long='truncate'"
         raise error.with_advice(f"pair {error.index}", advice, error.index) from None
-    report = InferenceReport()
-    report.add(encodings, len(texts))
-    report.warn("shorten them to encode them in full")
+    InferenceReport.of(encodings, len(texts)).warn("shorten them to encode them in full")
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         logits = runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)

@@ -1,6 +1,7 @@
 """Counts of what was encoded, and the warnings that stand for them if nobody asked for the counts."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -19,6 +20,13 @@ class InferenceReport:
     num_tokens_cut: int = 0
     num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
     num_unknown: int = 0  # [UNK] tokens; in a static encoder tokens without a vector, skipped in averages
+
+    @classmethod
+    def of(cls, encodings: Encodings, num_texts: int) -> Self:
+        """The counts of some texts."""
+        report = cls()
+        report.add(encodings, num_texts)
+        return report
 
     def add(self, encodings: Encodings, num_texts: int) -> None:
         """Add the counts of some texts."""

@@ -217,17 +217,22 @@ def encoded_chunks(
     Raises:
         UsageError: a table instead of items.
     """
-    total = len(items) if isinstance(items, Sized) else None
-    hidden = None if progress is None else not progress
-    with tqdm(total=total, desc=doing, unit=f" {unit}", delay=2, disable=hidden, leave=False) as bar:
-        refuse_table(items)
+    refuse_table(items)
+    with bar_of(items, doing, unit, progress) as bar:
         for chunk in chunks(map(read, items) if read else items, num_characters, most):
             encodings = encode(chunk, report.num_texts)
             report.add(encodings, len(chunk))
             yield chunk, encodings, bar
 
 
-def refuse_windows(on_long: str, results: str, remedy: str = "shorten the texts") -> None:
+def bar_of(items: Iterable[Any], doing: str, unit: str, progress: bool | None) -> tqdm:
+    """The progress bar of a pass over items; arguments as for `encoded_chunks`."""
+    total = len(items) if isinstance(items, Sized) else None
+    hidden = None if progress is None else not progress
+    return tqdm(total=total, desc=doing, unit=f" {unit}", delay=2, disable=hidden, leave=False)
+
+
+def refuse_windows(on_long: str, results: str) -> None:
     """Check a policy for long texts where one input has one result.
 
     Args:
@@ -237,7 +242,7 @@ def refuse_windows(on_long: str, results: str, remedy: str = "shorten the texts"
         UsageError: ``on_long="window"``.
     """
     if on_long == "window":
-        raise UsageError(f"on_long='window' gives several {results}: choose 'truncate' or {remedy}")
+        raise UsageError(f"on_long='window' gives several {results}: choose 'truncate' or shorten the texts")
 
 
 def checked_text(text: Any) -> str:

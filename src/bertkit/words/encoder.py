@@ -1,6 +1,6 @@
 """Static encoders: a text vector is the average of token vectors that do not depend on context."""
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,14 +8,13 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError, warn
 from bertkit.executor import executor, map_on_cores
 from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.embed import kept_components, prompt_of
-from bertkit.inference.runner import chunks, text_length
+from bertkit.inference.runner import bar_of, chunks, text_length
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.words.averages import average
 from bertkit.words.finite import row_not_finite
@@ -202,12 +201,10 @@ class StaticEncoder:
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields a few thousand texts at a time with their (n, D) vectors, in order."""
         chosen = self._options(options)
-        total = len(texts) if isinstance(texts, Sized) else None
-        hidden = None if chosen.progress is None else not chosen.progress
-        with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
+        with bar_of(texts, "embedding", "texts", chosen.progress) as bar:
             for chunk in chunks(texts, text_length):
                 yield chunk, self._embed_chunk(chunk, chosen, report)
-                progress.update(len(chunk))
+                bar.update(len(chunk))
 
     def weighted(
         self, by: Weighting, texts: Iterable[str] | None = None, *, smoothing: float = _SIF

@@ -99,7 +99,7 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gat
     """
     counters, expanded = space.counters, space.expanded
     wide = max(space.normed.shape[1], expanded.shape[1])
-    sums, normed = _with_room(space.sums), _with_room(space.normed)  # each thread has its own
+    sums, normed = _with_padding(space.sums), _with_padding(space.normed)  # each thread has its own
     scratch, plain, is_pre_norm = scratch_of(num_rows, wide), np.intp(PLAIN), layers.is_pre_norm
     for layer in range(len(space.attended)):
         step, attended, projected = _STEPS * layer, space.attended[layer], space.projected[layer]
@@ -128,7 +128,7 @@ def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gat
 
 
 @part
-def _with_room(rows):
+def _with_padding(rows):
     """A copy of (M, D) rows with PADDING_ROWS rows of zeros after them."""
     num_rows, width = rows.shape
     copied = np.zeros((num_rows + PADDING_ROWS, width), rows.dtype)

@@ -57,8 +57,8 @@ class PanelLinear:
         rows = x[start : start + _MOST_ROWS]
         end = start + len(rows)
         num_rows = product_row_count(len(rows)) if len(rows) <= max(TILE_ROWS) else -(-len(rows) // 12) * 12
-        given = rows_with_room(rows, num_rows)
-        added = given if residual is None else rows_with_room(residual[start:end], num_rows)
+        given = rows_with_padding(rows, num_rows)
+        added = given if residual is None else rows_with_padding(residual[start:end], num_rows)
         out = np.empty((num_rows + PADDING_ROWS, len(self.bias)), given.dtype)
         on_shared_threads(
             multiply_few_rows, self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), added, out
@@ -66,7 +66,7 @@ class PanelLinear:
         array(product)[start:end] = out[: len(rows)]
 
 
-def rows_with_room(x: Tensor, num_rows: int) -> np.ndarray:
+def rows_with_padding(x: Tensor, num_rows: int) -> np.ndarray:
     """(num_rows + PADDING_ROWS, K) copy of (M, K) rows, with zeros for further rows."""
     rows = np.empty((num_rows + PADDING_ROWS, x.shape[1]), array(x[:0]).dtype)
     rows[: len(x)], rows[len(x) : num_rows] = array(x), 0

@@ -14,7 +14,7 @@ from bertkit.batch import Batch
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.attention import RotaryAttention, SequenceAttention
 from bertkit.transformer.few_rows.layers import COUNTERS, CrossLayers, Layers, Workspace, encode_few_rows
-from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_room
+from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
 from bertkit.transformer.few_rows.products import (
     ADD,
     ADD_ROUNDED,
@@ -188,7 +188,7 @@ class FewRowsLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """(M, K) to (M, N), for at most 48 rows."""
         num_rows = product_row_count(len(x))
-        given = rows_with_room(x, num_rows)
+        given = rows_with_padding(x, num_rows)
         out = np.empty((len(given), self._weights.bias.shape[1]), given.dtype)
         arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(PLAIN), given, out
         return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)

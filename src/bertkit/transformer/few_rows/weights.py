@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.device import CPU_PRECISIONS
 from bertkit.transformer.few_rows.layers import LayerNorms
-from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_room
+from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
 from bertkit.transformer.few_rows.products import (
     ADD,
     PLAIN,
@@ -173,7 +173,7 @@ def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bia
 
 def _multiply(weights: Weights | RoundedWeights, x: Tensor, residual: Tensor | None = None) -> Tensor:
     """``x W^T + b``, and a residual, with the kernel for a few rows."""
-    num_rows, rows, then = len(x), rows_with_room(x, len(x)), np.intp(PLAIN if residual is None else ADD)
+    num_rows, rows, then = len(x), rows_with_padding(x, len(x)), np.intp(PLAIN if residual is None else ADD)
     out, scratch = np.empty((len(rows), weights.bias.shape[1]), rows.dtype), scratch_of(num_rows, x.shape[1])
     added = out if residual is None else array(residual)
     multiply(weights, 0, np.zeros(2, np.int64), 0, rows, num_rows, then, added, out, scratch)
