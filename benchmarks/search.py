@@ -183,16 +183,16 @@ def _in_float64(rows: np.ndarray, queries: np.ndarray) -> list[np.ndarray]:
 
 
 def _store(rows: np.ndarray, queries: np.ndarray) -> dict:
-    from bertkit.search import EmbeddedStore, Identity, Record
+    from bertkit.search import Identity, Record, VectorStore
 
     identity = Identity("none", rows.shape[1])
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        with EmbeddedStore.create(Path(folder) / "store", identity) as store:
+        with VectorStore.create(Path(folder) / "store", identity) as store:
             records = (Record(f"r{index}", f"text {index}", row) for index, row in enumerate(rows))
             figures["add_s"] = _seconds(store.add, records)
         start = time.perf_counter()
-        with EmbeddedStore.open(Path(folder) / "store") as store:
+        with VectorStore.open(Path(folder) / "store") as store:
             figures["open_s"] = time.perf_counter() - start
             figures["first_search_s"] = _seconds(store.search, queries[0], identity, K)
             times = [_seconds(store.search, query, identity, K) for query in queries[:20]]
@@ -209,7 +209,7 @@ def _store(rows: np.ndarray, queries: np.ndarray) -> dict:
 
 def _files(folder: Path, number: int) -> dict:
     from bertkit.neighbors import RowMask, encode_rows, nearest
-    from bertkit.search.embedded.row_files import RowFile
+    from bertkit.search.store.row_files import RowFile
 
     folder.mkdir(parents=True, exist_ok=True)
     block_bytes = encode_rows(np.ones((1, DIMENSIONS), np.float32), "cosine").shape[1]

@@ -105,16 +105,16 @@ def _text(number: int) -> str:
 
 
 def _bertkit(scan: str) -> tuple[Callable, Callable]:
-    from bertkit.search import EmbeddedStore, Identity, Record
+    from bertkit.search import Identity, Record, VectorStore
 
     def add(folder: Path, rows: np.ndarray) -> None:
-        with EmbeddedStore.create(folder / "store", Identity("none", rows.shape[1]), scan=scan) as store:
+        with VectorStore.create(folder / "store", Identity("none", rows.shape[1]), scan=scan) as store:
             for numbers, part in _parts(rows):
                 store.add(Record(str(n), _text(n), row) for n, row in zip(numbers, part, strict=True))
 
     @contextmanager
     def opened(folder: Path) -> Iterator[Search]:
-        with EmbeddedStore.open(folder / "store") as store:
+        with VectorStore.open(folder / "store") as store:
             identity = store.identity
             yield lambda query: [int(hit.id) for hit in store.search(query, identity, K)]
 

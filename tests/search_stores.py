@@ -1,15 +1,11 @@
 """Stores that the tests of the interface run on, and records for them."""
 
-import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import count
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from bertkit.search import EmbeddedStore, Identity, Record, VectorStore
+from bertkit.search import Identity, Record, VectorStore
 
 DIMENSIONS = 21
 IDENTITY = Identity("0123456789abcdef", DIMENSIONS, "cosine", "query: ", "passage: ", "mean", "float32", "a-model")
@@ -41,50 +37,18 @@ def records(number: int, first: int = 0) -> list[Record]:
 Make = Callable[[Path, Identity], VectorStore]
 
 
-def on_qdrant(folder: Path, identity: Identity) -> VectorStore:
-    pytest.importorskip("qdrant_client")
-    from qdrant_client import QdrantClient
-
-    from bertkit.search.qdrant import QdrantStore
-
-    return QdrantStore.create(QdrantClient(":memory:"), "store", identity)
-
-
-def on_postgres(folder: Path, identity: Identity) -> VectorStore:
-    for module in ("psycopg", "pgvector", "pgserver"):
-        pytest.importorskip(module)
-    from bertkit.search.pgvector import PgVectorStore
-
-    return PgVectorStore.create(postgres_address(), f"store_{next(_numbers)}", identity)
-
-
-_numbers = count()
-
-
-@cache
-def postgres_address() -> str:
-    """Start a PostgreSQL server for the tests of this process; it ends with the process."""
-    import pgserver
-
-    folder = tempfile.mkdtemp()
-    server = pgserver.get_server(folder, cleanup_mode="delete")
-    return server.get_uri()
-
-
 def scanned_in_float32(folder: Path, identity: Identity) -> VectorStore:
-    return EmbeddedStore.create(folder, identity, scan="float32")
+    return VectorStore.create(folder, identity, scan="float32")
 
 
 def scanned_in_1_bit(folder: Path, identity: Identity) -> VectorStore:
-    return EmbeddedStore.create(folder, identity, scan="1-bit")
+    return VectorStore.create(folder, identity, scan="1-bit")
 
 
 STORES: dict[str, Make] = {
-    "embedded": EmbeddedStore.create,
+    "embedded": VectorStore.create,
     "float32": scanned_in_float32,
     "1-bit": scanned_in_1_bit,  # exact up to a thousand records
-    "qdrant": on_qdrant,
-    "pgvector": on_postgres,
 }
 
 

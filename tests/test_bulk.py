@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertkit.documents.passages import PassageOptions
 from bertkit.errors import DataError, DependencyError, UsageError
 from bertkit.files.whole_files import only_writer
 from bertkit.search import bulk
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
-from bertkit.search.passages import PassageOptions
 
 SHORT = PassageOptions(60, 0)
 pytestmark = pytest.mark.filterwarnings("ignore::bertkit.errors.TruncationWarning")  # the model accepts 24 tokens

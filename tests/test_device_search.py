@@ -32,7 +32,7 @@ from bertkit.neighbors import (
 )
 from bertkit.neighbors.device_rows import DeviceRows
 from bertkit.search import Equal
-from bertkit.search.embedded import store as embedded_store
+from bertkit.search.store import vector_store
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 
@@ -285,7 +285,7 @@ def test_index_on_a_device_equals_one_on_the_cpu(encoder: Path, tmp_path: Path, 
     monkeypatch.setattr("bertkit.neighbors.DeviceScan", Recorded)
     documents = [Document(str(number), text, metadata={"third": number % 3}) for number, text in enumerate(texts)]
     with Index.open(tmp_path / "index", encoder) as index, monkeypatch.context() as patch:
-        patch.setattr(embedded_store, "resolve_device", lambda name: META)
+        patch.setattr(vector_store, "resolve_device", lambda name: META)
         with Index.open(tmp_path / "index") as ours:
 
             def check() -> None:
@@ -313,10 +313,10 @@ def test_unknown_device_of_a_store_is_refused(tmp_path: Path, encoder: Path) -> 
     with Index.open(tmp_path / "index", encoder) as index:
         identity = index.store.identity
     with pytest.raises(UsageError, match="expected auto, cpu, cuda or mps"):
-        embedded_store.EmbeddedStore.create(tmp_path / "store", identity, device="meta")
+        vector_store.VectorStore.create(tmp_path / "store", identity, device="meta")
     assert not (tmp_path / "store").exists()
     with pytest.raises(UsageError, match="expected auto, cpu, cuda or mps"):
-        embedded_store.EmbeddedStore.open(tmp_path / "index", device="meta")
+        vector_store.VectorStore.open(tmp_path / "index", device="meta")
 
 
 def test_mining_and_retrieval_search_on_the_device(monkeypatch) -> None:

@@ -17,14 +17,14 @@ import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
+from bertkit.documents.passages import PassageOptions
+from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
-from bertkit.search import EmbeddedStore, Equal, InDocument, Record, read_records
+from bertkit.search import Equal, InDocument, Record, VectorStore, read_records
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
-from bertkit.search.passages import PassageOptions
 from bertkit.search.prompts import Prompts, prompts_of
-from bertkit.search.readers.reading import Reading
 from bertkit.tasks import QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
@@ -214,7 +214,7 @@ def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, en
 def test_file_that_fails_after_its_first_part_is_tried_again(
     docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.search.readers.reading.PART_LENGTH", 60)
+    monkeypatch.setattr("bertkit.documents.readers.reading.PART_LENGTH", 60)
     read = Reading.text_parts
 
     def failing(reading: Reading) -> Iterator[tuple[int, str]]:
@@ -738,7 +738,7 @@ def test_vectors_of_a_model_published_with_the_dot_product_are_compared_by_it(en
     cosines = model.embed(texts, normalize=True) @ model.embed("snow fell", normalize=True)
     assert np.argsort(-cosines).tolist() != order  # so the similarity matters here
 
-    with EmbeddedStore.create(tmp_path / "cosine", Encoder.of(tmp_path / "model", similarity="cosine").identity):
+    with VectorStore.create(tmp_path / "cosine", Encoder.of(tmp_path / "model", similarity="cosine").identity):
         pass  # an index opens with the similarity of its store
     for name in (None, tmp_path / "model"):
         with Index.open(tmp_path / "cosine", name) as index:

@@ -6,7 +6,7 @@ import numpy as np
 from search_stores import IDENTITY, vector_of
 
 import bertkit
-from bertkit.search import EmbeddedStore, Equal, InDocument, Record, read_identity, read_records
+from bertkit.search import Equal, InDocument, Record, VectorStore, read_identity, read_records
 from bertkit.search.index import Index
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.words import Split
@@ -31,11 +31,11 @@ def test_store_filled_from_parquet_is_searched_by_words(tmp_path: Path, encoder:
         index.export(file)
         expected = found(index)
     rows = list(read_records(file))
-    with EmbeddedStore.create(folder, read_identity(file)) as store:
+    with VectorStore.create(folder, read_identity(file)) as store:
         store.add(rows[:3])
     with Index.open(folder) as index:
         assert [one.document_id for one in index.search("sang", mode="lexical")] == ["d2"]
-    with EmbeddedStore.open(folder) as store:  # again without words
+    with VectorStore.open(folder) as store:  # again without words
         store.add(rows[3:])
     with Index.open(folder) as index:
         assert found(index) == expected and index.store.verify() == []
@@ -44,11 +44,11 @@ def test_store_filled_from_parquet_is_searched_by_words(tmp_path: Path, encoder:
 def test_filter_holds_where_texts_are_not_indexed(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path, splits=lambda text, language: Split(text.split(), [], []))
     for number, text_index in enumerate((index, None, index, None)):
-        opened = EmbeddedStore.open if number else EmbeddedStore.create
+        opened = VectorStore.open if number else VectorStore.create
         arguments = (tmp_path, text_index) if number else (tmp_path, IDENTITY, text_index)
         with opened(*arguments) as store:
             store.add([Record(f"r{number}", "the cat", vector_of("a"), f"d{number}")])
-    with EmbeddedStore.open(tmp_path, index) as store, store.snapshot() as snapshot:
+    with VectorStore.open(tmp_path, index) as store, store.snapshot() as snapshot:
         for where, expected in [(("d1",), []), (("d3", "d0"), [1]), (("d2", "d1"), [3])]:
             numbers, _ = index.search(snapshot, "cat", 10, InDocument(where))
             np.testing.assert_array_equal(numbers, expected)

@@ -13,7 +13,7 @@ from random_models import our_model
 
 import bertkit
 from bertkit.errors import UsageError
-from bertkit.search import EmbeddedStore
+from bertkit.search import VectorStore
 from bertkit.search.index import Index
 
 pytest.importorskip("langchain_tests", reason="langchain-tests is not installed")
@@ -72,7 +72,7 @@ def test_langchain_store_of_texts_with_filter_and_scores(encoder: Path, tmp_path
     embeddings = langchain.BertkitEmbeddings(str(encoder))
     texts, metadata = ["a joy", "dull", "a joy!"], [{"n": 1}, {"n": 2}, {"n": 2}]
     store = langchain.BertkitStore.from_texts(texts, embeddings, metadata, folder=tmp_path / "store")
-    assert isinstance(store.store, EmbeddedStore)
+    assert isinstance(store.store, VectorStore)
     (document, score), *_ = store.similarity_search_with_score("a joy", k=2)
     assert document.page_content == "a joy" and score == pytest.approx(1)
     assert {one.page_content for one in store.similarity_search("a joy", filter={"n": 2})} == {"dull", "a joy!"}

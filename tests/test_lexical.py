@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from bertkit.errors import StoreError
-from bertkit.search import EmbeddedStore, Identity, InDocument, Record, impacts, postings
-from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search import Identity, InDocument, Record, VectorStore, impacts, postings
 from bertkit.search.fusion import fuse_ranks, fuse_scores
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B, Postings
+from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.words import Split, split, stemmer, words
 
 IDENTITY = Identity("0" * 64, 3)
@@ -36,7 +36,7 @@ def records(texts: list[str], first: int = 0) -> list[Record]:
     return [Record(str(first + row), text, np.ones(3), f"d{row % 3}") for row, text in enumerate(texts)]
 
 
-def scores_of(index: LexicalIndex, store: EmbeddedStore, query: str, where=None) -> dict[str, float]:
+def scores_of(index: LexicalIndex, store: VectorStore, query: str, where=None) -> dict[str, float]:
     with store.snapshot() as snapshot:
         numbers, scores = index.search(snapshot, query, 10_000, where)
         assert (np.diff(scores) <= 0).all() and (scores > 0).all()
@@ -64,7 +64,7 @@ def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypat
     folder = tmp_path / "store"
     index = LexicalIndex(folder, splits=at_spaces)
     texts: dict[str, str] = {}
-    with EmbeddedStore.create(folder, IDENTITY, index) as store:
+    with VectorStore.create(folder, IDENTITY, index) as store:
         for step in range(4):
             new = records(texts_of(rng, int(rng.integers(5, 60))), 1000 * step)
             replaced = [Record(id, *texts_of(rng, 1), np.ones(3)) for id in list(texts)[:: 1 + int(rng.integers(3, 9))]]
@@ -88,7 +88,7 @@ def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypat
                 with store.snapshot() as snapshot:
                     bound = index.largest_score(snapshot, query)
                 assert bound > max(results.values()) if results else bound == 0
-    with EmbeddedStore.open(folder, LexicalIndex(folder, splits=at_spaces)) as store:
+    with VectorStore.open(folder, LexicalIndex(folder, splits=at_spaces)) as store:
         assert scores_of(LexicalIndex(folder, splits=at_spaces), store, "w1 w2") == pytest.approx(
             expected_with_lengths(padded, "w1 w2"), abs=1e-5
         )
@@ -114,7 +114,7 @@ def test_bm25s_without_empty_texts(tmp_path: Path) -> None:
     rng = np.random.default_rng(9)
     texts = {str(row): text for row, text in enumerate(text for text in texts_of(rng, 300) if text)}
     index = LexicalIndex(tmp_path / "store", splits=at_spaces)
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(Record(id, text, np.ones(3)) for id, text in texts.items())
         for query in ("w1 w2 w3", "w1 w1 w150", "w40 w2 w90 absent"):
             assert scores_of(index, store, query) == pytest.approx(expected(texts, query), abs=1e-5)
@@ -146,7 +146,7 @@ def test_every_word_of_postings_is_counted(tmp_path: Path, monkeypatch: pytest.M
 
 def test_cleared_index_has_no_words(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog"]))
         with store.transaction() as connection:
             index.clear(connection)
@@ -155,7 +155,7 @@ def test_cleared_index_has_no_words(tmp_path: Path) -> None:
 
 def test_filters_keep_scores_and_ties_keep_the_order(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog", "the cats", "cat", "a bird", "cat"]))
         every = scores_of(index, store, "Cats!")
         assert list(every) == ["0", "2", "3", "5"] and len(set(every.values())) == 1
@@ -166,7 +166,7 @@ def test_filters_keep_scores_and_ties_keep_the_order(tmp_path: Path) -> None:
 
 def test_failed_change_adds_no_words(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat"]))
         with pytest.raises(KeyError), store.transaction():
             store.add(records(["a zebra"], 5))
@@ -178,7 +178,7 @@ def test_failed_change_adds_no_words(tmp_path: Path) -> None:
 def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impacts, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog"]))
         with store.snapshot() as snapshot:
             index.write_postings(snapshot)
@@ -192,7 +192,7 @@ def test_postings_are_written_when_enough_texts_are_later(tmp_path: Path, monkey
     """Enough are more than ``_MOST_LATER``, and more than a quarter of all."""
     monkeypatch.setattr(impacts, "_MOST_LATER", 4)
     index, last_written, number = LexicalIndex(tmp_path / "store"), [], 0
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         for added in (4, 1, 4, 1, 10, 4, 1, 1, 1):
             store.add(records(["a cat"] * added, number))
             number += added
@@ -213,7 +213,7 @@ def test_a_snapshot_reads_no_postings_of_other_words(
     def found(snapshot: Snapshot) -> list[list[int]]:
         return [LexicalIndex(tmp_path / "store").search(snapshot, query, 9)[0].tolist() for query in queries]
 
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["zebra cat", "dog mouse", "apple"]))
         store.delete(["1"])
         expected = [[1], [1], [3], [], []]
@@ -245,7 +245,7 @@ def no_space(handle: int, offset: int, num_bytes: int) -> None:
 def test_full_disk_is_named_before_postings_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impacts, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog"]))
         before = scores_of(index, store, "cat")
         with store.snapshot() as snapshot, monkeypatch.context() as full:
@@ -261,7 +261,7 @@ def test_full_disk_is_named_before_postings_are_mapped(tmp_path: Path, monkeypat
 def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impacts, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat", "a dog and a cat", "rain"]))
         before = scores_of(index, store, "cat dog")
 
@@ -411,7 +411,7 @@ def test_words_are_the_same_however_they_are_written(one: str, other: str) -> No
 
 def test_one_character_finds_the_pairs_that_contain_it(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path / "store")
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+    with VectorStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["ไทย", "ขื่น", "ทะเล", "東京", "a"]))
         assert scores_of(index, store, "ท").keys() == {"0", "2"} and scores_of(index, store, "ย").keys() == {"0"}
         assert scores_of(index, store, "ขื่").keys() == {"1"} and scores_of(index, store, "京").keys() == {"3"}

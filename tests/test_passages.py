@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from bertkit.documents.document import Document, SkippedFile
+from bertkit.documents.passages import PassageOptions, cut_passages, sentence_spans
+from bertkit.documents.readers import read_documents, reading
+from bertkit.documents.readers.html_text import html_text
+from bertkit.documents.readers.text import markdown_headings
+from bertkit.documents.sources import find_sources
 from bertkit.errors import DataError, UsageError
-from bertkit.search.documents import Document, SkippedFile
-from bertkit.search.passages import PassageOptions, cut_passages, sentence_spans
-from bertkit.search.readers import read_documents, reading
-from bertkit.search.readers.html_text import html_text
-from bertkit.search.readers.text import markdown_headings
 from bertkit.search.snippets import snippet_of
-from bertkit.search.sources import find_sources
 
 TEXT = (
     "Mr. Smith went to Washington. He arrived on Jan. 3, late. \u201cWhere is it?\u201d he asked.\n\n"

@@ -17,13 +17,14 @@ import pytest
 
 import bertkit
 from bertkit.cli import run
+from bertkit.documents import readers
+from bertkit.documents.document import Document, SkippedFile
+from bertkit.documents.passages import cut_passages
+from bertkit.documents.readers import READERS, kind_of, read_documents, reading
+from bertkit.documents.sources import FileOptions, find_sources
 from bertkit.errors import DependencyError, UsageError
-from bertkit.search import Equal, readers
-from bertkit.search.documents import Document, SkippedFile
+from bertkit.search import Equal
 from bertkit.search.index import Index
-from bertkit.search.passages import cut_passages
-from bertkit.search.readers import READERS, kind_of, read_documents, reading
-from bertkit.search.sources import FileOptions, find_sources
 
 W, A, T = (f'xmlns:{name}="urn:{name}"' for name in "wat")
 OFFICE = "urn:oasis:names:tc:opendocument:xmlns"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from bertkit.search.embedded import shared_pass
-from bertkit.search.embedded.shared_pass import SharedPasses
+from bertkit.search.store import shared_pass
+from bertkit.search.store.shared_pass import SharedPasses
 
 
 def test_a_run_waits_for_expected_searches_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from search_stores import IDENTITY, embed, flip_byte, record, records, same, vec
 from test_embedded_store import WordIndex
 
 from bertkit.errors import StoreError
-from bertkit.search import EmbeddedStore, Equal, Identity, Record
-from bertkit.search.embedded.row_files import RowFile
+from bertkit.search import Equal, Identity, Record, VectorStore
+from bertkit.search.store.row_files import RowFile
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of 1,100 records, two of them removed."""
     folder = tmp_path_factory.mktemp("whole") / "store"
-    with EmbeddedStore.create(folder, IDENTITY, WordIndex()) as store:
+    with VectorStore.create(folder, IDENTITY, WordIndex()) as store:
         store.add(records(1102))
         store.delete(["r0", "r1101"])
     return folder
@@ -47,7 +47,7 @@ def test_flipped_byte_is_detected_and_repaired(whole: Path, folder: Path, seed: 
     flip_byte(damaged, draw.randrange(damaged.stat().st_size))
     expected = {row.id: row for row in records(1102)[1:-1]}
     try:
-        with EmbeddedStore.open(folder, WordIndex()) as store:
+        with VectorStore.open(folder, WordIndex()) as store:
             problems = store.verify()
             if not problems:  # a byte without meaning
                 assert all(map(same, store.records(), expected.values()))
@@ -73,8 +73,8 @@ def test_lost_vectors_are_recomputed(whole: Path, folder: Path) -> None:
     shutil.copytree(whole, folder)
     for file in folder.glob("*.1.*"):
         file.unlink()
-    with EmbeddedStore.open(folder, WordIndex()) as store:
-        with pytest.raises(StoreError, match=r"repair it with EmbeddedStore\.repair, or index"):
+    with VectorStore.open(folder, WordIndex()) as store:
+        with pytest.raises(StoreError, match=r"repair it with VectorStore\.repair, or index"):
             store.search(vector_of("q"), IDENTITY)
         assert any("missing" in line for line in store.verify())
         assert len(store.repair(embed).embedded_again) == 1100
@@ -85,7 +85,7 @@ def test_damage_in_a_text_is_named_and_its_record_removed(whole: Path, folder: P
     shutil.copytree(whole, folder)
     database = folder / "store.sqlite3"
     flip_byte(database, database.read_bytes().index(records(578)[577].text.encode()) + 1)
-    with EmbeddedStore.open(folder, WordIndex()) as store:
+    with VectorStore.open(folder, WordIndex()) as store:
         assert any("record 'r577' is damaged" in line for line in store.verify())
         assert store.repair(embed).removed == ["r577"]
         assert store.verify() == [] and store.count() == 1099
@@ -99,7 +99,7 @@ def test_vectors_are_on_disk_before_the_commit(folder: Path, monkeypatch: pytest
         RowFile, "write", lambda self, *rest: (steps.append(f"write {self.path.name}"), write(self, *rest))
     )
     monkeypatch.setattr(RowFile, "sync", lambda self: (sync(self), steps.append(f"sync {self.path.name}")))
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         with store.transaction() as connection:
             assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -116,7 +116,7 @@ def test_vectors_are_on_disk_before_the_commit(folder: Path, monkeypatch: pytest
 
 
 def test_tail_without_rows_is_overwritten(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(10))
         for file in folder.glob("*.1.*"):
             with file.open("ab") as content:
@@ -126,11 +126,11 @@ def test_tail_without_rows_is_overwritten(folder: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(folder: Path) -> None:
-    EmbeddedStore.create(folder, IDENTITY).close()
+    VectorStore.create(folder, IDENTITY).close()
     unfinished = folder / ".lexical.9.0123456789abcdef.partial"
     unfinished.mkdir()
     (unfinished / "rows.npy").write_bytes(b"0")
-    with EmbeddedStore.open(folder) as store:
+    with VectorStore.open(folder) as store:
         assert store.count() == 0 and unfinished.exists()  # a reader removes nothing of another process
         store.add(records(1))
         assert not unfinished.exists()
@@ -138,7 +138,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(folder: Path) -> None:
 
 @pytest.mark.full
 def test_full_disk_rolls_back_the_change(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(100))
         for limit in (9_000, 12_000, 100_000):
             with (
@@ -154,7 +154,7 @@ def test_full_disk_rolls_back_the_change(folder: Path) -> None:
 
 def test_rollback_after_several_new_generations(folder: Path) -> None:
     other = MODELS[1]
-    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
+    with VectorStore.create(folder, IDENTITY) as store, VectorStore.open(folder) as reader:
         store.add(records(30))
         for change in (
             store.compact,
@@ -165,7 +165,7 @@ def test_rollback_after_several_new_generations(folder: Path) -> None:
                 change()
                 store.delete(["r1"])
                 store.compact()
-                assert EmbeddedStore.open(folder).count() == reader.count() == 30  # nothing is committed yet
+                assert VectorStore.open(folder).count() == reader.count() == 30  # nothing is committed yet
                 raise KeyboardInterrupt
             with store.transaction():
                 store.compact()
@@ -188,7 +188,7 @@ def readable() -> Iterator[Path]:
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> None:
-    store = EmbeddedStore.create(readable, IDENTITY)
+    store = VectorStore.create(readable, IDENTITY)
     store.add(records(30))
     if is_closed:
         store.close()
@@ -204,7 +204,7 @@ def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> Non
     if user == 0:
         os.seteuid(65534)
     try:
-        with EmbeddedStore.open(readable) as store:
+        with VectorStore.open(readable) as store:
             assert store.search(record(5).vector, IDENTITY, k=1)[0].id == "r5" and store.count() == 30
             with pytest.raises(StoreError, match="cannot be written: Permission denied; it can be searched"):
                 store.add([record(77)])
@@ -214,11 +214,11 @@ def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> Non
 
 
 def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = EmbeddedStore.create(folder, IDENTITY)
+    store = VectorStore.create(folder, IDENTITY)
     store.add(records(3))
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *rest, **options: False)
-        reader = EmbeddedStore.open(folder)
+        reader = VectorStore.open(folder)
     with reader:
         for number in range(3, 9):
             snapshot = reader.records()
@@ -228,7 +228,7 @@ def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest
                 store.compact()
             if number % 2:
                 store.close()  # empties SQLite's log
-                store = EmbeddedStore.open(folder)
+                store = VectorStore.open(folder)
             assert len(list(snapshot)) == number - 1  # the state at its start
             assert reader.count() == number + 1 and all(map(same, reader.records(), records(number + 1)))
             assert reader.search(record(number).vector, IDENTITY, k=1)[0].id == f"r{number}"
@@ -239,9 +239,9 @@ def test_read_only_store_reads_the_last_commit(folder: Path, monkeypatch: pytest
 
 
 def test_copy_of_a_read_only_store_is_of_one_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         monkeypatch.setattr(os, "access", lambda *rest, **options: False)
-        with EmbeddedStore.open(folder) as reader:
+        with VectorStore.open(folder) as reader:
             store.add(records(300))
             store.delete([f"r{number}" for number in range(0, 300, 2)])
             changes, copy = [store.compact], shutil.copyfile
@@ -273,7 +273,7 @@ class Script:
         self.texts: dict[str, str] = {}  # what the store should hold
         self.model = 0
 
-    def step(self, number: int, store: EmbeddedStore | None) -> None:
+    def step(self, number: int, store: VectorStore | None) -> None:
         draw = random.Random(number)
         kind = draw.choices(["upsert", "delete", "both", "compact", "switch"], [6, 3, 2, 1, 1])[0]
         identity = MODELS[self.model]
@@ -302,7 +302,7 @@ class Script:
                 if kind in ("upsert", "both"):
                     store.upsert(rows)
 
-    def check(self, store: EmbeddedStore) -> bool:
+    def check(self, store: VectorStore) -> bool:
         identity = MODELS[self.model]
         rows = list(store.records())
         if store.identity != identity or {row.id: row.text for row in rows} != self.texts:
@@ -319,7 +319,7 @@ def run_until_killed(folder: Path, first: int, seconds: float) -> int:
             script = Script()
             for number in range(first):
                 script.step(number, None)
-            with EmbeddedStore.open(folder, WordIndex()) as store:
+            with VectorStore.open(folder, WordIndex()) as store:
                 os.write(write, b"open\n")
                 for number in range(first, first + 10_000):
                     script.step(number, store)
@@ -338,7 +338,7 @@ def run_until_killed(folder: Path, first: int, seconds: float) -> int:
 
 def kill(folder: Path, num_kills: int, seed: int) -> None:
     draw = random.Random(seed)
-    EmbeddedStore.create(folder, IDENTITY, WordIndex()).close()
+    VectorStore.create(folder, IDENTITY, WordIndex()).close()
     script, done, kills = Script(), 0, 0
     while kills < num_kills or done < 2 * num_kills:
         kills += 1
@@ -346,7 +346,7 @@ def kill(folder: Path, num_kills: int, seed: int) -> None:
         for number in range(done, acknowledged):
             script.step(number, None)
         done = acknowledged
-        with EmbeddedStore.open(folder, WordIndex()) as store:
+        with VectorStore.open(folder, WordIndex()) as store:
             assert store.verify() == []
             if not script.check(store):  # the change that was in progress was committed, and not acknowledged
                 script.step(done, None)
@@ -368,7 +368,7 @@ def test_nothing_acknowledged_is_lost_by_many_kills(folder: Path) -> None:
 
 
 def test_killed_writer_leaves_no_lock(folder: Path) -> None:
-    EmbeddedStore.create(folder, IDENTITY).close()
+    VectorStore.create(folder, IDENTITY).close()
     run_until_killed(folder, 0, 0.2)
-    with EmbeddedStore.open(folder) as store, sqlite3.connect(folder / "store.sqlite3"):
+    with VectorStore.open(folder) as store, sqlite3.connect(folder / "store.sqlite3"):
         store.delete(["r1"])

@@ -32,6 +32,7 @@ ROOMS = [  # each imports only rooms above it
     "architectures",
     "vocabulary_extension",
     "corpus",
+    "documents",
     "tasks",
     "objectives",
     "checkpoint",

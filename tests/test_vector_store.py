@@ -1,6 +1,5 @@
 """The interface of vector stores, tested on every implementation."""
 
-import json
 import math
 import sqlite3
 from dataclasses import replace
@@ -19,18 +18,16 @@ from search_stores import (
     Make,
     embed,
     expected_ids,
-    postgres_address,
     record,
     records,
     same,
     vector_of,
 )
 
-from bertkit.errors import DataError, StoreError, UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.search import (
     And,
     Between,
-    EmbeddedStore,
     Equal,
     Filter,
     InDocument,
@@ -240,33 +237,20 @@ def test_parts_of_the_same_kind_are_joined_and_deep_nesting_is_refused(tmp_path:
     assert And((And((part, other)), And(()))) == And((part, other))
     with pytest.raises(UsageError, match="the filter is nested 21 levels deep: expected at most 20 And, Or and Not"):
         Not(nested(part, 20))
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
+    with VectorStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
         snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 10)
         with pytest.raises(UsageError, match=r"the filter is too large for SQLite .*: nest fewer And, Or and Not"):
             snapshot.numbers(nested(part, 20))
 
 
 def test_filter_of_too_many_conditions_is_refused(tmp_path: Path) -> None:
-    with EmbeddedStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
+    with VectorStore.create(tmp_path / "store", IDENTITY) as store, store.snapshot() as snapshot:
         number = snapshot.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 100)
         with pytest.raises(UsageError, match="the filter has 102 keys and values, expected at most 100: join"):
             snapshot.numbers(And(tuple(Not(Equal("number", n)) for n in range(34))))
         assert not len(snapshot.numbers(Or(tuple(Equal("number", n) for n in range(34)))))  # are joined
         snapshot.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, number)
-
-
-def test_database_that_never_had_a_store_is_named_so(tmp_path: Path) -> None:
-    for module in ("psycopg", "pgvector", "pgserver"):
-        pytest.importorskip(module)
-    import psycopg
-
-    from bertkit.search.pgvector import PgVectorStore
-
-    with psycopg.connect(postgres_address(), autocommit=True) as connection:
-        connection.execute("CREATE DATABASE empty")
-    with pytest.raises(StoreError, match="the database has no store 'store': create it"):
-        PgVectorStore(postgres_address().replace("/postgres?", "/empty?"), "store")
 
 
 def test_rejects_filters_on_what_no_record_can_have() -> None:
@@ -474,17 +458,3 @@ def test_floats_without_a_short_decimal_come_back_as_floats(store: VectorStore) 
     assert store.count(Equal("value", 1e20)) == store.count(Equal("value", 0)) == 1
     assert store.verify() == [] and store.repair(embed).removed == []
     assert store.count() == len(rows)
-
-
-def test_json_for_postgres_has_no_exponent_of_a_whole_float() -> None:
-    for module in ("psycopg", "pgvector"):
-        pytest.importorskip(module)
-    from bertkit.search.pgvector import _metadata_json
-
-    metadata = {"b": 1e16, "a": -1e20, "zero": -0.0, "text": 'é"', "flag": True, "none": None, "whole": 3, "tiny": 5e-8}
-    assert _metadata_json(metadata) == (
-        '{"a": -100000000000000000000.0, "b": 10000000000000000.0, "flag": true, "none": null, '
-        '"text": "\\u00e9\\"", "tiny": 5e-08, "whole": 3, "zero": 0.0}'
-    )
-    plain = {"b": 1.5, "a": "x", "é": 2**60, "c": False}
-    assert _metadata_json(plain) == json.dumps(plain, sort_keys=True)

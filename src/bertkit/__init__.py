@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertkit.batch import collate as collate
     from bertkit.clusters import ClusterOptions as ClusterOptions
     from bertkit.clusters import find_clusters as find_clusters
+    from bertkit.documents.document import Document as Document
     from bertkit.errors import BertkitError as BertkitError
     from bertkit.estimators import Features as Features
     from bertkit.estimators import FewShotClassifier as FewShotClassifier
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bertkit.model import load as load
     from bertkit.neighbors import top_pairs as top_pairs
     from bertkit.reports.evidence import write_evidence_report as write_evidence_report
-    from bertkit.search.documents import Document as Document
     from bertkit.search.index import Index as Index
     from bertkit.tasks import ChoiceQuestion as ChoiceQuestion
     from bertkit.tasks import Question as Question

@@ -33,8 +33,8 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _printed_log() -> Iterator[None]:
-    """Print what the search logs: with a line for each file, unless a bar shows the progress on a terminal."""
-    log, notes = logging.getLogger("bertkit.search"), _Notes()
+    """Print what is logged: with a line for each file, unless a bar shows the progress on a terminal."""
+    log, notes = logging.getLogger("bertkit"), _Notes()
     level = log.level
     log.addHandler(notes)
     log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
@@ -117,11 +117,11 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
-    from bertkit.search.embedded.database import has_store
+    from bertkit.documents.passages import PassageOptions
+    from bertkit.documents.sources import FileOptions
     from bertkit.search.index import Index
-    from bertkit.search.passages import PassageOptions
     from bertkit.search.planning import IndexReport, plan
-    from bertkit.search.sources import FileOptions
+    from bertkit.search.store.database import has_store
     from bertkit.search.updating import last_passages, preview
 
     files = FileOptions(tuple(exclude or ()), tuple(include or ()), kind or "")

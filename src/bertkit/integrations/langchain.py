@@ -9,11 +9,11 @@ import numpy as np
 
 from bertkit.errors import DependencyError, UsageError
 from bertkit.model import Model
-from bertkit.search import EmbeddedStore, Equal, Identity, Record, VectorStore
-from bertkit.search.embedded.database import has_store
+from bertkit.search import Equal, Identity, Record, VectorStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import And
 from bertkit.search.index import Index
+from bertkit.search.store.database import has_store
 
 try:
     from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -69,7 +69,7 @@ class BertkitStore(LangChainStore):
         else:
             name = f"langchain {type(embedding).__name__} {_model_name(embedding)}".rstrip()
             identity = Identity(name, len(embedding.embed_query("size")))
-        store = EmbeddedStore.open(folder) if has_store(Path(folder)) else EmbeddedStore.create(folder, identity)
+        store = VectorStore.open(folder) if has_store(Path(folder)) else VectorStore.create(folder, identity)
         store.identity.check(identity)
         return cls(store, embedding)
 

@@ -1,11 +1,11 @@
 """Search: an index of documents, split into passages, by words and meaning.
 
-Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
-of the embedding, queries as vectors, filters on metadata.
-Gives: Index, which finds passages by words and meaning (`bertkit.Index`); VectorStore, the interface of every
-store; EmbeddedStore, the store of a folder; hits, best first; parquet files of records.
-May import: later, errors, files, locate, device, executor, compiled, corpus, tasks, checkpoint, inference, neighbors,
-model, words.
+Takes: documents and a model; queries in words. Of a store alone: records with their vectors, the identity of the
+embedding, queries as vectors, filters on metadata.
+Gives: Index, which finds passages by words and meaning (`bertkit.Index`); VectorStore, the store of a folder; hits,
+best first; parquet files of records.
+May import: later, errors, files, locate, device, executor, compiled, documents, tasks, checkpoint, inference,
+neighbors, model, words.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from bertkit.later import on_demand
 
 if TYPE_CHECKING:
     from bertkit.search.bulk import BulkEmbedding as BulkEmbedding
-    from bertkit.search.embedded.store import EmbeddedStore as EmbeddedStore
     from bertkit.search.encoder import Encoder as Encoder
     from bertkit.search.filters import And as And
     from bertkit.search.filters import Between as Between
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
     from bertkit.search.parquet import read_identity as read_identity
     from bertkit.search.parquet import read_records as read_records
     from bertkit.search.parquet import write_records as write_records
-    from bertkit.search.sources import FileOptions as FileOptions
-    from bertkit.search.store import Hit as Hit
-    from bertkit.search.store import Identity as Identity
-    from bertkit.search.store import Record as Record
-    from bertkit.search.store import RepairReport as RepairReport
-    from bertkit.search.store import SearchReport as SearchReport
-    from bertkit.search.store import VectorStore as VectorStore
+    from bertkit.search.records import Hit as Hit
+    from bertkit.search.records import Identity as Identity
+    from bertkit.search.records import Record as Record
+    from bertkit.search.records import RepairReport as RepairReport
+    from bertkit.search.records import SearchReport as SearchReport
+    from bertkit.search.store.vector_store import VectorStore as VectorStore
 
 __getattr__, __dir__ = on_demand(__name__)

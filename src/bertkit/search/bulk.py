@@ -18,17 +18,17 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
+from bertkit.documents.document import SkippedFile, SourceFile
+from bertkit.documents.passages import PassageOptions
+from bertkit.documents.readers import read_documents
+from bertkit.documents.sources import find_sources
 from bertkit.errors import DataError, UsageError, checked_count
 from bertkit.files.formats import check_format
 from bertkit.files.whole_files import only_writer, whole_file
-from bertkit.search.documents import SkippedFile, SourceFile
 from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
 from bertkit.search.passage_records import PassageRecords, without_zeros
-from bertkit.search.passages import PassageOptions
-from bertkit.search.readers import read_documents
-from bertkit.search.sources import find_sources
-from bertkit.search.store import Identity, Record
+from bertkit.search.records import Identity, Record
 
 FORMAT = 1
 SHARD_BYTES = 1 << 26

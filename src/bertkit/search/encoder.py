@@ -9,7 +9,7 @@ from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.search.prompts import prompts_of
-from bertkit.search.store import Identity, Similarity
+from bertkit.search.records import Identity, Similarity
 from bertkit.words.opening import encoder_path, open_encoder
 
 

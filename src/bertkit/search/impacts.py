@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter
 from bertkit.search.postings import Postings, idf, largest, norms
+from bertkit.search.store.snapshot import Snapshot
 
 _MOST_LATER = 20_000
 """Maximum number of texts with postings in memory before arrays are written again."""

@@ -7,28 +7,28 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, get_args
 
+from bertkit.documents.document import Document
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
-from bertkit.search.documents import Document
-from bertkit.search.embedded.database import has_store
-from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.filters import Filter
 from bertkit.search.parquet import export_parquet
 from bertkit.search.query import Query
 from bertkit.search.ranking import Mode, RankedQuery
 from bertkit.search.results import FoundAnswer, Result, Results
 from bertkit.search.sparse import SparseIndex
+from bertkit.search.store.database import has_store
+from bertkit.search.store.vector_store import VectorStore
 from bertkit.search.tables import Tables
 from bertkit.search.words import LANGUAGES
 from bertkit.tasks import Question
 
 if TYPE_CHECKING:
+    from bertkit.documents.passages import PassageOptions
+    from bertkit.documents.sources import FileOptions
     from bertkit.inference import InferenceReport
     from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
     from bertkit.search.encoder import Encoder
-    from bertkit.search.passages import PassageOptions
     from bertkit.search.planning import IndexReport
-    from bertkit.search.sources import FileOptions
 
 
 class Index:
@@ -42,7 +42,7 @@ class Index:
     """
 
     def __init__(
-        self, store: EmbeddedStore, tables: Tables, encoder: Encoder | None = None, device: str = "auto"
+        self, store: VectorStore, tables: Tables, encoder: Encoder | None = None, device: str = "auto"
     ) -> None:
         self.store, self._tables, self._encoder, self._device = store, tables, encoder, device
 
@@ -72,11 +72,11 @@ class Index:
                 published with the dot product by that; not by other distances that a model can be published with.
             precision: precision of the encoder: "float32", "bfloat16", "float16", "int8" or "auto"; None: that of the
                 index, "float32" for a new one.
-            device: device of the models, and of the scan of vectors, see `EmbeddedStore.create`.
+            device: device of the models, and of the scan of vectors, see `VectorStore.create`.
             query_prompt: prepended to queries; None: that of the index, the model's own for a new one.
             document_prompt: prepended to passages; None: likewise.
             no_prompt: use no prompts, even if the model stores some.
-            scan: how a search reads the vectors of a new index, see `EmbeddedStore.create`; None: "int8". It cannot be
+            scan: how a search reads the vectors of a new index, see `VectorStore.create`; None: "int8". It cannot be
                 changed.
             sparse: a SPLADE model for learned sparse vectors of a new index, which searches then use, too; None: that
                 of the index, if any.
@@ -94,7 +94,7 @@ class Index:
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
         encoder, similarity = None, None
         if has_store(folder):
-            with EmbeddedStore.open(folder) as store:
+            with VectorStore.open(folder) as store:
                 known = store.identity
             if no_prompt or (precision, query_prompt, document_prompt) != (None, None, None):
                 model = model or known.model_name or None  # to compare the options
@@ -123,9 +123,9 @@ class Index:
                 raise StoreError(
                     f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
                 )
-            store = EmbeddedStore.create(folder, encoder.identity, tables, scan or "int8", device)
+            store = VectorStore.create(folder, encoder.identity, tables, scan or "int8", device)
             return cls(store, tables, encoder, device)
-        store = EmbeddedStore.open(folder, tables, device)
+        store = VectorStore.open(folder, tables, device)
         try:
             if encoder is not None:
                 store.identity.check(encoder.identity)
@@ -198,9 +198,9 @@ class Index:
             UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
                 names the title and headings above a passage.
         """
+        from bertkit.documents.sources import FileOptions
         from bertkit.search.planning import IndexReport, plan  # readers of files, which a search has no use for
         from bertkit.search.source_table import stored_sources
-        from bertkit.search.sources import FileOptions
         from bertkit.search.updating import add_documents, last_passages, preview, update
 
         is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)

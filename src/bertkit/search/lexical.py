@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
+from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.words import LETTER, Split, folded, is_half_of_pair, split, words
 
 RARE = 50

@@ -17,7 +17,8 @@ from bertkit.errors import DataError, DependencyError
 from bertkit.files.tables import open_parquet
 from bertkit.files.whole_files import whole_file
 from bertkit.search.filters import Filter
-from bertkit.search.store import Identity, Record, VectorStore
+from bertkit.search.records import Identity, Record
+from bertkit.search.store.vector_store import VectorStore
 
 RECORDS_AT_ONCE = 4096
 _KEY = b"bertkit"

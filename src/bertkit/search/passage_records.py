@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from bertkit.documents.document import Document, SkippedFile
+from bertkit.documents.metadata import Scalar, check_key, check_scalar
+from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.errors import UsageError
-from bertkit.search.documents import Document, SkippedFile
-from bertkit.search.filters import Scalar, check_key, check_scalar
-from bertkit.search.passages import PassageOptions, cut_passages
-from bertkit.search.store import Identity, Record
+from bertkit.search.records import Identity, Record
 
 _NO_VECTOR = np.empty(0, np.float32)
 CONTEXT = "context"

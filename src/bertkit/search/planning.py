@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertkit.search.documents import SkippedFile, SourceFile
-from bertkit.search.passages import PassageOptions
+from bertkit.documents.document import SkippedFile, SourceFile
+from bertkit.documents.passages import PassageOptions
+from bertkit.documents.sources import FileOptions, content_of, find_sources, is_inside, name_of
 from bertkit.search.source_table import StoredSource, options_of
-from bertkit.search.sources import FileOptions, content_of, find_sources, is_inside, name_of
 
 
 @dataclass

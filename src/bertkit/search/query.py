@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter, InRecords
 from bertkit.search.lexical import LexicalIndex
+from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.words import folded
 
 _QUOTES = re.compile("[“”„]")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
+from bertkit.search.records import Record
 from bertkit.search.results import Result, result_of
-from bertkit.search.store import Record
+from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.tables import Tables
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bertkit.search.filters import Scalar
+from bertkit.documents.metadata import Scalar
 from bertkit.search.passage_records import CONTEXT, context_and_text
+from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of
-from bertkit.search.store import Record
 
 
 @dataclass(frozen=True, eq=False)

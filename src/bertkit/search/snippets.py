@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from bertkit.search.passages import sentence_spans
+from bertkit.documents.passages import sentence_spans
 from bertkit.search.words import words
 
 _LENGTH = 240

@@ -3,8 +3,8 @@
 import sqlite3
 from dataclasses import dataclass
 
-from bertkit.search.documents import SourceFile
-from bertkit.search.passages import PassageOptions
+from bertkit.documents.document import SourceFile
+from bertkit.documents.passages import PassageOptions
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import UsageError
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
+from bertkit.search.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from bertkit.model import Model

@@ -4,10 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.source_table import create_source_table
 from bertkit.search.sparse import SparseIndex
+from bertkit.search.store.snapshot import Snapshot
 
 
 class Tables(LexicalIndex):

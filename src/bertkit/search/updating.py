@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from bertkit.search.documents import Document
-from bertkit.search.embedded.schema import as_sql
-from bertkit.search.embedded.store import EmbeddedStore
-from bertkit.search.filters import InDocument, Scalar
+from bertkit.documents.document import Document
+from bertkit.documents.metadata import Scalar
+from bertkit.documents.passages import PassageOptions, cut_passages
+from bertkit.documents.readers import read_documents
+from bertkit.documents.sources import FileOptions
+from bertkit.search.filters import InDocument
 from bertkit.search.passage_records import PassageRecords, without_zeros
-from bertkit.search.passages import PassageOptions, cut_passages
 from bertkit.search.planning import IndexReport, Job, plan
-from bertkit.search.readers import read_documents
+from bertkit.search.records import Record
 from bertkit.search.source_table import remove_source, store_source, stored_sources
-from bertkit.search.sources import FileOptions
-from bertkit.search.store import Record
+from bertkit.search.store.schema import as_sql
+from bertkit.search.store.vector_store import VectorStore
 
 if TYPE_CHECKING:
     from bertkit.search.encoder import Encoder
@@ -41,7 +42,7 @@ Finisher = Callable[[sqlite3.Connection], None]
 
 
 def update(
-    store: EmbeddedStore,
+    store: VectorStore,
     encoder: Encoder,
     paths: Iterable[str | Path],
     options: PassageOptions,
@@ -101,7 +102,7 @@ def _is_whole(job: Job, report: IndexReport, num_skipped: int, is_read: bool) ->
 
 
 def add_documents(
-    store: EmbeddedStore,
+    store: VectorStore,
     encoder: Encoder,
     documents: Iterable[Document],
     options: PassageOptions,
@@ -118,7 +119,7 @@ def add_documents(
     writer.flush()
 
 
-def last_passages(store: EmbeddedStore) -> PassageOptions:
+def last_passages(store: VectorStore) -> PassageOptions:
     """How the files of the last run were split; the defaults without any."""
     with store.snapshot() as snapshot:
         row = snapshot.connection.execute("SELECT options FROM source ORDER BY rowid DESC LIMIT 1").fetchone()
@@ -151,7 +152,7 @@ def _hash(id: str) -> int:
 class _Writer:
     """Collects passages; embeds and commits them in batches, together with finishers."""
 
-    def __init__(self, store: EmbeddedStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
+    def __init__(self, store: VectorStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
         self._store, self._encoder, self._report = store, encoder, report
         self._pending: list[tuple[Record, str]] = []  # without vector, and the id that the store may have it under
         self._finishers: list[Finisher] = []
@@ -233,7 +234,7 @@ def _comparable(metadata: Mapping[str, Scalar]) -> str:
     return json.dumps(dict(metadata), sort_keys=True)  # 1, 1.0 and true differ
 
 
-def _finisher(store: EmbeddedStore, job: Job, seen: _Ids, is_whole: bool) -> Finisher:
+def _finisher(store: VectorStore, job: Job, seen: _Ids, is_whole: bool) -> Finisher:
     """Finisher of a file: removes its outdated passages, and stores its row; without passages only if it was completely
     read."""
 
@@ -247,7 +248,7 @@ def _finisher(store: EmbeddedStore, job: Job, seen: _Ids, is_whole: bool) -> Fin
     return finish
 
 
-def _finisher_of_documents(store: EmbeddedStore, ids: tuple[str, ...], seen: _Ids) -> Finisher:
+def _finisher_of_documents(store: VectorStore, ids: tuple[str, ...], seen: _Ids) -> Finisher:
     """Finisher of documents: removes their outdated passages."""
     condition, values = as_sql(InDocument(ids))
 
@@ -258,7 +259,7 @@ def _finisher_of_documents(store: EmbeddedStore, ids: tuple[str, ...], seen: _Id
     return finish
 
 
-def _forget(store: EmbeddedStore, connection: sqlite3.Connection, name: str) -> None:
+def _forget(store: VectorStore, connection: sqlite3.Connection, name: str) -> None:
     _delete(store, list(_ids(connection, name)))
     remove_source(connection, name)
 
@@ -273,6 +274,6 @@ def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
     return (id for (id,) in rows)
 
 
-def _delete(store: EmbeddedStore, ids: Sequence[str]) -> None:
+def _delete(store: VectorStore, ids: Sequence[str]) -> None:
     if ids:
         store.delete(ids)

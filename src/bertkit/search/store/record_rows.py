@@ -2,13 +2,18 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar, cast
 
 from bertkit.errors import UsageError
 from bertkit.search.checksums import record_checksum
-from bertkit.search.embedded.schema import kind_and_value
-from bertkit.search.store import Record
+from bertkit.search.records import Record
+from bertkit.search.store.schema import kind_and_value
+
+RECORDS_AT_ONCE = 1024
+
+Item = TypeVar("Item")
 
 
 def insert_records(connection: sqlite3.Connection, records: Iterable[Record]) -> list[int]:
@@ -40,3 +45,23 @@ def insert_records(connection: sqlite3.Connection, records: Iterable[Record]) ->
 def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | float, int]]:
     """The rows of ``value`` for the metadata of a record, as JSON."""
     return [(key, *kind_and_value(value), number) for key, value in json.loads(metadata).items()]
+
+
+def delete_records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[int]:
+    """Delete records and their metadata values; returns the numbers of those that there were."""
+    rows = connection.execute(
+        "SELECT number, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM value WHERE key = ? AND kind = ? AND value = ? AND number = ?",
+        [row for number, metadata in rows for row in value_rows(number, metadata)],
+    )
+    connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _ in rows])
+    return [number for number, _ in rows]
+
+
+def batches_of(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items in lists of up to RECORDS_AT_ONCE."""
+    items = iter(items)
+    while batch := list(islice(items, RECORDS_AT_ONCE)):
+        yield batch

@@ -7,8 +7,8 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
-from bertkit.search.documents import Document, Heading, path_to
-from bertkit.search.readers.reading import Reading
+from bertkit.documents.document import Document, Heading, path_to
+from bertkit.documents.readers.reading import Reading
 
 _MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)$", re.MULTILINE)
 _FENCE = re.compile(r"^(`{3,}(?=[^`\n]*$)|~{3,}).*?(^\1[`~]*[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL)

@@ -1,14 +1,14 @@
-"""Interface of vector stores: records, hits, identity of the embedding, and the methods of a store."""
+"""Records of a store, hits, the identity of the embedding, and reports."""
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, Protocol, Self
+from typing import Literal
 
 import numpy as np
 
+from bertkit.documents.metadata import Scalar, check_id, check_key, check_scalar, check_unicode
 from bertkit.errors import UsageError, checked_count
-from bertkit.search.filters import Filter, Scalar, check_id, check_key, check_scalar, check_unicode
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
@@ -94,124 +94,6 @@ class RepairReport:
 
     embedded_again: list[str] = field(default_factory=list)  # ids whose vector was damaged
     removed: list[str] = field(default_factory=list)  # ids whose text was damaged too: add them again
-
-
-class VectorStore(Protocol):
-    """Records searched by vector. All stores behave the same, regardless of the engine.
-
-    A method that changes the store is one commit: it is applied completely or not at all, and on disk when it returns.
-    """
-
-    @property
-    def identity(self) -> Identity:
-        """Identity of the embedding."""
-        ...
-
-    def add(self, records: Iterable[Record]) -> None:
-        """Add records.
-
-        Raises:
-            UsageError: an id that exists in the store or is given twice, or a record that cannot be stored.
-        """
-        ...
-
-    def upsert(self, records: Iterable[Record]) -> None:
-        """Add records, replacing those with the same ids.
-
-        Raises:
-            UsageError: an id given twice, or a record that cannot be stored.
-        """
-        ...
-
-    def delete(self, ids: Iterable[str]) -> int:
-        """Remove records; unknown ids are ignored. Returns the number of removed records.
-
-        Raises:
-            UsageError: a str in place of several ids, or an id that no record can have.
-        """
-        ...
-
-    def get(self, ids: Sequence[str]) -> list[Record]:
-        """Records by id, in the order of the ids; unknown ids are skipped.
-
-        Raises:
-            UsageError: as `delete`.
-        """
-        ...
-
-    def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """Every record, or those that a filter matches, in order of writing."""
-        ...
-
-    def search(
-        self,
-        query: np.ndarray,
-        identity: Identity,
-        k: int = 10,
-        where: Filter | None = None,
-        report: SearchReport | None = None,
-    ) -> list[Hit]:
-        """The ``k`` records most similar to a query; or all if there are fewer.
-
-        Args:
-            query: (dimensions,) float.
-            identity: identity of the query's embedding.
-            where: compare only records that match.
-            report: counts are added to it.
-
-        Raises:
-            UsageError: a query of another identity or shape, not finite or, for the cosine, zero; or ``k`` below 1.
-        """
-        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
-
-    def search_many(
-        self,
-        queries: np.ndarray,
-        identity: Identity,
-        k: int = 10,
-        where: Filter | None = None,
-        report: SearchReport | None = None,
-    ) -> list[list[Hit]]:
-        """As `search`, for (num_queries, dimensions) queries: one list for each."""
-        ...
-
-    def count(self, where: Filter | None = None) -> int:
-        """Number of records, or of those that a filter matches."""
-        ...
-
-    def verify(self) -> list[str]:
-        """Check all stored data. Returns the problems, one sentence each; empty if there are none."""
-        ...
-
-    def repair(self, embed: Embed) -> RepairReport:
-        """Fix what `verify` finds: damaged vectors are embedded again from their texts.
-
-        Raises:
-            StoreError: the damage cannot be repaired.
-        """
-        ...
-
-    def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """Embed every text again with another model. Searches use the old vectors until all new ones are stored.
-
-        Raises:
-            UsageError: ``batch_size`` below 1, or ``embed`` returned a wrong number of vectors, or invalid ones.
-        """
-        ...
-
-    def compact(self) -> None:
-        """Free the space of removed records."""
-        ...
-
-    def close(self) -> None:
-        """Release files and connections."""
-        ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Record]:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from bertkit.documents.document import Document, SkippedFile, SourceFile
+from bertkit.documents.readers import packages, pages, records, text
+from bertkit.documents.readers.reading import Reading
 from bertkit.errors import BertkitError, DataError, DependencyError
-from bertkit.search.documents import Document, SkippedFile, SourceFile
-from bertkit.search.readers import packages, pages, records, text
-from bertkit.search.readers.reading import Reading
 
 Reader = Callable[[Reading], Iterator[Document]]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bertkit.errors import StoreError, UsageError
-from bertkit.search.embedded.schema import HOW_TO_REPAIR, as_sql
-from bertkit.search.embedded.shared_pass import SharedPasses
-from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter, InRecords, checked_ids
-from bertkit.search.store import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
+from bertkit.search.records import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
+from bertkit.search.store.schema import HOW_TO_REPAIR, as_sql
+from bertkit.search.store.shared_pass import SharedPasses
+from bertkit.search.store.view import View
 
 if TYPE_CHECKING:
     from bertkit.neighbors import Nearest, RowMask

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from bertkit.documents.document import Document, Heading, SkippedFile
+from bertkit.documents.metadata import Scalar
 from bertkit.errors import DataError
 from bertkit.files.lines import other_encoding
-from bertkit.search.documents import Document, Heading, SkippedFile
-from bertkit.search.filters import Scalar
 
 PART_LENGTH = 1 << 20
 """Number of characters read at once of a text that is read in parts."""
@@ -42,7 +42,7 @@ _BYTES = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", 
 """Encodings that are guessed, of a byte for each character."""
 _WIDE = ["gb18030", "big5", "cp932", "euc_jp", "cp949"]
 """Others that are guessed, of Chinese, Japanese and Korean."""
-_LOG = logging.getLogger("bertkit.search")
+_LOG = logging.getLogger("bertkit.documents")
 
 
 @dataclass

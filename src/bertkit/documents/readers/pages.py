@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterator
 
+from bertkit.documents.document import Document
+from bertkit.documents.readers.html_text import html_text
+from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError, DependencyError
-from bertkit.search.documents import Document
-from bertkit.search.readers.html_text import html_text
-from bertkit.search.readers.reading import Reading
 
 
 def read_html(reading: Reading) -> Iterator[Document]:

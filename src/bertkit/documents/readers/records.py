@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertkit.corpus.texts import read_rows, surrogate_in
+from bertkit.documents.document import Document
+from bertkit.documents.readers import reading as limits
+from bertkit.documents.readers.html_text import html_text
+from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError
 from bertkit.files.lines import location
-from bertkit.search.documents import Document
-from bertkit.search.readers import reading as limits
-from bertkit.search.readers.html_text import html_text
-from bertkit.search.readers.reading import Reading
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 

@@ -15,8 +15,8 @@ from search_stores import IDENTITY, expected_ids, record, records, vector_of
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
-from bertkit.search import EmbeddedStore, Equal, OneOf, SearchReport
-from bertkit.search.embedded.writer_lock import WriterLock
+from bertkit.search import Equal, OneOf, SearchReport, VectorStore
+from bertkit.search.store.writer_lock import WriterLock
 
 
 class WordIndex:
@@ -49,9 +49,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_store_can_be_reopened(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(30))
-    with EmbeddedStore.open(folder) as store:
+    with VectorStore.open(folder) as store:
         assert store.identity == IDENTITY and store.identity.model_name == "a-model"
         store.add(records(5, first=30))
         assert store.count() == 35
@@ -59,7 +59,7 @@ def test_store_can_be_reopened(folder: Path) -> None:
 
 
 def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY, WordIndex()) as store:
+    with VectorStore.create(folder, IDENTITY, WordIndex()) as store:
         store.add(records(20))
         with pytest.raises(UsageError), store.transaction():
             store.delete(["r1"])
@@ -75,14 +75,14 @@ def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
 
 
 def test_filter_on_text_with_nul(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add([record(1, name="a"), record(2, name="a\0b"), record(3, name="a\0c")])
         assert [one.id for one in store.records(OneOf("name", ("a\0b", 7)))] == ["r2"]
         assert [one.id for one in store.records(OneOf("name", ("a", "a\0c")))] == ["r1", "r3"]
 
 
 def test_snapshot_does_not_see_later_changes(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
+    with VectorStore.create(folder, IDENTITY) as store, VectorStore.open(folder) as reader:
         store.add(records(20))
         with reader.snapshot() as snapshot:
             store.delete([f"r{number}" for number in range(10)])
@@ -94,7 +94,7 @@ def test_snapshot_does_not_see_later_changes(folder: Path) -> None:
 
 
 def test_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         with store.transaction() as connection:
             connection.execute("CREATE TABLE mine (name TEXT)")
             store.add(records(3))
@@ -106,7 +106,7 @@ def test_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
 
 
 def test_compaction_beside_another_writing_thread(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store, ThreadPoolExecutor(1) as threads:
+    with VectorStore.create(folder, IDENTITY) as store, ThreadPoolExecutor(1) as threads:
         store.add(records(500))
         changes = [threads.submit(store.upsert, [record(number)]) for number in range(480, 520)]
         for _ in range(15):
@@ -118,13 +118,13 @@ def test_compaction_beside_another_writing_thread(folder: Path) -> None:
 
 def test_opening_a_folder_without_store_raises(folder: Path) -> None:
     with pytest.raises(StoreError, match="is not a store"):
-        EmbeddedStore.open(folder)
+        VectorStore.open(folder)
     folder.mkdir()
     (folder / "store.sqlite3").write_bytes(b"something else" * 100)
     with pytest.raises(StoreError, match=r"not a database$"):
-        EmbeddedStore.open(folder)
+        VectorStore.open(folder)
     with pytest.raises(UsageError, match="not an empty folder"):
-        EmbeddedStore.create(folder, IDENTITY)
+        VectorStore.create(folder, IDENTITY)
 
 
 class StoppedIndex(WordIndex):
@@ -140,7 +140,7 @@ def test_store_whose_creation_was_killed_can_be_created_again(folder: Path, file
     if files is None:
         child = os.fork()
         if child == 0:
-            EmbeddedStore.create(folder, IDENTITY, StoppedIndex())
+            VectorStore.create(folder, IDENTITY, StoppedIndex())
         os.waitpid(child, 0)
         assert (folder / "store.sqlite3").stat().st_size > 0
     else:
@@ -148,13 +148,13 @@ def test_store_whose_creation_was_killed_can_be_created_again(folder: Path, file
         for ending, content in files.items():
             (folder / f"store.sqlite3{ending}").write_bytes(content)
     with pytest.raises(StoreError, match=r"store\.sqlite3 is missing or empty; create a store first"):
-        EmbeddedStore.open(folder)
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+        VectorStore.open(folder)
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(3))
         assert store.verify() == []
     with pytest.raises(UsageError, match="open the store in it"):
-        EmbeddedStore.create(folder, IDENTITY)
-    with EmbeddedStore.open(folder) as store:
+        VectorStore.create(folder, IDENTITY)
+    with VectorStore.open(folder) as store:
         assert store.count() == 3
 
 
@@ -163,26 +163,26 @@ def test_database_of_something_else_is_kept(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "store.sqlite3")) as connection:
         connection.execute("CREATE TABLE other (number INTEGER)")
     with pytest.raises(UsageError, match="not an empty folder"):
-        EmbeddedStore.create(folder, IDENTITY)
+        VectorStore.create(folder, IDENTITY)
     with pytest.raises(StoreError, match="store was not made by this version of bertkit: index the documents"):
-        EmbeddedStore.open(folder)
+        VectorStore.open(folder)
 
 
 def test_store_that_another_process_creates_and_writes_is_named(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add([record(1)])
         with pytest.raises(StoreError, match=r"being written by process \d+ on "):
-            EmbeddedStore.create(folder, IDENTITY)
+            VectorStore.create(folder, IDENTITY)
     with pytest.raises(UsageError, match="open the store in it"):
-        EmbeddedStore.create(folder, IDENTITY)
+        VectorStore.create(folder, IDENTITY)
     other = folder.with_name("other")
     other.mkdir()
     lock = WriterLock(other)
     lock.acquire()  # as while it is created
     with pytest.raises(StoreError, match=r"being written by process \d+ on "):
-        EmbeddedStore.create(other, IDENTITY)
+        VectorStore.create(other, IDENTITY)
     lock.release()
-    EmbeddedStore.create(other, IDENTITY).close()
+    VectorStore.create(other, IDENTITY).close()
 
 
 @pytest.mark.parametrize(
@@ -195,28 +195,28 @@ def test_store_that_another_process_creates_and_writes_is_named(folder: Path) ->
     ],
 )
 def test_store_of_another_version_raises(folder: Path, format: int, message: str) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(3))
     with contextlib.closing(sqlite3.connect(folder / "store.sqlite3")) as connection, connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (2,)
         connection.execute(f"PRAGMA user_version = {format}")
     with pytest.raises(StoreError, match=message):
-        EmbeddedStore.open(folder)
+        VectorStore.open(folder)
 
 
 @pytest.mark.full
 def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
     with pytest.raises(UsageError, match="scan='int4': expected one of 'int8', 'float32', '1-bit'"):
-        EmbeddedStore.create(folder, IDENTITY, scan="int4")
+        VectorStore.create(folder, IDENTITY, scan="int4")
     rows = records(2500)
     for scan in ("int8", "float32", "1-bit"):
-        with EmbeddedStore.create(folder / scan, IDENTITY, scan=scan) as store:
+        with VectorStore.create(folder / scan, IDENTITY, scan=scan) as store:
             store.add(rows)
             store.delete(["r7"])
             store.compact()
             assert store.verify() == []
         assert (folder / scan / f"blocks.2.{scan}").exists()
-        with EmbeddedStore.open(folder / scan) as store:
+        with VectorStore.open(folder / scan) as store:
             report = SearchReport()
             hits = store.search(vector_of("query"), IDENTITY, 5, report=report)
             assert store.scan == scan and report.is_exact == (scan != "1-bit")
@@ -224,18 +224,18 @@ def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
 
 
 def test_second_writer_raises(folder: Path) -> None:
-    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as other:
+    with VectorStore.create(folder, IDENTITY) as store, VectorStore.open(folder) as other:
         store.add(records(3))
         with pytest.raises(StoreError, match=r"being written by process \d+ on "):
             other.add([record(7)])
         assert other.search(vector_of("q"), IDENTITY) != []
-    with EmbeddedStore.open(folder) as other:
+    with VectorStore.open(folder) as other:
         other.add([record(7)])
 
 
 def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = records(700)
-    with EmbeddedStore.create(folder, IDENTITY) as store:
+    with VectorStore.create(folder, IDENTITY) as store:
         store.add(rows)
         wheres = [None, Equal("even", True), Equal("even", 1)]
         asked = [(rows[index].vector, 1 + index % 7, wheres[index % 3]) for index in range(48)]

@@ -10,11 +10,11 @@ from typing import IO
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element, iterparse
 
+from bertkit.documents.document import Document, Heading
+from bertkit.documents.readers import reading as limits
+from bertkit.documents.readers.html_text import html_text
+from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError
-from bertkit.search.documents import Document, Heading
-from bertkit.search.readers import reading as limits
-from bertkit.search.readers.html_text import html_text
-from bertkit.search.readers.reading import Reading
 
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "line-break": "\n", "s": " "}
 _WITHOUT_WORDS = {"Fallback", "rPh", "pPr", "tracked-changes"}  # second versions, pronunciations, formats, deleted text

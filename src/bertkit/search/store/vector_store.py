@@ -1,67 +1,58 @@
-"""Embedded vector store in a folder."""
+"""Vector store in a folder."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 import numpy as np
 
-from bertkit import neighbors
 from bertkit.device import resolve_device
 from bertkit.errors import StoreError, UsageError, checked_count
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
-from bertkit.search.embedded.database import NAME, Database, create_database, has_store
-from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
-from bertkit.search.embedded.maintenance import (
+from bertkit.search.filters import Filter, checked_ids
+from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
+from bertkit.search.store.database import NAME, Database, create_database, has_store
+from bertkit.search.store.generation import Generation, delete_other_generations, write_generation
+from bertkit.search.store.maintenance import (
     LiveRows,
-    damaged_records,
-    database_problems,
+    check_database,
     index_texts_again,
     kept_vectors,
     new_vectors,
     problems,
-    remove_records,
+    remove_damaged,
     repaired_vectors,
-    values_differ,
 )
-from bertkit.search.embedded.record_rows import insert_records, value_rows
-from bertkit.search.embedded.schema import HOW_TO_REPAIR, TABLES, TextIndex, file_name
-from bertkit.search.embedded.shared_pass import SharedPasses
-from bertkit.search.embedded.snapshot import Asked, Snapshot
-from bertkit.search.embedded.view import State, View
-from bertkit.search.embedded.writer_lock import WriterLock
-from bertkit.search.filters import Filter, checked_ids
-from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, VectorStore, check_records
-
-RECORDS_AT_ONCE = 1024
-
-Item = TypeVar("Item")
+from bertkit.search.store.record_rows import batches_of, delete_records, insert_records
+from bertkit.search.store.schema import HOW_TO_REPAIR, TABLES, TextIndex, file_name
+from bertkit.search.store.shared_pass import SharedPasses
+from bertkit.search.store.snapshot import Asked, Snapshot
+from bertkit.search.store.state import State
+from bertkit.search.store.view import Views
+from bertkit.search.store.writer_lock import WriterLock
 
 
-class EmbeddedStore(VectorStore):
-    """A `VectorStore` in a folder: SQLite for records, append-only files for vectors.
+class VectorStore:
+    """Records that are searched by vector, in a folder: SQLite for records, append-only files for vectors.
 
     Any number of processes and threads may search; one at a time may write, from its first change until `close`. A
-    change is on disk when its method returns: vectors are written and synced before the SQLite commit that makes them
-    valid.
+    method that changes the store is one commit: it is applied completely or not at all, and on disk when it returns.
+    Vectors are written and synced before the SQLite commit that makes them valid.
     """
 
     def __init__(self, folder: Path, text_index: TextIndex | None, device: str = "cpu") -> None:
         self.folder, self._text_index = folder, text_index
-        self._device = None if device == "cpu" else resolve_device(device)
         self._database, self._writer_lock = Database(folder), WriterLock(folder)
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # state of the transaction in progress
-        self._view: View | None = None
+        self._views = Views(folder, None if device == "cpu" else resolve_device(device))
         self._passes = SharedPasses()
         self._is_writer = False
 
@@ -134,51 +125,61 @@ class EmbeddedStore(VectorStore):
         with self._database.reading() as connection:
             return State.read(connection).scan
 
-    # ---- read
-
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """One state of the store, unchanged until the block ends, without a transaction in progress."""
         while True:
             with self._database.reading() as connection:
                 state = State.read(connection)
-                view = self._view
-                if view is None or view.state.commit_number != state.commit_number:
-                    try:
-                        view = self._view = View(self.folder, state, connection, self._device_scan(state, view))
-                    except (FileNotFoundError, ValueError):
-                        # missing or too short; or a newer commit replaced the files
-                        if self._is_current(state):
+                try:
+                    view = self._views.at(state, connection)
+                except (FileNotFoundError, ValueError):  # missing or too short; or a newer commit replaced the files
+                    with self._database.reading() as other:
+                        if State.read(other).commit_number == state.commit_number:
                             raise StoreError(f"{self.folder} lacks vectors: {HOW_TO_REPAIR}") from None
-                        continue
+                    continue
                 yield Snapshot(connection, view, self._passes)
                 return
 
-    def _device_scan(self, state: State, last: View | None) -> neighbors.DeviceScan | None:
-        """A scan on the GPU: that of the last view, if its vectors are the first ones of this state."""
-        if self._device is None or self._device.type == "cpu":
-            return None
-        if last is not None and last.state.generation == state.generation:
-            return last.device_scan
-        return neighbors.DeviceScan(self._device)
-
-    def _is_current(self, state: State) -> bool:
-        with self._database.reading() as connection:
-            return State.read(connection).commit_number == state.commit_number
-
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """See `VectorStore.get`."""
+        """Records by id, in the order of the ids; unknown ids are skipped.
+
+        Raises:
+            UsageError: a str in place of several ids, or an id that no record can have.
+        """
         with self.snapshot() as snapshot:
             return snapshot.get(ids)
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """See `VectorStore.records`; reads one state of the store."""
+        """Every record, or those that a filter matches, in order of writing, of one state of the store."""
         with self.snapshot() as snapshot:
             yield from snapshot.all_records(where)
 
     def expected(self) -> AbstractContextManager[None]:
         """Announce a search of a snapshot that comes after the block, so that others wait to share its pass."""
         return self._passes.expected()
+
+    def search(
+        self,
+        query: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[Hit]:
+        """The ``k`` records most similar to a query; or all if there are fewer. For equal scores, the record written
+        first comes first.
+
+        Args:
+            query: (dimensions,) float.
+            identity: identity of the query's embedding.
+            where: compare only records that match.
+            report: counts are added to it.
+
+        Raises:
+            UsageError: a query of another identity or shape, not finite or, for the cosine, zero; or ``k`` below 1.
+        """
+        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
 
     def search_many(
         self,
@@ -188,7 +189,7 @@ class EmbeddedStore(VectorStore):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """See `VectorStore.search_many`. For equal scores, the record written first comes first."""
+        """As `search`, for (num_queries, dimensions) queries: one list for each."""
 
         def run(every: list[Asked]) -> list[list[list[Hit]] | Exception]:
             with self.snapshot() as snapshot:
@@ -200,11 +201,9 @@ class EmbeddedStore(VectorStore):
         return self._passes.share(repr(where), Asked(queries, identity, k, report), run)
 
     def count(self, where: Filter | None = None) -> int:
-        """See `VectorStore.count`."""
+        """Number of records, or of those that a filter matches."""
         with self.snapshot() as snapshot:
             return snapshot.count(where)
-
-    # ---- change
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -243,32 +242,48 @@ class EmbeddedStore(VectorStore):
                 self._state = None
 
     def add(self, records: Iterable[Record]) -> None:
-        """See `VectorStore.add`."""
+        """Add records.
+
+        Raises:
+            UsageError: an id that exists in the store or is given twice, or a record that cannot be stored.
+        """
         with self.transaction() as connection:
-            for batch in _batches(check_records(records, self._now().identity)):
+            for batch in batches_of(check_records(records, self._now().identity)):
                 self._append(connection, batch)
 
     def upsert(self, records: Iterable[Record]) -> None:
-        """See `VectorStore.upsert`."""
+        """Add records, replacing those with the same ids.
+
+        Raises:
+            UsageError: an id given twice, or a record that cannot be stored.
+        """
         with self.transaction() as connection:
-            for batch in _batches(check_records(records, self._now().identity)):
+            for batch in batches_of(check_records(records, self._now().identity)):
                 self._remove(connection, [record.id for record in batch])
                 self._append(connection, batch)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """See `VectorStore.delete`."""
+        """Remove records; unknown ids are ignored. Returns the number of removed records.
+
+        Raises:
+            UsageError: as `get`.
+        """
         ids = checked_ids("ids", ids)
         with self.transaction() as connection:
-            return sum(self._remove(connection, batch) for batch in _batches(ids))
+            return sum(self._remove(connection, batch) for batch in batches_of(ids))
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """See `VectorStore.switch`; one commit replaces all vectors."""
+        """Embed every text again with another model. Searches use the old vectors until all new ones are stored.
+
+        Raises:
+            UsageError: ``batch_size`` below 1, or ``embed`` returned a wrong number of vectors, or invalid ones.
+        """
         batch_size = checked_count("batch_size", batch_size)
         with self.transaction() as connection:
             self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
 
     def compact(self) -> None:
-        """See `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
+        """Free the space of removed records: live vectors are copied into a new file, and the database is packed."""
         with self._change:  # another thread could begin a transaction before the database is packed
             with self.transaction() as connection:
                 state, generation = self._now(), self._generation()
@@ -292,7 +307,7 @@ class EmbeddedStore(VectorStore):
         return True
 
     def verify(self) -> list[str]:
-        """See `VectorStore.verify`; reads everything."""
+        """Check all stored data. Returns the problems, one sentence each; empty if there are none."""
         with self._database.reading() as connection:
             try:
                 state = State.read(connection)
@@ -302,21 +317,17 @@ class EmbeddedStore(VectorStore):
             return problems(connection, generation, state.num_positions, self._text_index)
 
     def repair(self, embed: Embed) -> RepairReport:
-        """See `VectorStore.repair`: whole blocks of vectors are embedded again."""
+        """Fix what `verify` finds: blocks with damaged vectors are embedded again from their texts.
+
+        Raises:
+            StoreError: the damage cannot be repaired.
+        """
         report = RepairReport()
         with self.transaction() as connection:
-            if database_problems(connection):
-                connection.execute("REINDEX")
-            if lines := database_problems(connection):
-                raise StoreError(f"{self.folder} cannot be repaired: create it again from the documents: {lines[0]}")
+            check_database(connection)
             state, generation = self._now(), self._generation()
             live = LiveRows.read(connection, state.num_positions)
-            damaged = damaged_records(connection)
-            if damaged or values_differ(connection):
-                remove_records(connection, [number for number, _ in damaged])
-                report.removed += [id for _, id in damaged]
-            if self._text_index is not None and (damaged or self._text_index.verify(connection)):
-                index_texts_again(connection, self._text_index)
+            report.removed += remove_damaged(connection, self._text_index)
             vectors = repaired_vectors(
                 connection, generation, live, state.num_positions, state.identity, embed, report.embedded_again
             )
@@ -324,10 +335,17 @@ class EmbeddedStore(VectorStore):
         return report
 
     def close(self) -> None:
-        """See `VectorStore.close`."""
+        """Release files and connections."""
         self._database.close()
         self._writer_lock.release()
-        self._view, self._is_writer = None, False
+        self._views.close()
+        self._is_writer = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def _now(self) -> State:
         assert self._state is not None
@@ -371,26 +389,11 @@ class EmbeddedStore(VectorStore):
         self._state = replace(state, num_positions=first + len(records))
 
     def _remove(self, connection: sqlite3.Connection, ids: Sequence[str]) -> int:
-        rows = connection.execute(
-            "SELECT number, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
-            [json.dumps(ids)],
-        ).fetchall()
-        if not rows:
+        numbers = delete_records(connection, ids)
+        if not numbers:
             return 0
-        numbers = [number for number, _ in rows]
         if self._text_index is not None:
             self._text_index.remove(connection, numbers)
-        connection.executemany(
-            "DELETE FROM value WHERE key = ? AND kind = ? AND value = ? AND number = ?",
-            [row for number, metadata in rows for row in value_rows(number, metadata)],
-        )
-        connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number in numbers])
         positions = np.searchsorted(self._generation().numbers.rows(self._now().num_positions)[:, 0], numbers)
         connection.executemany("INSERT INTO removed (position) VALUES (?)", [(int(one),) for one in positions])
-        return len(rows)
-
-
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    items = iter(items)
-    while batch := list(islice(items, RECORDS_AT_ONCE)):
-        yield batch
+        return len(numbers)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, LANES, ScanName
-from bertkit.search.embedded.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
-from bertkit.search.store import Identity, Similarity
+from bertkit.search.records import Identity, Similarity
+from bertkit.search.store.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bertkit.documents.metadata import Scalar, check_id
 from bertkit.errors import UsageError
-from bertkit.search.filters import Scalar, check_id
 
 Heading = tuple[int, int, str]
 """First character, level from 1, and heading; "" for the text after the end of a section."""

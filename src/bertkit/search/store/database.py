@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.files.formats import check_format
-from bertkit.search.embedded.schema import FORMAT
-from bertkit.search.embedded.unshared_files import UnsharedFiles
-from bertkit.search.embedded.writer_lock import LOCK_NAME, WriterLock
+from bertkit.search.store.schema import FORMAT
+from bertkit.search.store.unshared_files import UnsharedFiles
+from bertkit.search.store.writer_lock import LOCK_NAME, WriterLock
 
 NAME = "store.sqlite3"
 _FILES = {NAME, f"{NAME}-journal", f"{NAME}-wal", f"{NAME}-shm"}

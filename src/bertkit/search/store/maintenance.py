@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from bertkit.errors import StoreError
 from bertkit.search.checksums import record_checksum
-from bertkit.search.embedded.generation import Generation
-from bertkit.search.embedded.record_rows import value_rows
-from bertkit.search.embedded.row_files import BLOCK_ROWS
-from bertkit.search.embedded.schema import HOW_TO_REPAIR, TextIndex, file_name
-from bertkit.search.store import Embed, Identity, embedded
+from bertkit.search.records import Embed, Identity, embedded
+from bertkit.search.store.generation import Generation
+from bertkit.search.store.record_rows import value_rows
+from bertkit.search.store.row_files import BLOCK_ROWS
+from bertkit.search.store.schema import HOW_TO_REPAIR, TextIndex, file_name
 
 ROWS_AT_ONCE = 1024
 _LISTED = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
@@ -116,15 +116,32 @@ def _value_hash(row: Sequence[object]) -> int:
     return zlib.crc32(repr(tuple(row)).encode("utf-8", "surrogatepass"))
 
 
-def remove_records(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete rows of ``record``, and rebuild ``value``, as its rows for them are unknown."""
-    connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number in numbers])
-    connection.execute("DELETE FROM value")
-    rows = connection.execute("SELECT number, metadata FROM record").fetchall()
-    connection.executemany(
-        "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
-        [row for number, metadata in rows for row in value_rows(number, metadata)],
-    )
+def check_database(connection: sqlite3.Connection) -> None:
+    """Make the indexes of a database again if they are damaged.
+
+    Raises:
+        StoreError: the tables are damaged.
+    """
+    if database_problems(connection):
+        connection.execute("REINDEX")
+    if lines := database_problems(connection):
+        raise StoreError(f"the store cannot be repaired: create it again from the documents: {lines[0]}")
+
+
+def remove_damaged(connection: sqlite3.Connection, text_index: TextIndex | None) -> list[str]:
+    """Delete damaged records, and make what is derived from the others again where it differs; returns their ids."""
+    damaged = damaged_records(connection)
+    if damaged or values_differ(connection):
+        connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _ in damaged])
+        connection.execute("DELETE FROM value")
+        rows = connection.execute("SELECT number, metadata FROM record").fetchall()
+        connection.executemany(
+            "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
+            [row for number, metadata in rows for row in value_rows(number, metadata)],
+        )
+    if text_index is not None and (damaged or text_index.verify(connection)):
+        index_texts_again(connection, text_index)
+    return [id for _, id in damaged]
 
 
 def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> None:

@@ -5,12 +5,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
+from bertkit.documents.metadata import Scalar
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
 
 FORMAT = 2
 """Format of the tables and files, and of the words that texts are split into; kept as SQLite's user_version."""
 
-HOW_TO_REPAIR = "repair it with EmbeddedStore.repair, or index the documents into a new folder"
+HOW_TO_REPAIR = "repair it with VectorStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
 
 _IN_A_ROW = 30

@@ -8,8 +8,8 @@ import numpy as np
 
 from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
 from bertkit.corpus.sentences import cut_sentences
+from bertkit.documents.document import Document, path_to
 from bertkit.errors import UsageError, checked_count
-from bertkit.search.documents import Document, path_to
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from bertkit.documents.document import SkippedFile, SourceFile
+from bertkit.documents.readers import KINDS_TO_CHOOSE, why_not_text
 from bertkit.errors import DataError, UsageError
-from bertkit.search.documents import SkippedFile, SourceFile
-from bertkit.search.readers import KINDS_TO_CHOOSE, why_not_text
 
 Rule = tuple[str, str, GitIgnoreSpec]
 """Absolute path of a folder, the name of its .gitignore, and the patterns in it."""

@@ -1,64 +1,26 @@
-"""The state of a store after a commit, and its vectors mapped into memory."""
+"""The vectors of a store after a commit, mapped into memory."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertkit.errors import StoreError
-from bertkit.neighbors.block_sizes import ScanName
-from bertkit.search.embedded.generation import Generation
+from bertkit import neighbors
 from bertkit.search.filters import Filter
-from bertkit.search.store import Identity
+from bertkit.search.store.generation import Generation
+from bertkit.search.store.state import State
 
 if TYPE_CHECKING:
+    import torch
+
     from bertkit.neighbors import DeviceScan, RowMask
 
 MASKS_KEPT = 16
 """Number of filters whose rows a view caches."""
-
-
-@dataclass(frozen=True)
-class State:
-    """The row of ``state``."""
-
-    commit_number: int
-    generation: int  # generation of the vector files
-    num_positions: int  # rows of those files, removed ones included
-    scan: ScanName
-    identity: Identity
-
-    @classmethod
-    def read(cls, connection: sqlite3.Connection) -> State:
-        """Read the state visible to a connection.
-
-        Raises:
-            StoreError: the database is damaged.
-        """
-        try:
-            rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
-            ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
-            return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                raise  # locked, or a disk that fails
-            raise StoreError(f"the database is damaged: {error}") from None
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        values = (self.commit_number, self.generation, self.num_positions, self.scan, json.dumps(asdict(self.identity)))
-        connection.execute(
-            "INSERT INTO state (one, commit_number, generation, num_positions, scan, identity) "
-            "VALUES (1, ?, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET commit_number = excluded.commit_number, "
-            "generation = excluded.generation, num_positions = excluded.num_positions, scan = excluded.scan, "
-            "identity = excluded.identity",
-            values,
-        )
 
 
 class View:
@@ -107,3 +69,34 @@ class View:
                 self._masks.clear()
             self._masks[repr(where)] = mask
         return mask
+
+
+class Views:
+    """Makes views of the commits of a store, and keeps the last.
+
+    Args:
+        device: of the scan; None: the CPU.
+    """
+
+    def __init__(self, folder: Path, device: torch.device | None) -> None:
+        self.folder, self.device = folder, None if device is None or device.type == "cpu" else device
+        self._last: View | None = None
+
+    def at(self, state: State, connection: sqlite3.Connection) -> View:
+        """The view of a commit; raises as `View`."""
+        last = self._last
+        if last is None or last.state.commit_number != state.commit_number:
+            last = self._last = View(self.folder, state, connection, self._device_scan(state, last))
+        return last
+
+    def close(self) -> None:
+        """Release the files of the last view."""
+        self._last = None
+
+    def _device_scan(self, state: State, last: View | None) -> DeviceScan | None:
+        """A scan on the GPU: that of the last view, if its vectors are the first ones of this state."""
+        if self.device is None:
+            return None
+        if last is not None and last.state.generation == state.generation:
+            return last.device_scan
+        return neighbors.DeviceScan(self.device)
