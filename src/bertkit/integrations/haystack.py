@@ -109,7 +109,7 @@ class BertkitRanker:
 
 def _filter(given: dict[str, Any]) -> Filter:
     """A filter of Haystack as one of bertkit."""
-    operator = given.get("operator")
+    operator = given.get("operator", "")
     if operator in ("AND", "OR", "NOT") and "field" not in given:
         parts = tuple(map(_filter, given.get("conditions", ())))
         return Or(parts) if operator == "OR" else Not(And(parts)) if operator == "NOT" else And(parts)

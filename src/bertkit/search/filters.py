@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class Equal:
     """Match records with this metadata value. True and 1 differ; 1 and 1.0 are equal. No list is equal to a value."""
 
     key: str
-    value: Scalar | date
+    value: Any  # a scalar, also of numpy, or a date
 
     def __post_init__(self) -> None:
         check_key(self.key)
@@ -37,7 +38,7 @@ class OneOf:
     """Match records with one of these metadata values."""
 
     key: str
-    values: tuple[Scalar | date, ...]
+    values: tuple[Any, ...]  # as of `Equal`
 
     def __post_init__(self) -> None:
         check_key(self.key)
@@ -155,7 +156,7 @@ class InRecords:
         return f"InRecords({hashlib.blake2b(self.numbers.tobytes()).hexdigest()})"
 
 
-Filter = Equal | Contains | OneOf | Between | InDocument | And | Or | Not | InRecords
+Filter = Equal | OneOf | Between | InDocument | And | Or | Not | InRecords
 
 
 def keys_of(where: Filter | None) -> set[str]:

@@ -82,17 +82,18 @@ def _columns(reading: Reading, names: Sequence[str], sample: Sequence[Row]) -> l
     Raises:
         DataError: none of these.
     """
-    wanted = reading.column
-    given = [wanted] if not wanted or wanted in names else wanted.split(",")
-    columns = [name for name in given if name in names]
-    name, problem = text_column(names, (columns or given)[0])
+    wanted = reading.column or ""
+    given = [wanted] if wanted in names else wanted.split(",")
+    columns = [name for name in given if name and name in names]
+    name, problem = text_column(names, columns[0] if columns else wanted or None)
     if problem and not wanted and not named_twice(names) and (guess := _column_of_sentences(names, sample)):
         _LOG.warning("%s: texts of the column %r, which is a guess: --column names another", reading.name, guess)
         return [guess]
     if problem:
         raise DataError(f"{reading.name}{problem}")
-    if columns and len(columns) < len(given):
-        _LOG.warning("%s: no column %s: texts of %s", reading.name, ", ".join(sorted({*given} - {*names})), columns)
+    if 0 < len(columns) < len(given):
+        lacking = ", ".join(one for one in given if one not in names)
+        _LOG.warning("%s: no column %s; the texts are in %s", reading.name, lacking, ", ".join(columns))
     return columns or [name]
 
 
