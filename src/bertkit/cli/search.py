@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,9 +11,6 @@ import bertkit
 from bertkit.cli.index import STORE
 from bertkit.cli.output import bold, emit, note
 from bertkit.errors import checked_count
-
-if TYPE_CHECKING:
-    from bertkit.search.results import Result
 
 
 def command(
@@ -74,8 +71,9 @@ def command(
             note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
         if results.missing:
             note(f"no passage has: {' '.join(results.missing)}")
-        elif not results and condition is None:
-            note("no passage fits the query; the commonest words count only in quotation marks")
+        elif not results and not results.missing_keys:
+            why = "the commonest words count only in quotation marks" if where is None else "or none meets --where"
+            note(f"no passage fits the query; {why}")
         if answer is not None:
             answers = index.answers_from(query, results, bertkit.load(answer, device=device))
             rows = [
@@ -93,35 +91,17 @@ def command(
             emit(rows, as_json=json)
             return
         for one in results:
+            line = one.line_of(one.snippet.start)
             start, text = index.around(one, context) if context else (one.snippet.start, one.snippet.text)
             if json or not sys.stdout.isatty():
-                emit([_row(one) | ({"around": text} if context else {})], as_json=True)
-            else:
-                _print(one, start, text)
-
-
-def _row(one: "Result") -> dict[str, Any]:
-    return (
-        {
-            "score": one.score,
-            "document": one.document_id,
-            "line": one.line_of(one.snippet.start),
-            "start": one.snippet.start,
-            "end": one.snippet.end,
-            "context": one.context,
-            "snippet": one.snippet.text,
-        }
-        | ({"metadata": one.metadata} if one.metadata else {})
-        | ({"also_in": one.other_documents} if one.other_documents else {})
-    )
-
-
-def _print(one: "Result", start: int, text: str) -> None:
-    """Print a result for a person: its file and line, as editors read them, its score, its headings, and a text."""
-    line = one.line_of(one.snippet.start)
-    name = one.document_id if line is None else f"{one.metadata.get('source', one.document_id)}:{line}"
-    print(bold(f"{name}  {one.score:.3f}  {one.context}".rstrip(), ()))
-    spans = [(first - start, last - start) for first, last in one.matches]
-    print(indent(bold(text, spans), "  "))
-    if one.other_documents:
-        print(bold(f"  also in {', '.join(one.other_documents)}", ()))
+                row = {"score": one.score, "document": one.document_id, "line": line, "start": one.snippet.start}
+                row |= {"end": one.snippet.end, "context": one.context, "snippet": one.snippet.text}
+                row |= {"around": text} if context else {}
+                row |= {"metadata": one.metadata} if one.metadata else {}
+                emit([row | ({"also_in": one.other_documents} if one.other_documents else {})], as_json=True)
+                continue
+            name = one.document_id if line is None else f"{one.metadata.get('source', one.document_id)}:{line}"
+            print(bold(f"{name}  {one.score:.3f}  {one.context}".rstrip(), ()))  # as editors read it
+            print(indent(bold(text, [(first - start, last - start) for first, last in one.matches]), "  "))
+            if one.other_documents:
+                print(bold(f"  also in {', '.join(one.other_documents)}", ()))

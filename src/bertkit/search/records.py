@@ -3,11 +3,11 @@
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from bertkit.documents.metadata import Value, check_id, check_unicode, stored_metadata
+from bertkit.documents.metadata import check_id, check_unicode, stored_metadata
 from bertkit.errors import UsageError, checked_count
 
 Similarity = Literal["cosine", "dot"]
@@ -65,7 +65,7 @@ class Record:
     document_id: str = ""
     start: int = 0  # characters of the document, end exclusive
     end: int = 0
-    metadata: Mapping[str, Value] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # values that `stored_value` accepts
     lines: tuple[int, int] = (0, 0)  # first and last line of it in its file, from 1; 0: unknown
 
 
@@ -117,6 +117,7 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             raise UsageError(f"record {record.id!r}: expected text of type str")
         check_id(f"record {record.id!r}: document_id", record.document_id)
         check_unicode(f"record {record.id!r}: text", record.text)
+        first_line, last_line = (_checked_offset(record.id, "lines", one) for one in record.lines)
         yield Record(
             record.id,
             record.text,
@@ -125,10 +126,7 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             _checked_offset(record.id, "start", record.start),
             _checked_offset(record.id, "end", record.end),
             stored_metadata(record.metadata),
-            (
-                _checked_offset(record.id, "lines", record.lines[0]),
-                _checked_offset(record.id, "lines", record.lines[1]),
-            ),
+            (first_line, last_line),
         )
 
 

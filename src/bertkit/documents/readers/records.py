@@ -7,7 +7,7 @@ import mailbox
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -134,14 +134,12 @@ def _metadata(values: Mapping[str, Any], left_out: set[str]) -> dict[str, Value]
     for name, value in values.items():
         if not name or value is None or value == "" or value != value:  # NaN
             continue
-        try:
+        with suppress(UsageError):
             stored = stored_value(name, value)
-        except UsageError:
-            stored = None
-        if stored is None or len(str(stored)) > _LONGEST_VALUE:
-            left_out.add(name)
-        else:
-            metadata[_OF_BERTKIT.sub(r"\g<0>_", name)] = stored
+            if len(str(stored)) <= _LONGEST_VALUE:
+                metadata[_OF_BERTKIT.sub(r"\g<0>_", name)] = stored
+                continue
+        left_out.add(name)
     return metadata
 
 
