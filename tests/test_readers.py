@@ -362,6 +362,7 @@ def test_each_table_has_its_columns_of_texts(
         (None, f"id,\n1,{sentence}\n", "a.csv has no column 'text', it has id: choose one with --column"),
     ):
         assert table(Path("a.csv"), text, column) == ([], [why])
+    assert [one.text for one in table(Path("a.jsonl"), "no\n" * 100 + '{"text": "Tea.", "a": 1}')[0]] == ["Tea."]
     rows = '{"text": "Tea."}\n{"a": 1}\n{"text": null}\n{"text": 3}\nno\n'
     documents, skipped = table(Path("a.jsonl"), rows)
     assert len(documents) == 1 and skipped == [

@@ -46,7 +46,7 @@ def read_table(reading: Reading) -> Iterator[Document]:
             with _rows(path, reading.kind) as (header, rows):
                 sample = list(islice(rows, _ROWS_OF_SAMPLE))
                 names = list(header or dict.fromkeys(name for row in sample for name in row.values))
-                columns = _columns(reading, names, sample) if names or reading.kind != "jsonl" else []
+                columns = _columns(reading, names, sample) if names or reading.kind != "jsonl" else ["text"]
                 numbers = _columns_of_numbers(names, sample) if reading.kind in ("csv", "tsv") else ()
                 for row in chain(sample, rows):
                     text, problem = _text(row.values, columns)
@@ -109,7 +109,7 @@ def _text(values: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, str]:
     """The texts of a row, with blank lines between them; or "" and a problem as in `TextRow`."""
     present = [name for name in columns if values.get(name) is not None] or [name for name in columns if name in values]
     if not present:
-        return "", text_column(list(values), columns[0])[1] if columns else ""
+        return "", text_column(list(values), columns[0])[1]
     texts = [text_of(values, name) for name in present]
     return "\n\n".join(text for text, _ in texts if text), next((problem for _, problem in texts if problem), "")
 
