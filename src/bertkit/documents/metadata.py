@@ -51,8 +51,11 @@ def stored_metadata(metadata: Mapping[str, object]) -> dict[str, Value]:
 
 def stored_value(key: str, value: object) -> Value:
     """A metadata value as it is stored: a scalar, or a list of scalars."""
-    is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    return [stored_scalar(key, item) for item in value] if is_list else stored_scalar(key, value)  # type: ignore
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = list(value)
+    return (
+        [stored_scalar(key, item) for item in value] if isinstance(value, list | tuple) else stored_scalar(key, value)
+    )
 
 
 def stored_scalar(key: str, value: object) -> Scalar:
