@@ -11,10 +11,9 @@ from bertkit.documents.document import Document
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
 from bertkit.search.filters import Filter, keys_of
 from bertkit.search.parquet import export_parquet
-from bertkit.search.passage_records import context_and_text
 from bertkit.search.query import Query
 from bertkit.search.ranking import Mode, RankedQuery
-from bertkit.search.results import FoundAnswer, Result, Results
+from bertkit.search.results import FoundAnswer, Result, Results, text_around
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store.database import has_store
 from bertkit.search.store.record_rows import metadata_keys
@@ -293,24 +292,9 @@ class Index:
             )
 
     def around(self, result: Result, num_passages: int) -> tuple[int, str]:
-        """The text of a result with up to ``num_passages`` passages before and after it, and its first character in the
-        document. White space between passages is not stored: it is replaced by as many line breaks and spaces."""
-        query = "SELECT number FROM record WHERE document_id = ? AND start {} ? ORDER BY start {} LIMIT ?"
+        """The text of a result with up to ``num_passages`` passages before and after it, see `text_around`."""
         with self.store.snapshot() as snapshot:
-            numbers: list[int] = []
-            for sign, order, count in (("<=", "DESC", num_passages + 1), (">", "ASC", num_passages)):
-                values = result.document_id, result.start, count
-                numbers += [one for (one,) in snapshot.connection.execute(query.format(sign, order), values)]
-            records = sorted(snapshot.records(numbers), key=lambda one: one.start)
-        if not records:  # removed since the search
-            return result.start, result.text
-        text, end, last_line = "", records[0].start, records[0].lines[0]
-        for record in records:
-            num_breaks = record.lines[0] - last_line if record.lines[0] else 2
-            gap = max(0, record.start - end)
-            text += ("\n" * num_breaks).ljust(gap)[:gap] + context_and_text(record)[1][max(0, end - record.start) :]
-            end, last_line = record.end, record.lines[1]
-        return records[0].start, text
+            return text_around(snapshot, result, num_passages)
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
         """Extractive answers: spans of the ``k`` best passages, the most probable first.

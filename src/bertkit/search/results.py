@@ -8,6 +8,7 @@ from bertkit.documents.metadata import Value
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of, word_matches
+from bertkit.search.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +99,23 @@ def result_of(
         metadata,
         other_documents,
     )
+
+
+def text_around(snapshot: Snapshot, result: Result, num_passages: int) -> tuple[int, str]:
+    """The first character in the document, and the text, of a result with passages before and after it. White space
+    between passages is not stored: it is replaced by as many line breaks and spaces."""
+    query = "SELECT number FROM record WHERE document_id = ? AND start {} ? ORDER BY start {} LIMIT ?"
+    numbers: list[int] = []
+    for sign, order, count in (("<=", "DESC", num_passages + 1), (">", "ASC", num_passages)):
+        values = result.document_id, result.start, count
+        numbers += [one for (one,) in snapshot.connection.execute(query.format(sign, order), values)]
+    records = sorted(snapshot.records(numbers), key=lambda one: one.start)
+    if not records:  # removed since the search
+        return result.start, result.text
+    text, end, last_line = "", records[0].start, records[0].lines[0]
+    for record in records:
+        num_breaks = record.lines[0] - last_line if record.lines[0] else 2
+        gap = max(0, record.start - end)
+        text += ("\n" * num_breaks).ljust(gap)[:gap] + context_and_text(record)[1][max(0, end - record.start) :]
+        end, last_line = record.end, record.lines[1]
+    return records[0].start, text
