@@ -187,9 +187,8 @@ class Index:
             sources: paths of files or of folders; or documents, each of which replaces the document with its id. The
                 files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
-            column: key or column of the text of rows, or several with commas between them, of which each table is read
-                by those it has; None: the one that a file was last read with, or "text", or the only one, or the one
-                with sentences. The others are metadata.
+            column: key or column of the text of rows, or several as in "title,body": each table is read by those it has;
+                None: that of the last run, or "text", the only one, or the one with sentences. Others are metadata.
             files: which files of folders are read, and as what; None: all that hold text.
             dry_run: read the files and report the changes without making them; only for files.
             progress: show a bar after two seconds; None: on a terminal.
@@ -246,9 +245,8 @@ class Index:
         a word or phrase after ``-``, and must be of a file whose name contains what follows ``file:``, or is like it if
         it has * or ?. See `Query`.
 
-        Scores are cosines (-1 to 1) in the mode "dense", BM25 (0 and above) in "lexical", products in "sparse"; in
-        "hybrid", the cosine plus up to 1 for words, and 3 for each code; or reciprocal ranks, or those of a reranker.
-
+        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus up
+        to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
