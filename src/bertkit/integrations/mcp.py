@@ -36,6 +36,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
                 "context": one.context,
                 "text": one.text,
                 "score": one.score,
+                "file_state": one.file_state,
             }
             for one in index.search(query, k)
         ]

@@ -1,8 +1,7 @@
 """Changes of files since they were indexed: new, changed, renamed and removed ones."""
 
 import os
-import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +41,7 @@ class Job:
 
 def plan(
     known: dict[str, StoredSource],
+    named_documents: Callable[[set[str]], set[str]],
     paths: Iterable[str | Path],
     passages: PassageOptions,
     column: str | None,
@@ -54,6 +54,7 @@ def plan(
     nothing exists is reported, and files that were there are removed, as they are from a folder that exists.
 
     Args:
+        named_documents: returns those of some names that are ids of documents, whose place no file takes.
         column: column of the texts of rows; None: that which a file was last read with.
         files: which files of folders are read. Others are removed.
 
@@ -65,6 +66,10 @@ def plan(
     """
     paths, absent_paths = _reachable(list(paths), report)
     sources = find_sources(paths, report.skipped, files)
+    taken = named_documents({source.name for source in sources} - known.keys())
+    why = "a document of the index has this id: remove it, or give the file by another path"
+    report.skipped += [SkippedFile(name, why) for name in sorted(taken)]
+    sources = [source for source in sources if source.name not in taken]
     present = {source.name for source in sources}
     folders = [
         (Path(path), Path(os.path.abspath(path)))
@@ -77,7 +82,7 @@ def plan(
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
-        and (not _may_exist(one.path) or not excluded.isdisjoint((name, *map(str, Path(name).parents))))
+        and (one.state == "missing" or not excluded.isdisjoint((name, *map(str, Path(name).parents))))
     }
     absolute_paths = {source.absolute_path for source in sources}
     missing = known.keys() - present
@@ -103,7 +108,7 @@ def plan(
             report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
             continue
         job = Job(source, content, was, its_column, options, was if before else same.setdefault(content, was))
-        if before and is_current and before.content == content:
+        if before and is_current and before.content == content and before.size >= 0:
             report.num_unchanged += 1
             touched.append(job)
             continue
@@ -176,17 +181,7 @@ def _is_another(before: StoredSource, source: SourceFile) -> bool:
 def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:
     """The first of some files that no longer exists, removed from the list; None if all may exist."""
     for name in names:
-        if not _may_exist(known[name].path):
+        if known[name].state == "missing":
             names.remove(name)
             return name
     return None
-
-
-def _may_exist(path: str) -> bool:
-    """False if there is no file at a path; True if its folder cannot be read."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True

@@ -1,13 +1,14 @@
-"""Incremental indexing: embed only what changed."""
+"""Incremental indexing: embed only what changed. Removal of files and documents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import os
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,17 +17,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from bertkit.documents.document import Document
+from bertkit.documents.document import Document, SkippedFile
 from bertkit.documents.metadata import Scalar
 from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.documents.readers import read_documents
-from bertkit.documents.sources import FileOptions
-from bertkit.search.filters import InDocument
+from bertkit.documents.sources import FileOptions, name_of
+from bertkit.errors import DataError, UsageError
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.planning import IndexReport, Job, plan
 from bertkit.search.records import Record
-from bertkit.search.source_table import remove_source, store_source, stored_sources
-from bertkit.search.store.schema import as_sql
+from bertkit.search.source_table import (
+    named_documents,
+    passage_ids,
+    remove_source,
+    store_source,
+    stored_sources,
+)
 from bertkit.search.store.vector_store import VectorStore
 
 if TYPE_CHECKING:
@@ -54,7 +60,12 @@ def update(
     """Bring the store up to date with files. Work finished before an interruption is kept."""
     with store.transaction() as connection:  # sees the changes of a transaction in progress
         known = stored_sources(connection)
-    jobs, touched = plan(known, paths, options, column, files, report)
+
+    def documents(names: set[str]) -> set[str]:
+        with store.transaction() as connection:
+            return named_documents(connection, names)
+
+    jobs, touched = plan(known, documents, paths, options, column, files, report)
     with store.transaction() as connection:
         for job in touched:
             store_source(connection, job.source, job.content, job.options)
@@ -108,15 +119,63 @@ def add_documents(
     options: PassageOptions,
     report: IndexReport,
 ) -> None:
-    """Add documents, replacing those with the same ids. Passages already in the store are not embedded again."""
+    """Add documents, replacing those with the same ids. Passages already in the store are not embedded again.
+
+    Raises:
+        UsageError: an id that is the name of a file of the index.
+    """
+    documents = list(documents)
+    with store.snapshot() as snapshot:
+        _check_ids(snapshot.connection, [document.id for document in documents])
     writer = _Writer(store, encoder, options, report)
     iterator = iter(documents)
     while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
         seen = _Ids()
         for document in batch:
             writer.add(document.id, document, document.id, seen)
-        writer.finish(_finisher_of_documents(store, tuple(document.id for document in batch), seen))
+        writer.finish(_finisher_of_documents(store, [document.id for document in batch], seen))
     writer.flush()
+
+
+def remove(store: VectorStore, names: Iterable[str | Path], report: IndexReport, dry_run: bool) -> None:
+    """Remove files, all files below folders, and documents by their ids, as one commit.
+
+    Raises:
+        DataError: none of them is in the index.
+    """
+    if dry_run:
+        with store.snapshot() as snapshot:
+            _find_named(snapshot.connection, names, report)
+        return
+    with store.transaction() as connection:
+        _find_named(connection, names, report)
+        for name in report.removed:
+            _forget(store, connection, name)
+
+
+def _find_named(connection: sqlite3.Connection, names: Iterable[str | Path], report: IndexReport) -> None:
+    """Report the files at or below some paths, and the documents with these ids, as removed, and the others as skipped.
+
+    A path is one from the working directory, or one as in the names of files in the index if that is none.
+    """
+    known, removed = stored_sources(connection), dict[str, None]()
+    for given in names:
+        absolute, name = os.path.abspath(given), name_of(Path(given))
+        files = [one for one, source in known.items() if _is_at_or_below(source.path, absolute)]
+        files = files or [one for one in known if _is_at_or_below(one, name)]
+        is_document = str(given) not in known and next(passage_ids(connection, str(given)), None) is not None
+        if not files and not is_document:
+            whole = str(given).rpartition("#")[0]
+            why = f"a part of {whole}, which can be removed whole" if whole in known else "not in the index"
+            report.skipped.append(SkippedFile(str(given), why))
+        removed |= dict.fromkeys([*sorted(files), *[str(given)] * is_document])
+    if report.skipped and not removed:
+        raise DataError("; ".join(f"{one.path}: {one.why}" for one in report.skipped))
+    report.removed += removed
+
+
+def _is_at_or_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def last_passages(store: VectorStore) -> PassageOptions:
@@ -240,38 +299,36 @@ def _finisher(store: VectorStore, job: Job, seen: _Ids, is_whole: bool) -> Finis
 
     def finish(connection: sqlite3.Connection) -> None:
         for name in {job.was, job.source.name}:
-            _delete(store, seen.lacking(_ids(connection, name)))
+            _delete(store, seen.lacking(passage_ids(connection, name)))
             remove_source(connection, name)
-        if is_whole or any(_ids(connection, job.source.name)):
+        if is_whole or any(passage_ids(connection, job.source.name)):
             store_source(connection, job.source, job.content if is_whole else "", job.options)
 
     return finish
 
 
-def _finisher_of_documents(store: VectorStore, ids: tuple[str, ...], seen: _Ids) -> Finisher:
+def _finisher_of_documents(store: VectorStore, ids: list[str], seen: _Ids) -> Finisher:
     """Finisher of documents: removes their outdated passages."""
-    condition, values = as_sql(InDocument(ids))
 
     def finish(connection: sqlite3.Connection) -> None:
-        rows = connection.execute(f"SELECT id FROM record WHERE {condition}", values)
-        _delete(store, seen.lacking(id for (id,) in rows))
+        _check_ids(connection, ids)  # again, as another thread can have added the file
+        _delete(store, seen.lacking(passage for id in ids for passage in passage_ids(connection, id)))
 
     return finish
 
 
+def _check_ids(connection: sqlite3.Connection, ids: list[str]) -> None:
+    if files := stored_sources(connection, ids):
+        name = next(iter(files))
+        raise UsageError(
+            f"document {name!r} has the name of a file of the index: choose another id, or remove the file first with "
+            f"Index.remove({name!r})"
+        )
+
+
 def _forget(store: VectorStore, connection: sqlite3.Connection, name: str) -> None:
-    _delete(store, list(_ids(connection, name)))
+    _delete(store, list(passage_ids(connection, name)))
     remove_source(connection, name)
-
-
-def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
-    """The ids of the passages of a file, which are its name, # and a digest; documents can have the same source."""
-    rows = connection.execute(
-        "SELECT id FROM value JOIN record USING (number) WHERE key = 'source' AND kind = 'text' AND value = ? "
-        "AND substr(id, 1, length(value) + 1) = value || '#' AND instr(substr(id, length(value) + 2), '#') = 0",
-        (source,),
-    )
-    return (id for (id,) in rows)
 
 
 def _delete(store: VectorStore, ids: Sequence[str]) -> None:
