@@ -1,6 +1,7 @@
 """Changes of files since they were indexed: new, changed, renamed and removed ones."""
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from bertkit.documents.document import SkippedFile, SourceFile
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.sources import FileOptions, content_of, find_sources, is_inside, name_of
-from bertkit.search.source_table import StoredSource, options_of
+from bertkit.errors import DataError
+from bertkit.search.source_table import StoredSource, options_of, passage_ids, stored_sources
 
 
 @dataclass
@@ -128,6 +130,35 @@ def plan(
         jobs.append(job)
     report.removed += sorted(gone)
     return jobs, touched
+
+
+def plan_removal(connection: sqlite3.Connection, names: Iterable[str | Path], report: IndexReport) -> None:
+    """Report files and documents as removed, and names that are not in the index as skipped.
+
+    A name stands for the files at or below a path from the working directory; without any, for those at or below a path
+    as files are named in the index; without any, for the document with this id.
+
+    Raises:
+        DataError: none of them is in the index.
+    """
+    known, removed = stored_sources(connection), dict[str, None]()
+    for given in names:
+        absolute, name = os.path.abspath(given), name_of(Path(given))
+        found = [one for one, source in known.items() if _is_at_or_below(source.path, absolute)]
+        found = found or [one for one in known if _is_at_or_below(one, name)]
+        found = found or [str(given)] * (next(passage_ids(connection, str(given)), None) is not None)
+        if not found:
+            whole = str(given).rpartition("#")[0]
+            why = f"a part of {whole}, which can be removed whole" if whole in known else "not in the index"
+            report.skipped.append(SkippedFile(str(given), why))
+        removed |= dict.fromkeys(sorted(found))
+    if report.skipped and not removed:
+        raise DataError("; ".join(f"{one.path}: {one.why}" for one in report.skipped))
+    report.removed += removed
+
+
+def _is_at_or_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _reachable(paths: list[str | Path], report: IndexReport) -> tuple[list[str | Path], list[str | Path]]:

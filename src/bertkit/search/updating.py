@@ -1,11 +1,10 @@
-"""Incremental indexing: embed only what changed. Removal of files and documents."""
+"""Incremental indexing: embed only what changed, and remove what is not wanted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import os
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from bertkit.documents.document import Document, SkippedFile
+from bertkit.documents.document import Document
 from bertkit.documents.metadata import Scalar
 from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.documents.readers import read_documents
-from bertkit.documents.sources import FileOptions, name_of
-from bertkit.errors import DataError, UsageError
+from bertkit.documents.sources import FileOptions
+from bertkit.errors import UsageError
 from bertkit.search.passage_records import PassageRecords, without_zeros
-from bertkit.search.planning import IndexReport, Job, plan
+from bertkit.search.planning import IndexReport, Job, plan, plan_removal
 from bertkit.search.records import Record
 from bertkit.search.source_table import (
     named_documents,
@@ -145,37 +144,12 @@ def remove(store: VectorStore, names: Iterable[str | Path], report: IndexReport,
     """
     if dry_run:
         with store.snapshot() as snapshot:
-            _find_named(snapshot.connection, names, report)
+            plan_removal(snapshot.connection, names, report)
         return
     with store.transaction() as connection:
-        _find_named(connection, names, report)
+        plan_removal(connection, names, report)
         for name in report.removed:
             _forget(store, connection, name)
-
-
-def _find_named(connection: sqlite3.Connection, names: Iterable[str | Path], report: IndexReport) -> None:
-    """Report the files at or below some paths, and the documents with these ids, as removed, and the others as skipped.
-
-    A path is one from the working directory, or one as in the names of files in the index if that is none.
-    """
-    known, removed = stored_sources(connection), dict[str, None]()
-    for given in names:
-        absolute, name = os.path.abspath(given), name_of(Path(given))
-        files = [one for one, source in known.items() if _is_at_or_below(source.path, absolute)]
-        files = files or [one for one in known if _is_at_or_below(one, name)]
-        is_document = str(given) not in known and next(passage_ids(connection, str(given)), None) is not None
-        if not files and not is_document:
-            whole = str(given).rpartition("#")[0]
-            why = f"a part of {whole}, which can be removed whole" if whole in known else "not in the index"
-            report.skipped.append(SkippedFile(str(given), why))
-        removed |= dict.fromkeys([*sorted(files), *[str(given)] * is_document])
-    if report.skipped and not removed:
-        raise DataError("; ".join(f"{one.path}: {one.why}" for one in report.skipped))
-    report.removed += removed
-
-
-def _is_at_or_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def last_passages(store: VectorStore) -> PassageOptions:
