@@ -36,8 +36,8 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
                 "context": one.context,
                 "text": one.text,
                 "score": one.score,
-                "file_state": one.file_state,
             }
+            | ({"file_state": one.file_state} if one.file_state != "current" else {})
             for one in index.search(query, k)
         ]
 

@@ -30,9 +30,9 @@ class Result:
     source: StoredSource | None = None  # its file as it was indexed; None if it is of a `Document`
 
     @property
-    def file_state(self) -> FileState | None:
-        """The state of its file now, compared with that which was indexed; None if it is of a `Document`."""
-        return self.source.state if self.source else None
+    def file_state(self) -> FileState:
+        """The state of its file now, compared with that which was indexed; always "current" of a `Document`."""
+        return self.source.state if self.source else "current"
 
 
 class FoundAnswer(NamedTuple):
