@@ -115,11 +115,15 @@ def test_command_removes(index: Index, capsys: pytest.CaptureFixture[str]) -> No
     index.close()
     arguments = ["index", "--remove", "docs/deep", "1", "absent", "--store", "store"]
     rows = [{"change": "removed", "file": name} for name in ("docs/deep/fish.md", "1")]
-    for options, num_passages in ((["--dry-run"], 8), ([], 6)):
+    counts = "0 new, 0 changed, 0 renamed, 2 removed, 0 unchanged files"
+    for options, notes in (
+        (["--dry-run"], [f"would be {counts}", "0 passages in the new and changed files"]),
+        ([], [counts, "store: 6 passages, 0 embedded now"]),
+    ):
         assert run([*arguments, *options]) == 0
         output = capsys.readouterr()
         assert [json.loads(line) for line in output.out.splitlines()] == rows
-        assert output.err.splitlines() == [f"store: {num_passages} passages", "skipped absent: not in the index"]
+        assert output.err.splitlines() == [*notes, "skipped absent: not in the index"]
     for wrong, message in (
         (["--remove", "docs/deep", "--store", "store"], "docs/deep: not in the index"),
         (["--remove", "docs", "--store", "nowhere"], "nowhere holds no index to change"),
@@ -227,6 +231,13 @@ def test_file_with_the_id_of_a_document_is_skipped(index: Index) -> None:
     assert index.add("docs", passages=SHORT).new == ["docs/note"]
 
 
+def test_document_whose_source_is_a_file_of_its_name_is_replaced_by_the_file(index: Index) -> None:
+    index.add(bertkit.Document("docs/new.txt", "A draft.", metadata={"source": "docs/new.txt"}))
+    Path("docs/new.txt").write_text("The text.")
+    assert index.add("docs", passages=SHORT).new == ["docs/new.txt"]
+    assert [one.text for one in index.store.records() if one.document_id == "docs/new.txt"] == ["The text."]
+
+
 def test_document_with_the_id_of_a_row_leaves_the_row(index: Index) -> None:
     before = records(index)
     for text in ("Mine.", "Mine again."):
@@ -309,10 +320,14 @@ def test_changes_of_files_that_are_read_are_reported(tmp_path: Path) -> None:
     folder, file = tmp_path / "docs", tmp_path / "single.txt"
     folder.mkdir()
     file.write_text("One.")
-    calls, batches = [], iter([set(), {1}, set(), "replaced", set(), "edited", set(), "gone", set(), set()])
+    batches = iter([set(), {1}, set(), "replaced", set(), "edited", set(), "gone", set(), set()])
+    read = ["a.txt", "deep/a.txt", ".gitignore", "deep/.gitignore"]
+    not_read = [".git/index", ".a.txt.swp", "store/store.sqlite", "../else.txt"]
+    calls = []
 
     def watch(*folders: Path, watch_filter: Callable[[Any, str], bool], **options: Any) -> Iterator[set]:
-        calls.append((folders, watch_filter))
+        wanted = [one for one in read + not_read if watch_filter("modified", os.path.normpath(folder / one))]
+        calls.append((folders, wanted))
         for batch in batches:
             if batch == "replaced":
                 folder.rename(tmp_path / "old")
@@ -326,16 +341,10 @@ def test_changes_of_files_that_are_read_are_reported(tmp_path: Path) -> None:
 
     num_reported = 0
     with pytest.raises(KeyboardInterrupt):
-        for _ in watching._changes(watch, [folder, file], folder / "store"):
+        for _ in watching._changes(watch, [folder, file], str(folder / "store")):
             num_reported += 1
     assert num_reported == 5  # the change, and whenever it begins, as changes before that are not seen
-    is_wanted = calls[0][1]
-    for name, expected in {
-        "a.txt": True, "deep/a.txt": True, ".gitignore": True, "deep/.gitignore": True, ".git/index": False,
-        ".a.txt.swp": False, "store/store.sqlite": False, "../else.txt": False,
-    }.items():  # fmt: skip
-        assert is_wanted("modified", os.path.normpath(folder / name)) is expected, name
-    assert [folders for folders, _ in calls] == [(folder,), (folder,), (folder,), ()]
+    assert calls == [((folder,), read)] * 3 + [((), [])]
 
 
 @pytest.mark.full

@@ -158,7 +158,7 @@ def command(
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     report, num_passages = IndexReport(), 0
     if dry_run and is_new:
-        preview(plan({}, lambda _: set(), paths, passages, column, files, report)[0], passages, report)
+        preview(plan(None, paths, passages, column, files, report)[0], passages, report)
     else:
         with Index.open(
             store,
@@ -197,10 +197,7 @@ def command(
         emit(_changes(report))
     if export is not None:
         note(f"{export}: {num_passages} passages")
-    if remove:
-        note(f"{store}: {num_passages} passages")
-        _print_skipped(report.skipped)
-    elif paths:
+    if paths:
         _print_report(report, store, num_passages, dry_run)
 
 

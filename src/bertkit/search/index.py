@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -201,7 +200,6 @@ class Index:
         """
         from bertkit.documents.sources import FileOptions
         from bertkit.search.planning import IndexReport, plan  # readers of files, which a search has no use for
-        from bertkit.search.source_table import named_documents, stored_sources
         from bertkit.search.updating import add_documents, last_passages, preview, update
 
         given = _listed("sources", sources, str | PathLike | Document, "a path or a Document")
@@ -214,8 +212,7 @@ class Index:
         files = files or FileOptions()
         if paths and dry_run:
             with self.store.snapshot() as snapshot:
-                known, documents_of = stored_sources(snapshot.connection), partial(named_documents, snapshot.connection)
-                jobs, _ = plan(known, documents_of, paths, options, column, files, report)
+                jobs, _ = plan(snapshot.connection, paths, options, column, files, report)
             preview(jobs, options, report)
         elif paths:
             update(self.store, self.encoder, paths, options, column, files, report, progress)
@@ -243,14 +240,17 @@ class Index:
             StoreError: another process writes to the index, or the disk is full.
             UsageError: names of another type, or an empty one.
         """
-        from bertkit.search.planning import IndexReport
+        from bertkit.search.planning import IndexReport, plan_removal
         from bertkit.search.updating import remove
 
         given, report = _listed("names", names, str | PathLike, "a path or the id of a document"), IndexReport()
         if not all(map(str, given)):
             raise UsageError("a name is empty: expected a file or folder, such as . for this one, or a document")
-        remove(self.store, given, report, dry_run)
-        if not dry_run:
+        if dry_run:
+            with self.store.snapshot() as snapshot:
+                plan_removal(snapshot.connection, given, report)
+        else:
+            remove(self.store, given, report)
             self._write_postings()
         return report
 

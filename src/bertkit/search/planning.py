@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from bertkit.documents.document import SkippedFile, SourceFile
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.sources import FileOptions, content_of, find_sources, is_inside, name_of
 from bertkit.errors import DataError
-from bertkit.search.source_table import StoredSource, options_of, passage_ids, stored_sources
+from bertkit.search.source_table import StoredSource, named_documents, options_of, passage_ids, stored_sources
 
 
 @dataclass
@@ -42,8 +42,7 @@ class Job:
 
 
 def plan(
-    known: dict[str, StoredSource],
-    named_documents: Callable[[set[str]], set[str]],
+    connection: sqlite3.Connection | None,
     paths: Iterable[str | Path],
     passages: PassageOptions,
     column: str | None,
@@ -56,7 +55,7 @@ def plan(
     nothing exists is reported, and files that were there are removed, as they are from a folder that exists.
 
     Args:
-        named_documents: returns those of some names that are ids of documents, whose place no file takes.
+        connection: to the store; None for a new one.
         column: column of the texts of rows; None: that which a file was last read with.
         files: which files of folders are read. Others are removed.
 
@@ -68,7 +67,9 @@ def plan(
     """
     paths, absent_paths = _reachable(list(paths), report)
     sources = find_sources(paths, report.skipped, files)
-    taken = named_documents({source.name for source in sources} - known.keys())
+    known = stored_sources(connection) if connection else {}
+    new = {source.name for source in sources} - known.keys()
+    taken = named_documents(connection, new) if connection else set()
     why = "a document of the index has this id: remove it, or give the file by another path"
     report.skipped += [SkippedFile(name, why) for name in sorted(taken)]
     sources = [source for source in sources if source.name not in taken]

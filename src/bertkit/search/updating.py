@@ -25,13 +25,8 @@ from bertkit.errors import UsageError
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.planning import IndexReport, Job, plan, plan_removal
 from bertkit.search.records import Record
-from bertkit.search.source_table import (
-    named_documents,
-    passage_ids,
-    remove_source,
-    store_source,
-    stored_sources,
-)
+from bertkit.search.source_table import passage_ids, remove_source, store_source, stored_sources
+from bertkit.search.store.record_rows import batches_of
 from bertkit.search.store.vector_store import VectorStore
 
 if TYPE_CHECKING:
@@ -58,14 +53,7 @@ def update(
 ) -> None:
     """Bring the store up to date with files. Work finished before an interruption is kept."""
     with store.transaction() as connection:  # sees the changes of a transaction in progress
-        known = stored_sources(connection)
-
-    def documents(names: set[str]) -> set[str]:
-        with store.transaction() as connection:
-            return named_documents(connection, names)
-
-    jobs, touched = plan(known, documents, paths, options, column, files, report)
-    with store.transaction() as connection:
+        jobs, touched = plan(connection, paths, options, column, files, report)
         for job in touched:
             store_source(connection, job.source, job.content, job.options)
         for name in report.removed:
@@ -114,7 +102,7 @@ def _is_whole(job: Job, report: IndexReport, num_skipped: int, is_read: bool) ->
 def add_documents(
     store: VectorStore,
     encoder: Encoder,
-    documents: Iterable[Document],
+    documents: Sequence[Document],
     options: PassageOptions,
     report: IndexReport,
 ) -> None:
@@ -123,12 +111,10 @@ def add_documents(
     Raises:
         UsageError: an id that is the name of a file of the index.
     """
-    documents = list(documents)
     with store.snapshot() as snapshot:
         _check_ids(snapshot.connection, [document.id for document in documents])
     writer = _Writer(store, encoder, options, report)
-    iterator = iter(documents)
-    while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
+    for batch in batches_of(documents):
         seen = _Ids()
         for document in batch:
             writer.add(document.id, document, document.id, seen)
@@ -136,16 +122,8 @@ def add_documents(
     writer.flush()
 
 
-def remove(store: VectorStore, names: Iterable[str | Path], report: IndexReport, dry_run: bool) -> None:
-    """Remove files, all files below folders, and documents by their ids, as one commit.
-
-    Raises:
-        DataError: none of them is in the index.
-    """
-    if dry_run:
-        with store.snapshot() as snapshot:
-            plan_removal(snapshot.connection, names, report)
-        return
+def remove(store: VectorStore, names: Iterable[str | Path], report: IndexReport) -> None:
+    """Remove what `plan_removal` reports, as one commit."""
     with store.transaction() as connection:
         plan_removal(connection, names, report)
         for name in report.removed:
