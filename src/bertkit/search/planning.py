@@ -69,10 +69,10 @@ def plan(
     sources = find_sources(paths, report.skipped, files)
     known = stored_sources(connection) if connection else {}
     new = {source.name for source in sources} - known.keys()
-    taken = named_documents(connection, new) if connection else set()
+    document_ids = named_documents(connection, new) if connection else set()
     why = "a document of the index has this id: remove it, or give the file by another path"
-    report.skipped += [SkippedFile(name, why) for name in sorted(taken)]
-    sources = [source for source in sources if source.name not in taken]
+    report.skipped += [SkippedFile(name, why) for name in sorted(document_ids)]
+    sources = [source for source in sources if source.name not in document_ids]
     present = {source.name for source in sources}
     folders = [
         (Path(path), Path(os.path.abspath(path)))
@@ -142,17 +142,17 @@ def plan_removal(connection: sqlite3.Connection, names: Iterable[str | Path], re
     Raises:
         DataError: none of them is in the index.
     """
-    known, removed = stored_sources(connection), dict[str, None]()
-    for given in names:
-        absolute, name = os.path.abspath(given), name_of(Path(given))
-        found = [one for one, source in known.items() if _is_at_or_below(source.path, absolute)]
-        found = found or [one for one in known if _is_at_or_below(one, name)]
-        found = found or [str(given)] * (next(passage_ids(connection, str(given)), None) is not None)
-        if not found:
-            whole = str(given).rpartition("#")[0]
-            why = f"a part of {whole}, which can be removed whole" if whole in known else "not in the index"
-            report.skipped.append(SkippedFile(str(given), why))
-        removed |= dict.fromkeys(sorted(found))
+    sources, removed = stored_sources(connection), dict[str, None]()
+    for path_or_id in names:
+        absolute, name, id = os.path.abspath(path_or_id), name_of(Path(path_or_id)), str(path_or_id)
+        matches = [one for one, source in sources.items() if _is_at_or_below(source.path, absolute)]
+        matches = matches or [one for one in sources if _is_at_or_below(one, name)]
+        matches = matches or [id] * (next(passage_ids(connection, id), None) is not None)
+        if not matches:
+            file = id.rpartition("#")[0]
+            why = f"a part of {file}, which can be removed whole" if file in sources else "not in the index"
+            report.skipped.append(SkippedFile(id, why))
+        removed |= dict.fromkeys(sorted(matches))
     if report.skipped and not removed:
         raise DataError("; ".join(f"{one.path}: {one.why}" for one in report.skipped))
     report.removed += removed
