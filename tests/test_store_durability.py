@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from full_disk import files_end_after
 from search_stores import IDENTITY, embed, flip_byte, record, records, same, vector_of
-from test_embedded_store import WordIndex
+from test_store_folder import WordIndex
 
 from bertkit.errors import StoreError
 from bertkit.search import Equal, Identity, Record, VectorStore

@@ -75,5 +75,6 @@ def command(
                 "snippet": one.snippet.text,
             }
             | ({"also_in": one.other_documents} if one.other_documents else {})
+            | ({"file_state": one.file_state} if one.file_state != "current" else {})
             for one in results
         )

@@ -37,6 +37,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
                 "text": one.text,
                 "score": one.score,
             }
+            | ({"file_state": one.file_state} if one.file_state != "current" else {})
             for one in index.search(query, k)
         ]
 

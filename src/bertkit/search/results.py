@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from bertkit.documents.document import FileState
 from bertkit.documents.metadata import Scalar
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of
+from bertkit.search.source_table import StoredSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,12 @@ class Result:
     snippet: Snippet  # its sentences with the most words of the query
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     other_documents: tuple[str, ...] = ()  # further documents with the same passage
+    source: StoredSource | None = None  # its file as it was indexed; None if it is of a `Document`
+
+    @property
+    def file_state(self) -> FileState:
+        """The state of its file now, compared with that which was indexed; always "current" of a `Document`."""
+        return self.source.state if self.source else "current"
 
 
 class FoundAnswer(NamedTuple):
@@ -58,6 +66,7 @@ def result_of(
     weights: Mapping[str, float],
     words_of: Callable[[str], Iterable[str]],
     document_ids: Sequence[str] = (),
+    source: StoredSource | None = None,
 ) -> Result:
     """The result of a record, and of copies in other documents; its snippet is chosen by the weights of words, see
     `snippet_of`."""
@@ -77,4 +86,5 @@ def result_of(
         snippet,
         metadata,
         other_documents,
+        source,
     )

@@ -79,6 +79,7 @@ def _as_json(result: Result) -> dict[str, Any]:
         "score": result.score,
         "document": result.document_id,
         "also_in": result.other_documents,
+        "file_state": result.file_state,
         "start": result.start,
         "end": result.end,
         "context": result.context,
