@@ -168,10 +168,10 @@ def test_two_writers_of_a_shard_leave_a_file_that_matches_its_marker(
     """A second process, whose vectors differ in their last bits, replaces the file at the worst moment and dies."""
     opened = Encoder.of(encoder)
     job = BulkEmbedding.create("job", docs / "3.txt", opened, passages=SHORT)
-    embed, sha256 = Encoder.embed_document, bulk._sha256
+    embed, sha256 = Encoder.embed_document, bulk.content_of
 
     def died(path: Path) -> str:
-        monkeypatch.setattr(bulk, "_sha256", sha256)
+        monkeypatch.setattr(bulk, "content_of", sha256)
         checksum = sha256(path)
         with monkeypatch.context() as patch:
             patch.setattr(Encoder, "embed_document", lambda *arguments: embed(*arguments) * np.float32(0.999999))
@@ -179,7 +179,7 @@ def test_two_writers_of_a_shard_leave_a_file_that_matches_its_marker(
             job.run_shard(0, opened)
         return checksum
 
-    monkeypatch.setattr(bulk, "_sha256", died)
+    monkeypatch.setattr(bulk, "content_of", died)
     job.run()
     assert len(list(Path("job").glob("shard-00000.*.parquet"))) == 2
     texts = [record.text for record in job.records()]

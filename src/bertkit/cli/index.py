@@ -3,11 +3,11 @@
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -16,6 +16,10 @@ from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_not_input, check_writable
+
+if TYPE_CHECKING:
+    from bertkit.documents.document import SkippedFile
+    from bertkit.search.planning import IndexReport
 
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
@@ -62,6 +66,8 @@ def command(
     scan: str | None = None,
     sparse: str | None = None,
     language: str | None = None,
+    remove: Annotated[bool, Parameter(negative=())] = False,
+    watch: Annotated[bool, Parameter(negative=())] = False,
     dry_run: bool = False,
     export: Path | None = None,
     precision: str | None = None,
@@ -109,6 +115,11 @@ def command(
         A SPLADE model for learned sparse vectors of a new index, which searches then use, too.
     language
         Language of the documents of a new index, for the stems of words: english (the default), german, french, ...
+    remove
+        Remove the paths, and all that is below them, from the index, or documents by their ids. Files that exist come
+        back when their folder is indexed again, unless you exclude them.
+    watch
+        After that, wait for changes of the paths, and index each, until Ctrl-C.
     dry_run
         Read the files, and list the changes and what would be skipped without making them.
     export
@@ -120,6 +131,7 @@ def command(
     """
     from bertkit.documents.passages import PassageOptions
     from bertkit.documents.sources import FileOptions
+    from bertkit.documents.watching import changes_at
     from bertkit.search.index import Index
     from bertkit.search.planning import IndexReport, plan
     from bertkit.search.store.database import has_store
@@ -133,8 +145,13 @@ def command(
     passages = PassageOptions(**given) if is_new else PassageOptions()  # checked before the model is loaded
     if dry_run and export is not None:
         raise UsageError("--dry-run writes nothing: omit it, or --export")
-    if not paths and is_new:
-        raise UsageError(f"{store} holds no index to export: name its folder with --store")
+    if is_new and (remove or not paths):
+        raise UsageError(f"{store} holds no index to {'change' if remove else 'export'}: name its folder with --store")
+    if watch and (dry_run or remove or export is not None):
+        raise UsageError("--watch indexes files until you stop it: omit it, or --dry-run, --remove and --export")
+    if remove and (given or export is not None or (column, kind, exclude, include) != (None,) * 4):
+        raise UsageError("--remove takes paths, --store and --dry-run: omit the other options")
+    changes = changes_at(paths, store) if watch else ()
     if export is not None:
         check_writable(export)
         check_not_input(export, *paths)
@@ -142,7 +159,7 @@ def command(
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     report, num_passages = IndexReport(), 0
     if dry_run and is_new:
-        preview(plan({}, paths, passages, column, files, report)[0], passages, report)
+        preview(plan(None, paths, passages, column, files, report)[0], passages, report)
     else:
         with Index.open(
             store,
@@ -161,23 +178,41 @@ def command(
                 name = index.store.identity.model_name
                 note(f"{name} is published with the {other}: the index compares by the cosine")
             passages = replace(last_passages(index.store), **given)
-            report = index.add([*paths], passages=passages, column=column, files=files, dry_run=dry_run)
+            if remove:
+                report = index.remove([*paths], dry_run=dry_run)
+            else:
+                report = index.add([*paths], passages=passages, column=column, files=files, dry_run=dry_run)
             num_passages = len(index)
             if export is not None:
                 index.export(export)
-    if dry_run:
-        emit(
-            [
-                *({"change": "new", "file": name} for name in report.new),
-                *({"change": "changed", "file": name} for name in report.changed),
-                *({"change": "renamed", "file": name, "from": old} for old, name in report.renamed),
-                *({"change": "removed", "file": name} for name in report.removed),
-            ]
-        )
+            if watch:
+                _print_report(report, store, num_passages, dry_run)
+                for _ in changes:
+                    before = {*report.skipped}
+                    report = index.add([*paths], passages=passages, column=column, files=files)
+                    for row in _changes(report):
+                        note(f"{row.pop('change')} {' from '.join(row.values())}")
+                    _print_skipped(one for one in report.skipped if one not in before)
+                return
+    if dry_run or remove:
+        emit(_changes(report))
     if export is not None:
         note(f"{export}: {num_passages} passages")
-    if not paths:
-        return
+    if paths:
+        _print_report(report, store, num_passages, dry_run)
+
+
+def _changes(report: "IndexReport") -> list[dict[str, str]]:
+    """A row for each file that changed, or would."""
+    return [
+        *({"change": "new", "file": name} for name in report.new),
+        *({"change": "changed", "file": name} for name in report.changed),
+        *({"change": "renamed", "file": name, "from": old} for old, name in report.renamed),
+        *({"change": "removed", "file": name} for name in report.removed),
+    ]
+
+
+def _print_report(report: "IndexReport", store: Path, num_passages: int, dry_run: bool) -> None:
     note(
         f"{'would be ' if dry_run else ''}{len(report.new)} new, {len(report.changed)} changed, "
         f"{len(report.renamed)} renamed, {len(report.removed)} removed, {report.num_unchanged} unchanged files"
@@ -192,9 +227,14 @@ def command(
         note(
             f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
         )
-    # Files without text last: a folder of pictures must not hide the document that could not be read.
+    _print_skipped(report.skipped)
+
+
+def _print_skipped(files: "Iterable[SkippedFile]") -> None:
+    """Print what was skipped; files without text last: a folder of pictures must not hide the document that could not
+    be read."""
     num_parts = Counter[str]()
-    for skipped in sorted(report.skipped, key=lambda one: one.is_other_format or one.is_excluded):
+    for skipped in sorted(files, key=lambda one: one.is_other_format or one.is_excluded):
         num_parts[skipped.path] += 1
         if num_parts[skipped.path] <= _PARTS_SHOWN:
             note(f"skipped {skipped.path}: {skipped.why}")

@@ -98,10 +98,12 @@ def command(
                 row |= {"end": one.snippet.end, "context": one.context, "snippet": one.snippet.text}
                 row |= {"around": text} if context else {}
                 row |= {"metadata": one.metadata} if one.metadata else {}
+                row |= {"file_state": one.file_state} if one.file_state != "current" else {}
                 emit([row | ({"also_in": one.other_documents} if one.other_documents else {})], as_json=True)
                 continue
             name = one.document_id if line is None else f"{one.metadata.get('source', one.document_id)}:{line}"
-            print(bold(f"{name}  {one.score:.3f}  {one.context}".rstrip(), ()))  # as editors read it
+            state = "" if one.file_state == "current" else f"({one.file_state}) "
+            print(bold(f"{name}  {one.score:.3f}  {state}{one.context}".rstrip(), ()))  # as editors read it
             print(indent(bold(text, [(first - start, last - start) for first, last in one.matches]), "  "))
             if one.other_documents:
                 print(bold(f"  also in {', '.join(one.other_documents)}", ()))

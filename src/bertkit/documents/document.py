@@ -1,15 +1,20 @@
-"""Documents to index, their headings, and the files, or parts of them, that were skipped."""
+"""Documents to index, their headings, the state of files, and the files, or parts of them, that were skipped."""
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from bertkit.documents.metadata import check_id
 from bertkit.errors import UsageError
 
 Heading = tuple[int, int, str]
 """First character, level from 1, and heading; "" for the text after the end of a section."""
+
+FileState = Literal["current", "changed", "missing", "unreadable"]
+"""The state of a file compared with an earlier one; "unreadable" if a folder above it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,19 @@ class SkippedFile:
     is_part: bool = False  # a row, a passage or an attachment: the rest of the file is read
     is_other_format: bool = False  # a file that holds no text, such as a picture
     is_excluded: bool = False  # a file or folder that is not wanted: its passages are removed
+
+
+def file_state(path: str | Path, size: int, modified: int) -> FileState:
+    """The state of a file, compared with its size, and its time of modification in nanoseconds."""
+    try:
+        state = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError:
+        return "unreadable"
+    if not stat.S_ISREG(state.st_mode):
+        return "missing"
+    return "current" if (state.st_size, state.st_mtime_ns) == (size, modified) else "changed"
 
 
 def path_to(heading: Heading, above: Sequence[Heading]) -> list[Heading]:

@@ -6,7 +6,6 @@ same shard, as another processor can, leaves the file of a marker unchanged. Ids
 `bertkit index` gives the same files.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -18,10 +17,10 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from bertkit.documents.document import SkippedFile, SourceFile
+from bertkit.documents.document import SkippedFile, SourceFile, file_state
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.readers import read_documents
-from bertkit.documents.sources import find_sources
+from bertkit.documents.sources import content_of, find_sources
 from bertkit.errors import DataError, UsageError, checked_count
 from bertkit.files.formats import check_format
 from bertkit.files.whole_files import only_writer, whole_file
@@ -153,7 +152,7 @@ class BulkEmbedding:
         written = self.folder / f".shard-{number:05}.{uuid4().hex}"
         try:
             num_records = write_records(written, self._embedded(number, encoder, skipped), self.identity)
-            checksum = _sha256(written)
+            checksum = content_of(written)
             os.replace(written, self._file(number, checksum))
         finally:
             written.unlink(missing_ok=True)
@@ -178,7 +177,7 @@ class BulkEmbedding:
         for number in range(len(self._plan.shards)):
             checksum = json.loads(self._marker(number).read_text(encoding="utf-8"))["sha256"]
             file = self._file(number, checksum)
-            if not file.exists() or _sha256(file) != checksum:
+            if not file.exists() or content_of(file) != checksum:
                 raise DataError(f"{file} is damaged: delete {self._marker(number)} and run the job again")
             yield from read_records(file)
 
@@ -208,7 +207,7 @@ class BulkEmbedding:
     def _passages(self, number: int, skipped: list[SkippedFile]) -> Iterator[Record]:
         records = PassageRecords(self._plan.passages)
         for source in self._plan.shards[number]:
-            if not source.path.exists() or _state(source.path) != (source.size, source.modified):
+            if file_state(source.path, source.size, source.modified) in ("changed", "missing"):
                 raise DataError(
                     f"{source.path} has changed since the plan was made: plan the job again in a new folder"
                 )
@@ -222,11 +221,6 @@ class BulkEmbedding:
 def _check_unplanned(folder: Path) -> None:
     if (folder / _PLAN).exists():
         raise UsageError(f"{folder} holds a plan, which cannot be changed: run it, or choose a new folder")
-
-
-def _state(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns
 
 
 def _read_plan(path: Path) -> _Plan:
@@ -244,8 +238,3 @@ def _read_plan(path: Path) -> _Plan:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is not a plan of bulk embedding: {error}") from None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

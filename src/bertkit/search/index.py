@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from bertkit.documents.document import Document
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
@@ -187,7 +187,7 @@ class Index:
             sources: paths of files or of folders; or documents, each of which replaces the document with its id. The
                 files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
-            column: key or column of the text of rows, or several as in "title,body": each table is read by those it has;
+            column: key or column of the text of rows, or several as in "title,body", of which a table may lack some;
                 None: that of the last run, or "text", the only one, or the one with sentences. Others are metadata.
             files: which files of folders are read, and as what; None: all that hold text.
             dry_run: read the files and report the changes without making them; only for files.
@@ -196,19 +196,14 @@ class Index:
         Raises:
             DataError: none of the paths exists and can be read.
             StoreError: another process writes to the index, or the disk is full.
-            UsageError: sources of another type; or metadata that cannot be stored, or with the key "context", which
-                names the title and headings above a passage.
+            UsageError: sources of another type; a document whose id is the name of a file of the index; or metadata
+                that cannot be stored, or with the key "context", which names the title and headings above a passage.
         """
         from bertkit.documents.sources import FileOptions
         from bertkit.search.planning import IndexReport, plan  # readers of files, which a search has no use for
-        from bertkit.search.source_table import stored_sources
         from bertkit.search.updating import add_documents, last_passages, preview, update
 
-        is_one = isinstance(sources, str | Path | Document) or not isinstance(sources, Iterable)
-        given = [sources] if is_one else list(sources)
-        for one in given:
-            if not isinstance(one, str | PathLike | Document):
-                raise UsageError(f"sources: {one!r:.60} is {type(one).__name__}, expected a path or a Document")
+        given = _listed("sources", sources, str | PathLike | Document, "a path or a Document")
         documents = list({one.id: one for one in given if isinstance(one, Document)}.values())  # the last of each id
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
@@ -218,13 +213,45 @@ class Index:
         files = files or FileOptions()
         if paths and dry_run:
             with self.store.snapshot() as snapshot:
-                known = stored_sources(snapshot.connection)
-            preview(plan(known, paths, options, column, files, report)[0], options, report)
+                jobs, _ = plan(snapshot.connection, paths, options, column, files, report)
+            preview(jobs, options, report)
         elif paths:
             update(self.store, self.encoder, paths, options, column, files, report, progress)
         if documents:
             add_documents(self.store, self.encoder, documents, options, report)
         if not dry_run:
+            self._write_postings()
+        return report
+
+    def remove(self, names: str | Path | Iterable[str | Path], *, dry_run: bool = False) -> IndexReport:
+        """Remove files, folders with all that is below them, or documents; as one change.
+
+        A file that exists comes back when it is added again, also with its folder: exclude it then.
+
+        Args:
+            names: paths, from the working directory or as results name them; or ids of documents.
+            dry_run: report what would be removed.
+
+        Returns:
+            A report whose ``removed`` are names of files and ids of documents, and whose ``skipped`` are not in the
+            index.
+
+        Raises:
+            DataError: none of them is in the index.
+            StoreError: another process writes to the index, or the disk is full.
+            UsageError: names of another type, or an empty one.
+        """
+        from bertkit.search.planning import IndexReport, plan_removal
+        from bertkit.search.updating import remove
+
+        given, report = _listed("names", names, str | PathLike, "a path or the id of a document"), IndexReport()
+        if not all(map(str, given)):
+            raise UsageError("a name is empty: expected a file or folder, such as . for this one, or a document")
+        if dry_run:
+            with self.store.snapshot() as snapshot:
+                plan_removal(snapshot.connection, given, report)
+        else:
+            remove(self.store, given, report)
             self._write_postings()
         return report
 
@@ -245,8 +272,9 @@ class Index:
         a word or phrase after ``-``, and must be of a file whose name contains what follows ``file:``, or is like it if
         it has * or ?. See `Query`.
 
-        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus up
-        to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
+        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus
+        up to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
+
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
@@ -357,3 +385,16 @@ class Index:
     def _write_postings(self) -> None:
         with self.store.snapshot() as snapshot:
             self._tables.write_postings(snapshot)
+
+
+def _listed(name: str, values: Any, types: Any, expected: str) -> list:
+    """One value or several as a list.
+
+    Raises:
+        UsageError: a value of another type.
+    """
+    values = [values] if isinstance(values, types) or not isinstance(values, Iterable) else list(values)
+    for one in values:
+        if not isinstance(one, types):
+            raise UsageError(f"{name}: {one!r:.60} is {type(one).__name__}, expected {expected}")
+    return values

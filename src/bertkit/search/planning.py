@@ -1,7 +1,7 @@
 """Changes of files since they were indexed: new, changed, renamed and removed ones."""
 
 import os
-import stat
+import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +9,8 @@ from pathlib import Path
 from bertkit.documents.document import SkippedFile, SourceFile
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.sources import FileOptions, content_of, find_sources, is_inside, name_of
-from bertkit.search.source_table import StoredSource, options_of
+from bertkit.errors import DataError
+from bertkit.search.source_table import StoredSource, named_documents, options_of, passage_ids, stored_sources
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Job:
 
 
 def plan(
-    known: dict[str, StoredSource],
+    connection: sqlite3.Connection | None,
     paths: Iterable[str | Path],
     passages: PassageOptions,
     column: str | None,
@@ -54,6 +55,7 @@ def plan(
     nothing exists is reported, and files that were there are removed, as they are from a folder that exists.
 
     Args:
+        connection: to the store; None for a new one.
         column: column of the texts of rows; None: that which a file was last read with.
         files: which files of folders are read. Others are removed.
 
@@ -65,6 +67,12 @@ def plan(
     """
     paths, absent_paths = _reachable(list(paths), report)
     sources = find_sources(paths, report.skipped, files)
+    known = stored_sources(connection) if connection else {}
+    new = {source.name for source in sources} - known.keys()
+    document_ids = named_documents(connection, new) if connection else set()
+    why = "a document of the index has this id: remove it, or give the file by another path"
+    report.skipped += [SkippedFile(name, why) for name in sorted(document_ids)]
+    sources = [source for source in sources if source.name not in document_ids]
     present = {source.name for source in sources}
     folders = [
         (Path(path), Path(os.path.abspath(path)))
@@ -77,7 +85,7 @@ def plan(
         for name, one in known.items()
         if name not in present
         and any(is_inside(name, folder) or is_inside(one.path, absolute) for folder, absolute in folders)
-        and (not _may_exist(one.path) or not excluded.isdisjoint((name, *map(str, Path(name).parents))))
+        and (one.state == "missing" or not excluded.isdisjoint((name, *map(str, Path(name).parents))))
     }
     absolute_paths = {source.absolute_path for source in sources}
     missing = known.keys() - present
@@ -103,7 +111,7 @@ def plan(
             report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
             continue
         job = Job(source, content, was, its_column, options, was if before else same.setdefault(content, was))
-        if before and is_current and before.content == content:
+        if before and is_current and before.content == content and before.size >= 0:
             report.num_unchanged += 1
             touched.append(job)
             continue
@@ -123,6 +131,35 @@ def plan(
         jobs.append(job)
     report.removed += sorted(gone)
     return jobs, touched
+
+
+def plan_removal(connection: sqlite3.Connection, names: Iterable[str | Path], report: IndexReport) -> None:
+    """Report files and documents as removed, and names that are not in the index as skipped.
+
+    A name stands for the files at or below a path from the working directory; without any, for those at or below a path
+    as files are named in the index; without any, for the document with this id.
+
+    Raises:
+        DataError: none of them is in the index.
+    """
+    sources, removed = stored_sources(connection), dict[str, None]()
+    for path_or_id in names:
+        absolute, name, id = os.path.abspath(path_or_id), name_of(Path(path_or_id)), str(path_or_id)
+        matches = [one for one, source in sources.items() if _is_at_or_below(source.path, absolute)]
+        matches = matches or [one for one in sources if _is_at_or_below(one, name)]
+        matches = matches or [id] * (next(passage_ids(connection, id), None) is not None)
+        if not matches:
+            file = id.rpartition("#")[0]
+            why = f"a part of {file}, which can be removed whole" if file in sources else "not in the index"
+            report.skipped.append(SkippedFile(id, why))
+        removed |= dict.fromkeys(sorted(matches))
+    if report.skipped and not removed:
+        raise DataError("; ".join(f"{one.path}: {one.why}" for one in report.skipped))
+    report.removed += removed
+
+
+def _is_at_or_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _reachable(paths: list[str | Path], report: IndexReport) -> tuple[list[str | Path], list[str | Path]]:
@@ -176,17 +213,7 @@ def _is_another(before: StoredSource, source: SourceFile) -> bool:
 def _renamed(names: list[str], known: dict[str, StoredSource]) -> str | None:
     """The first of some files that no longer exists, removed from the list; None if all may exist."""
     for name in names:
-        if not _may_exist(known[name].path):
+        if known[name].state == "missing":
             names.remove(name)
             return name
     return None
-
-
-def _may_exist(path: str) -> bool:
-    """False if there is no file at a path; True if its folder cannot be read."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True

@@ -13,6 +13,7 @@ from bertkit.search.filters import Filter
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
 from bertkit.search.records import Record
 from bertkit.search.results import Result, result_of
+from bertkit.search.source_table import stored_sources
 from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.tables import Tables
 
@@ -100,7 +101,9 @@ class RankedQuery:
         for score, record in zip(scores, self.snapshot.records(numbers), strict=True):
             rows.setdefault(record.text, []).append((float(score), record))
         words_of = self.tables.words_shared_with(self.snapshot, self.query)
+        names = [copies[0][1].id.rpartition("#")[0] for copies in rows.values()]
+        files = stored_sources(self.snapshot.connection, names)
         return [
-            result_of(rank, score, record, weights, words_of, [copy.document_id for _, copy in copies])
-            for rank, ((score, record), *copies) in enumerate(rows.values(), start=1)
+            result_of(rank, score, record, weights, words_of, [copy.document_id for _, copy in copies], files.get(name))
+            for rank, (name, ((score, record), *copies)) in enumerate(zip(names, rows.values(), strict=True), start=1)
         ]

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from bertkit.documents.document import FileState
 from bertkit.documents.metadata import Value
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of, word_matches
+from bertkit.search.source_table import StoredSource
 from bertkit.search.store.snapshot import Snapshot
 
 
@@ -28,6 +30,12 @@ class Result:
     matches: tuple[tuple[int, int], ...]  # words of the query in the snippet, in characters of the document
     metadata: Mapping[str, Value] = field(default_factory=dict)
     other_documents: tuple[str, ...] = ()  # further documents with the same passage
+    source: StoredSource | None = None  # its file as it was indexed; None if it is of a `Document`
+
+    @property
+    def file_state(self) -> FileState:
+        """The state of its file now, compared with that which was indexed; always "current" of a `Document`."""
+        return self.source.state if self.source else "current"
 
     def line_of(self, character: int) -> int | None:
         """The line of a character of the passage, given as one of the document."""
@@ -40,6 +48,7 @@ class Result:
         """Where the passage is, as metadata for other programs: its document, offsets and, if any, lines and copies."""
         location: dict[str, Any] = {"document": self.document_id, "start": self.start, "end": self.end}
         location |= {"lines": list(self.lines)} if self.lines else {}
+        location |= {"file_state": self.file_state} if self.file_state != "current" else {}
         return location | ({"also_in": list(self.other_documents)} if self.other_documents else {})
 
 
@@ -77,6 +86,7 @@ def result_of(
     weights: Mapping[str, float],
     words_of: Callable[[str], Iterable[str]],
     document_ids: Sequence[str] = (),
+    source: StoredSource | None = None,
 ) -> Result:
     """The result of a record, and of copies in other documents; its snippet is chosen by the weights of words, see
     `snippet_of`."""
@@ -98,6 +108,7 @@ def result_of(
         word_matches(snippet, weights, words_of),
         metadata,
         other_documents,
+        source,
     )
 
 

@@ -1,4 +1,4 @@
-"""Incremental indexing: embed only what changed."""
+"""Incremental indexing: embed only what changed, and remove what is not wanted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,12 +20,13 @@ from bertkit.documents.document import Document
 from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.documents.readers import read_documents
 from bertkit.documents.sources import FileOptions
-from bertkit.search.filters import InDocument
+from bertkit.errors import UsageError
 from bertkit.search.passage_records import PassageRecords, without_zeros
-from bertkit.search.planning import IndexReport, Job, plan
+from bertkit.search.planning import IndexReport, Job, plan, plan_removal
 from bertkit.search.records import Record
-from bertkit.search.source_table import remove_source, store_source, stored_sources
-from bertkit.search.store.schema import COLUMNS, as_sql
+from bertkit.search.source_table import passage_ids, remove_source, store_source, stored_sources
+from bertkit.search.store.record_rows import batches_of
+from bertkit.search.store.schema import COLUMNS
 from bertkit.search.store.vector_store import VectorStore
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def update(
 ) -> None:
     """Bring the store up to date with files. Work finished before an interruption is kept."""
     with store.transaction() as connection:  # sees the changes of a transaction in progress
-        known = stored_sources(connection)
-    jobs, touched = plan(known, paths, options, column, files, report)
-    with store.transaction() as connection:
+        jobs, touched = plan(connection, paths, options, column, files, report)
         for job in touched:
             store_source(connection, job.source, job.content, job.options)
         for name in report.removed:
@@ -103,19 +102,32 @@ def _is_whole(job: Job, report: IndexReport, num_skipped: int, is_read: bool) ->
 def add_documents(
     store: VectorStore,
     encoder: Encoder,
-    documents: Iterable[Document],
+    documents: Sequence[Document],
     options: PassageOptions,
     report: IndexReport,
 ) -> None:
-    """Add documents, replacing those with the same ids. Passages already in the store are not embedded again."""
+    """Add documents, replacing those with the same ids. Passages already in the store are not embedded again.
+
+    Raises:
+        UsageError: an id that is the name of a file of the index.
+    """
+    with store.snapshot() as snapshot:
+        _check_ids(snapshot.connection, [document.id for document in documents])
     writer = _Writer(store, encoder, options, report)
-    iterator = iter(documents)
-    while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
+    for batch in batches_of(documents):
         seen = _Ids()
         for document in batch:
             writer.add(document.id, document, document.id, seen)
-        writer.finish(_finisher_of_documents(store, tuple(document.id for document in batch), seen))
+        writer.finish(_finisher_of_documents(store, [document.id for document in batch], seen))
     writer.flush()
+
+
+def remove(store: VectorStore, names: Iterable[str | Path], report: IndexReport) -> None:
+    """Remove what `plan_removal` reports, as one commit."""
+    with store.transaction() as connection:
+        plan_removal(connection, names, report)
+        for name in report.removed:
+            _forget(store, connection, name)
 
 
 def last_passages(store: VectorStore) -> PassageOptions:
@@ -238,38 +250,36 @@ def _finisher(store: VectorStore, job: Job, seen: _Ids, is_whole: bool) -> Finis
 
     def finish(connection: sqlite3.Connection) -> None:
         for name in {job.was, job.source.name}:
-            _delete(store, seen.lacking(_ids(connection, name)))
+            _delete(store, seen.lacking(passage_ids(connection, name)))
             remove_source(connection, name)
-        if is_whole or any(_ids(connection, job.source.name)):
+        if is_whole or any(passage_ids(connection, job.source.name)):
             store_source(connection, job.source, job.content if is_whole else "", job.options)
 
     return finish
 
 
-def _finisher_of_documents(store: VectorStore, ids: tuple[str, ...], seen: _Ids) -> Finisher:
+def _finisher_of_documents(store: VectorStore, ids: list[str], seen: _Ids) -> Finisher:
     """Finisher of documents: removes their outdated passages."""
-    condition, values = as_sql(InDocument(ids))
 
     def finish(connection: sqlite3.Connection) -> None:
-        rows = connection.execute(f"SELECT id FROM record WHERE {condition}", values)
-        _delete(store, seen.lacking(id for (id,) in rows))
+        _check_ids(connection, ids)  # again, as another thread can have added the file
+        _delete(store, seen.lacking(passage for id in ids for passage in passage_ids(connection, id)))
 
     return finish
 
 
+def _check_ids(connection: sqlite3.Connection, ids: list[str]) -> None:
+    if files := stored_sources(connection, ids):
+        name = next(iter(files))
+        raise UsageError(
+            f"document {name!r} has the name of a file of the index: choose another id, or remove the file first with "
+            f"Index.remove({name!r})"
+        )
+
+
 def _forget(store: VectorStore, connection: sqlite3.Connection, name: str) -> None:
-    _delete(store, list(_ids(connection, name)))
+    _delete(store, list(passage_ids(connection, name)))
     remove_source(connection, name)
-
-
-def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
-    """The ids of the passages of a file, which are its name, # and a digest; documents can have the same source."""
-    rows = connection.execute(
-        "SELECT id FROM value JOIN record USING (number) WHERE key = 'source' AND kind = 'text' AND value = ? "
-        "AND substr(id, 1, length(value) + 1) = value || '#' AND instr(substr(id, length(value) + 2), '#') = 0",
-        (source,),
-    )
-    return (id for (id,) in rows)
 
 
 def _delete(store: VectorStore, ids: Sequence[str]) -> None:

@@ -79,6 +79,7 @@ def _as_json(result: Result) -> dict[str, Any]:
         "rank": result.rank,
         "score": result.score,
         "also_in": [],
+        "file_state": result.file_state,
         "lines": None,
         **result.location,
         "context": result.context,

@@ -4,6 +4,18 @@ Takes: Batch.
 Gives: hidden states (total_tokens, hidden_size), one per token, and the pooled [CLS] of each sequence if the encoder
     has a pooler.
 May import: later, errors, device, executor, compiled, batch.
+
+A layer is described once and written four times:
+
+- `layer_config` describes it; the config of a family (`config`, `modernbert`, `qwen3`, ...) returns the description.
+- `layer` is the layer with weights, and its loop; of `attention` and `feed_forward`, with `window` and `rotary`,
+  `relative_bias` or `relative` for positions. `embeddings` stand before it; `encoder` and `decoder` hold both.
+- `albert`, `deberta`, `directional`: encoders that use the layer in another way.
+- `prepared`: the layer for inference, with weights packed for a precision, and its loop.
+- `few_rows`: the prepared layers as one compiled function, for a short text or a step of generation.
+- `bertkit.export.layers`: the layer as a graph.
+- `kernels`: the steps of a layer; begin with `kernels/choices`, which says where each runs.
+- `recorder` keeps what the layers compute, for inspection; `cuda_graphs` repeats small batches on a GPU.
 """
 
 from typing import TYPE_CHECKING
