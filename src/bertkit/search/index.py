@@ -187,7 +187,7 @@ class Index:
             sources: paths of files or of folders; or documents, each of which replaces the document with its id. The
                 files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
-            column: key or column of the text of rows, or several as in "title,body": each table is read by those it has;
+            column: key or column of the text of rows, or several as in "title,body", of which a table may lack some;
                 None: that of the last run, or "text", the only one, or the one with sentences. Others are metadata.
             files: which files of folders are read, and as what; None: all that hold text.
             dry_run: read the files and report the changes without making them; only for files.
@@ -245,8 +245,9 @@ class Index:
         a word or phrase after ``-``, and must be of a file whose name contains what follows ``file:``, or is like it if
         it has * or ?. See `Query`.
 
-        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus up
-        to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
+        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus
+        up to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
+
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
