@@ -63,7 +63,7 @@ def expected_ids(rows: Sequence[Record], query: np.ndarray, k: int, similarity: 
 
 def same(one: Record, other: Record) -> bool:
     def parts(each: Record) -> tuple:
-        return each.id, each.text, each.document_id, each.start, each.end, dict(each.metadata)
+        return each.id, each.text, each.document_id, each.start, each.end, dict(each.metadata), each.lines
 
     unit = [each.vector / np.linalg.norm(each.vector) for each in (one, other)]
     return parts(one) == parts(other) and np.allclose(*unit, atol=1e-6)

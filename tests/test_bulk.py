@@ -139,10 +139,11 @@ def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
     with pytest.raises(DataError, match=r"is damaged: delete job/shard-00000\.done\.json"):
         next(job.records())
     plans = {
-        '{"format": 2}': "plan.json has format 2, expected 1: update bertkit",
+        '{"format": 3}': "plan.json has format 3, expected 2: update bertkit",
+        '{"format": 1}': "plan.json was not made by this version of bertkit: plan the job again in a new folder",
         '{"format": 0}': "plan.json was not made by this version of bertkit: plan the job again in a new folder",
         '{"format": "1"}': "plan.json was not made by this version",
-        '{"format": 1}': "not a plan",
+        '{"format": 2}': "not a plan",
         "{}": "not a plan",
     }
     for content, message in (plans | {"[]": "not a plan"}).items():

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,18 @@ from bertkit.cli import run
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
-from bertkit.search import Equal, InDocument, Record, VectorStore, read_records
+from bertkit.search import (
+    And,
+    Between,
+    Contains,
+    Equal,
+    InDocument,
+    Not,
+    Or,
+    Record,
+    VectorStore,
+    read_records,
+)
 from bertkit.search.bulk import BulkEmbedding
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
@@ -211,20 +223,24 @@ def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, en
         assert index.add(docs, passages=SHORT).new == ["docs/bad.txt"] and len(index) == 4
 
 
-def test_file_that_fails_after_its_first_part_is_tried_again(
-    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bertkit.documents.readers.reading.PART_LENGTH", 60)
+def fail_after_first_part(patch: pytest.MonkeyPatch) -> None:
     read = Reading.text_parts
 
     def failing(reading: Reading) -> Iterator[tuple[int, str]]:
         yield next(read(reading))
         raise OSError(5, "Input/output error")
 
+    patch.setattr(Reading, "text_parts", failing)
+
+
+def test_file_that_fails_after_its_first_part_is_tried_again(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.documents.readers.reading.PART_LENGTH", 60)
     (docs / "long.txt").write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
     with Index.open("store", encoder) as index, Index.open("fresh", encoder) as fresh:
         with monkeypatch.context() as patch:
-            patch.setattr(Reading, "text_parts", failing)
+            fail_after_first_part(patch)
             report = index.add(docs / "long.txt", passages=SHORT)
         assert [(one.path, one.why) for one in report.skipped] == [("docs/long.txt", "Input/output error")]
         assert report.new == [] and 0 < len(index) < 4
@@ -239,12 +255,14 @@ def test_file_that_fails_after_its_first_part_is_tried_again(
 def test_passages_of_a_file_that_was_partly_read_are_removed_with_it(
     docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, long = docs / "rows.jsonl", docs / "long.txt"
-    rows.write_text('{"body": "Giraffes have long necks."}\n{"body": "x", "text": "y"}\n')
+    giraffes, long = docs / "giraffes.txt", docs / "long.txt"
+    giraffes.write_text("Giraffes have long necks.\n")
     with Index.open("store", encoder) as index:
-        assert [one.is_part for one in index.add(rows).skipped] == [False] and len(index) == 1
-        rows.unlink()
-        assert index.add(docs, passages=SHORT).removed == ["docs/rows.jsonl"]
+        with monkeypatch.context() as patch:
+            fail_after_first_part(patch)
+            assert [one.is_part for one in index.add(giraffes).skipped] == [False] and len(index) == 1
+        giraffes.unlink()
+        assert index.add(docs, passages=SHORT).removed == ["docs/giraffes.txt"]
         before = passages(index)
         long.write_text("".join(f"Line {number} is here.\n\n" for number in range(20)))
         _interrupt_second_commit(index, docs, monkeypatch)
@@ -511,7 +529,7 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
     with Index.open(tmp_path / "store", encoder) as index:
         for metadata, message in (
             ({"context": "mine"}, r"document 'b' has metadata 'context', which an index keeps for .*: rename it"),
-            ({"n": np.int64(1)}, "metadata 'n' is a int64"),
+            ({"n": {"a": 1}}, "metadata 'n' is a dict: expected"),
             ({1: "x", "b": "y"}, "metadata key 1: expected a str"),
         ):
             with pytest.raises(UsageError, match=message):
@@ -605,6 +623,128 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
                 index.add(sources)  # pyrefly: ignore
     with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):
         bertkit.Document("a", "text", metadata=[])  # pyrefly: ignore
+
+
+def test_lines_of_passages_are_those_of_their_files(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.documents.readers.reading.PART_LENGTH", 100)
+    lines = [f"Line {number} is here.\r\n" * 2 + "\n" for number in range(40)]
+    (docs / "long.txt").write_bytes("".join(lines).encode())
+    (docs / "many.csv").write_text('text,n\n"Tea.\nMilk.",1\n' + f'"{"More tea. " * 20}",2\n')
+    (docs / "page.html").write_text("<p>One.\n<p>Two.")
+    with Index.open("store", encoder) as index:
+        index.add([docs, bertkit.Document("own", "One.\n\nTwo.", offset=7)], passages=PassageOptions(60, 20))
+        records = list(index.store.records())
+        texts = {path.as_posix(): path.read_bytes().decode() for path in docs.iterdir()} | {
+            "own": "\n" * 7 + "One.\n\nTwo."
+        }
+        assert {one.lines for one in records if one.document_id == "docs/page.html"} == {(0, 0)}
+        assert [one.lines for one in records if one.document_id.startswith("docs/many.csv")][:1] == [(2, 2)]
+        assert {one.lines for one in records if one.document_id == "docs/many.csv#4"} == {(4, 4)}
+        assert [one.lines for one in records if one.document_id == "own"] == [(1, 3)]
+        for one in records:
+            if one.document_id in ("docs/long.txt", "docs/fish.md", "docs/cats.txt"):
+                text = texts[one.document_id]
+                assert one.lines == (1 + text.count("\n", 0, one.start), 1 + text.count("\n", 0, one.end))
+        (first, *_) = index.search('"Line 17 is here"')
+        assert first.lines and first.line_of(first.snippet.start) == 1 + texts["docs/long.txt"].count(
+            "\n", 0, first.snippet.start
+        )
+        assert index.search("Two", where=Equal("source", "docs/page.html"))[0].lines is None
+        before = {one.id: one.lines for one in records}
+        (docs / "long.txt").write_bytes(b"\n" + "".join(lines).encode())
+        index.add(docs, passages=PassageOptions(60, 20))
+        after = {one.id: one.lines for one in index.store.records() if one.document_id == "docs/long.txt"}
+        assert after and all(lines == (before[id][0] + 1, before[id][1] + 1) for id, lines in after.items())
+
+
+def test_passages_around_a_result_are_at_the_offsets_of_the_document(docs: Path, encoder: Path) -> None:
+    text = "# One\n\n" + "".join(f"Line {number} is here.\n" for number in range(20)) + "\n\n  Indented zebra.\n\nEnd."
+    (docs / "long.md").write_text(text)
+    with Index.open("store", encoder) as index:
+        index.add([docs / "long.md", docs / "rows.jsonl"], passages=PassageOptions(60, 20))
+        (one,) = index.search('"zebra"', mode="lexical")
+        assert index.around(one, 0) == (one.start, one.text)
+        sizes = []
+        for number in (1, 2, 99):
+            start, around = index.around(one, number)
+            assert around == text.strip()[start : start + len(around)] and one.text in around
+            sizes.append(len(around))
+        assert sizes == sorted(set(sizes)) and sizes[-1] == len(text)
+        (row,) = index.search('"rain"', mode="lexical")
+        assert index.around(row, 5) == (0, "Rain fell.")
+        index.store.delete([row.id])
+        assert index.around(row, 5) == (0, "Rain fell.")
+
+
+def test_words_of_the_query_in_the_snippet_are_marked(docs: Path, encoder: Path) -> None:
+    text = "Cafe\u0301s, getUserName and 東京 are \u0e20\u0e32\u0e29\u0e32; zebras-only."
+    with Index.open("store", encoder) as index:
+        index.add([bertkit.Document("a", "\n" + text), bertkit.Document("b", "Rain fell.")])
+        for query, marked in (
+            ("café", ["Cafe\u0301s"]), ("getUserName zebra", ["getUserName", "zebras"]), ("京都", ["京"]),
+            ("\u0e20\u0e32", ["\u0e20\u0e32\u0e29\u0e32"]), ("nothing", []),
+        ):  # fmt: skip
+            first = index.search(query, mode="hybrid", where=InDocument(("a",)))[0]
+            assert [f"\n{text}"[start:end] for start, end in first.matches] == marked, query
+
+
+def test_filter_on_a_key_that_no_passage_has_is_said(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        index.add(bertkit.Document("a", "One.", metadata={"kind": "x", "tags": []}))
+        where = And((Equal("kind", "x"), Not(Or((Between("yaer", 3), Contains("b", 1))))))
+        results = index.search("one", where=where)
+        assert len(results) == 1 and results.missing_keys == ("b", "yaer") and index.keys() == ["kind", "tags"]
+        for known in (None, InDocument(("a",)), Contains("tags", 1)):
+            assert index.search("one", where=known).missing_keys == ()
+
+
+def test_command_filters_and_prints_for_people_and_programs(
+    docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "copy.txt").write_text("A zebra came by later.\x1b[31m\n")
+    (docs / "zoo.csv").write_text("text,year\nA zebra ran.,2021\nA zebra sat.,2019\n")
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        index.add(bertkit.Document("copy", "A zebra ran."))
+    capsys.readouterr()
+    search = ["search", "zebra", "--store", "store", "--mode", "lexical"]
+    assert run([*search, "--where", "year >= 2020"]) == 0
+    output = capsys.readouterr()
+    (row,) = map(json.loads, output.out.splitlines())
+    assert not output.err and row["score"] > 0 and row == {
+        "score": row["score"], "document": "docs/zoo.csv#2", "line": 2, "start": 0, "end": 12, "context": "",
+        "snippet": "A zebra ran.", "metadata": {"source": "docs/zoo.csv", "row": 2, "year": 2021},
+    }  # fmt: skip
+    assert run([*search, "--where", "year>2000", "--where", '{"row": 3}']) == 0
+    assert [json.loads(line)["document"] for line in capsys.readouterr().out.splitlines()] == ["docs/zoo.csv#3"]
+    assert run([*search, "--where", "yaer=2021"]) == 0
+    assert capsys.readouterr() == ("", "no passage has the metadata yaer; the keys are row, source, year\n")
+    assert run([*search, "--context", "1", "--where", "source=docs/cats.txt"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["around"] == Path("docs/cats.txt").read_text().strip() and row["line"] == 3
+    for wrong, message in (
+        (["--where", "year ~ 2021"], "the condition 'year ~ 2021' has no known operator: expected KEY OPERATOR VALUE"),
+        (["--where", '{"year": {"$like": 1}}'], "where.year: unknown operator '$like', expected one of $eq, "),
+        (["--context", "-1"], "--context"),
+    ):
+        assert run([*search, *wrong]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run([*search, "--json", "-k", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"]
+    assert run([*search, "--where", "source in docs/cats.txt,docs/copy.txt"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].startswith("docs/cats.txt:3  ") or shown.splitlines()[0].startswith(
+        "docs/copy.txt:1  "
+    )
+    assert "  A \x1b[1mzebra\x1b[0m came by later." in shown.splitlines() and "\x1b[31m" not in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run([*search, "--where", "year=2021"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("docs/zoo.csv:2  ") and lines[1:] == ["  A zebra ran."]
+    assert run([*search, "-k", "9"]) == 0
+    assert "\n  A zebra ran.\n  also in copy\n" in capsys.readouterr().out
 
 
 def test_hybrid_results_are_the_largest_sums_for_any_number(

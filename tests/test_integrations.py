@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ def index(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
     with Index.open(tmp_path_factory.mktemp("store") / "index", encoder) as index:
         texts = {"a": "The cat sat.", "b": "A zebra came by.", "c": "Rain fell."}
         index.add([bertkit.Document(id, text, "Notes", metadata={"kind": id}) for id, text in texts.items()])
+        later = {"day": date(2026, 1, 31), "tags": ["x", "y"], "n": 3}
+        index.add([bertkit.Document(id, "Two are equal.", metadata=later) for id in ("d", "e")])
         yield index
 
 
@@ -75,7 +79,14 @@ def test_langchain_store_of_texts_with_filter_and_scores(encoder: Path, tmp_path
     assert isinstance(store.store, VectorStore)
     (document, score), *_ = store.similarity_search_with_score("a joy", k=2)
     assert document.page_content == "a joy" and score == pytest.approx(1)
-    assert {one.page_content for one in store.similarity_search("a joy", filter={"n": 2})} == {"dull", "a joy!"}
+    for where in ({"n": 2}, {"n": {"$gte": 2}}, {"$not": {"n": {"$in": [1]}}}):
+        assert {one.page_content for one in store.similarity_search("a joy", filter=where)} == {"dull", "a joy!"}
+    scored = store.similarity_search_with_score("a joy", k=3)
+    with warnings.catch_warnings(action="error"):
+        relevant = store.similarity_search_with_relevance_scores("a joy", k=3, score_threshold=0.0)
+    assert [score for _, score in relevant] == [min(max(score, 0), 1) for _, score in scored]
+    scale = store._select_relevance_score_fn()
+    assert (scale(0.25), scale(-0.1), scale(1.0000001)) == (0.25, 0, 1)
     with pytest.raises(bertkit.BertkitError, match=r"model '.*' in the store, 'langchain .*' now"):
         langchain.BertkitStore.open(tmp_path / "store", VectorStoreIntegrationTests.get_embeddings())
     store.delete()
@@ -112,6 +123,8 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="from_texts needs the folder of the store: pass folder="):
         langchain.BertkitStore.from_texts(["a"], _Named())
     store = langchain.BertkitStore.from_texts(["a"], _Named(), folder=tmp_path / "store")
+    with pytest.raises(UsageError, match=r"where.n: unknown operator '\$like', expected one of \$eq, "):
+        store.similarity_search("a", filter={"n": {"$like": 1}})
     with pytest.raises(UsageError, match="filter is function: expected a dict of metadata values"):
         store.similarity_search("a", filter=lambda document: True)
     for texts, metadatas, ids, message in (
@@ -130,7 +143,9 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
 def test_langchain_retriever_and_reranker(index: Index) -> None:
     matches = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
     assert matches[0].page_content == "A zebra came by."
-    assert matches[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16}
+    assert matches[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16, "lines": [1, 1]}
+    (equal,) = langchain.BertkitRetriever(index=index, filter={"tags": {"$contains": "x"}}).invoke("zebra")
+    assert (equal.metadata["document"], equal.metadata["also_in"]) == ("d", ["e"])
     model = our_model("sequence_classification", 3, num_labels=1)
     documents = [Document(text, metadata={"n": number}) for number, text in enumerate(["a joy", "dull", "warm"])]
     ranked = langchain.BertkitReranker(model=model, top_n=2).compress_documents(documents, "joy")
@@ -143,6 +158,8 @@ def test_langchain_retriever_and_reranker(index: Index) -> None:
 def test_llama_index(index: Index, encoder: Path) -> None:
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
     from llama_index.core.ingestion.pipeline import get_transformation_hash
+    from llama_index.core.schema import MetadataMode
+    from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
     from bertkit.integrations import llama_index
 
@@ -161,6 +178,25 @@ def test_llama_index(index: Index, encoder: Path) -> None:
         llama_index.BertkitEmbedding(str(encoder), presicion="int8")
     first, *_ = llama_index.BertkitRetriever(index, 2).retrieve("zebra")
     assert first.node.text == "A zebra came by." and (first.node.start_char_idx, first.node.end_char_idx) == (0, 16)
+    assert first.node.get_content(MetadataMode.LLM) == "kind: b\ndocument: b\n\nA zebra came by."
+    one = MetadataFilter
+    for filters, condition, expected in (
+        ([one(key="kind", value="a"), one(key="kind", value="b")], "or", ["a", "b"]),
+        ([one(key="kind", value=["a", "b"], operator="in"), one(key="kind", value="a", operator="!=")], "and", ["b"]),
+        ([one(key="kind", value="b", operator=">"), one(key="kind", value="d", operator="<")], None, ["c"]),
+        ([one(key="kind", value=["a", "b"], operator="nin"), one(key="n", value=3, operator="!=")], "and", ["c"]),
+        ([one(key="tags", value=["x", "z"], operator="any")], "and", ["d"]),
+        ([one(key="tags", value=["x", "z"], operator="all")], "and", []),
+        ([one(key="tags", value="y", operator="contains")], "and", ["d"]),
+        ([MetadataFilters(filters=[one(key="n", value=3)], condition="not"), one(key="kind", value="c")], "and", ["c"]),
+    ):
+        where = MetadataFilters(filters=filters, condition=condition)
+        nodes = llama_index.BertkitRetriever(index, 9, where).retrieve("zebra")
+        assert sorted(each.node.metadata["document"] for each in nodes) == expected
+        assert all(each.node.metadata["also_in"] == ["e"] for each in nodes if expected == ["d"])
+    with pytest.raises(UsageError, match="filter on 'kind': unknown operator 'text_match', expected one of =, !=,"):
+        where = MetadataFilters(filters=[one(key="kind", value="a", operator="text_match")])
+        llama_index.BertkitRetriever(index, 9, where)
 
 
 def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
@@ -177,6 +213,30 @@ def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
     assert components.BertkitRetriever(index).run("zebra", 1)["documents"][0].content == "A zebra came by."
     with pytest.raises(UsageError, match="k=0: expected"):
         components.BertkitRetriever(index).run("zebra", 0)
+
+    def field(name: str, operator: str, value: Any) -> dict[str, Any]:
+        return {"field": name, "operator": operator, "value": value}
+
+    kinds = field("meta.kind", "in", ["a", "b"])
+    for filters, expected in (
+        (field("meta.kind", "==", "b"), ["b"]),
+        ({"operator": "AND", "conditions": [kinds, field("meta.kind", "!=", "a")]}, ["b"]),
+        ({"operator": "OR", "conditions": [kinds, field("kind", ">=", "c")]}, ["a", "b", "c"]),
+        ({"operator": "NOT", "conditions": [kinds]}, ["c", "d"]),
+        (field("meta.day", ">", "2026-01-30"), ["d"]),
+        (field("meta.n", "not in", [3]), ["a", "b", "c"]),
+    ):
+        documents_of = components.BertkitRetriever(index, filters=filters).run("zebra")["documents"]
+        assert documents_of == components.BertkitRetriever(index).run("zebra", filters=filters)["documents"]
+        assert sorted(one.meta["document"] for one in documents_of) == expected
+    assert documents_of[0].meta["lines"] == [1, 1]
+    for filters, message in (
+        (field("meta.kind", "~", "b"), "filter on 'kind': unknown operator '~', expected one of =,"),
+        ({"field": "kind", "value": 1}, "lacks field, operator or value"),
+        ({"operator": "XOR"}, "lacks field, operator"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            components.BertkitRetriever(index, filters=filters).run("zebra")
     with pytest.raises(UsageError, match="top_k=0: expected"):
         components.BertkitRanker(model).run("zebra", documents, 0)
     expected = bertkit.load(encoder).embed("a joy", normalize=True).tolist()
@@ -193,7 +253,7 @@ def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
         components.BertkitRanker(model).to_dict()
     model.save(tmp_path / "reranker")
     pipeline = haystack.Pipeline()
-    pipeline.add_component("retriever", components.BertkitRetriever(index, top_k=1))
+    pipeline.add_component("retriever", components.BertkitRetriever(index, top_k=1, filters=kinds))
     pipeline.add_component("ranker", components.BertkitRanker(str(tmp_path / "reranker"), top_k=2))
     again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["bertkit.integrations.haystack"])
     inputs = {"retriever": {"query": "zebra"}, "ranker": {"query": "zebra", "documents": documents}}
@@ -211,6 +271,7 @@ def test_mcp_tools(index: Index) -> None:
             for arguments, reason in (
                 ({"query": "zebra", "k": 0}, "k=0: expected an int of at least 1"),
                 ({"query": " "}, "the query is empty: expected a few words, or a question"),
+                ({"query": "zebra", "where": {"kind": {"$like": 1}}}, "where.kind: unknown operator '$like', expected"),
             ):
                 result = await client.call_tool("search", arguments)
                 assert result.is_error and reason in result.content[0].text
@@ -236,8 +297,12 @@ def test_mcp_command_over_standard_input_and_output(index: Index) -> None:
 async def check_tools(client: Any) -> None:
     matches = rows_of(await client.call_tool("search", {"query": "zebra", "k": 2}))
     assert len(matches) == 2 and matches[0]["text"] == "A zebra came by." and matches[0]["document"] == "b"
+    assert matches[0]["metadata"] == {"kind": "b"} and matches[0]["lines"] == [1, 1]
+    (equal,) = rows_of(await client.call_tool("search", {"query": "zebra", "where": {"n": {"$lt": 4}}}))
+    assert (equal["document"], equal["also_in"]) == ("d", ["e"])
     for match in matches:
         del match["score"]
+        match.pop("also_in", None)  # which documents have the same passage is known from a search
         assert rows_of(await client.call_tool("get", {"ids": [match["id"]]})) == [match]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bertkit
@@ -288,6 +289,90 @@ def test_tables_of_spreadsheets(tmp_path: Path, encoding: str, message: str, cap
     ]
 
 
+def table(path: Path, text: str, column: str | None = None) -> tuple[list[Document], list[str]]:
+    path.write_text(text)
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources([path], [])
+    return list(read_documents(source, column, skipped)), [one.why for one in skipped]
+
+
+def test_columns_of_tables_are_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "text,price,zip,row,row_,,day\nTea.,12.50,01234,a,b,x,2026-01-31\n,3,1,,,,\nMilk.,-3,1,,,,\nJuice.,?,,,,,\n"
+    documents, skipped = table(Path("a.csv"), rows)
+    assert not skipped and [one.metadata for one in documents] == [
+        {"source": "a.csv", "row": 2, "price": "12.50", "zip": "01234", "row_": "a", "row__": "b", "day": "2026-01-31"},
+        {"source": "a.csv", "row": 3, "price": "3", "zip": "1"},
+        {"source": "a.csv", "row": 4, "price": "-3", "zip": "1"},
+        {"source": "a.csv", "row": 5, "price": "?"},
+    ]
+    monkeypatch.setattr("bertkit.documents.readers.records._ROWS_OF_SAMPLE", 3)
+    documents, _ = table(Path("a.csv"), rows)
+    assert [one.metadata["price"] for one in documents] == [12.5, 3, -3, "?"]
+    values = {"title": "T", "offset": 3, "tags": ["a", 1], "none": None, "nan": float("nan"), "long": "x" * 1001}
+    caplog.clear()
+    (document,), skipped = table(Path("b.jsonl"), json.dumps({"text": "Tea.", "context": "C", "deep": {}} | values))
+    assert document.title == "" and not skipped and document.metadata == {
+        "source": "b.jsonl", "row": 1, "context_": "C", "title": "T", "offset": 3, "tags": ["a", 1],
+    }  # fmt: skip
+    assert caplog.messages == ["b.jsonl: not stored as metadata: deep, long"]
+    frame = pd.DataFrame(
+        {"text": ["Tea."], "day": pd.to_datetime(["2026-01-31"]), "n": [7], "tags": [["a"]], "raw": [b""]}
+    )
+    frame.to_parquet("c.parquet")
+    (source,) = find_sources(["c.parquet"], [])
+    (document,) = read_documents(source, None, [])
+    assert document.metadata == {
+        "source": "c.parquet", "row": 1, "day": "2026-01-31T00:00:00", "n": 7, "tags": ["a"],
+    }  # fmt: skip
+
+
+def test_each_table_has_its_columns_of_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sentence = "The soup was hot and good."
+    for column, text, texts, message in (
+        ("title,body", '{"body": "B", "title": "A"}\n{"body": "C", "title": null}\n', ["A\n\nB", "C"], ""),
+        ("title,body", '{"body": "B", "text": "A"}', ["B"], "a.jsonl: no column title; the texts are in body"),
+        ("title,body", '{"title,body": "B", "body": "A"}', ["B"], ""),
+        (
+            None,
+            json.dumps({"name": "tea", "note": sentence}),
+            [sentence],
+            "a.jsonl: texts of the column 'note', which is a guess: --column names another",
+        ),
+        (None, '{"a": "only"}\n{"a": "one"}', ["only", "one"], ""),
+        (None, '{"a": 3}\n{"a": "x", "text": "Tea."}', ["Tea."], ""),
+    ):
+        caplog.clear()
+        documents, _ = table(Path("a.jsonl"), text, column)
+        assert [one.text for one in documents] == texts and caplog.messages == [message] * bool(message)
+    for column, text, why in (
+        ("title,body", "text,a\nx,y\n", "a.csv has no column 'title,body', it has text, a: choose one with --column"),
+        (
+            None,
+            f"one,two\n{sentence},{sentence}\n",
+            "a.csv has no column 'text', it has one, two: choose one with --column",
+        ),
+        (None, f"one,one,two\n{sentence},{sentence},x\n", "a.csv names the column 'one' twice: rename or remove one"),
+        (",", "text,\nx,y\n", "a.csv has no column ',', it has text: choose one with --column"),
+        (None, f"id,\n1,{sentence}\n", "a.csv has no column 'text', it has id: choose one with --column"),
+    ):
+        assert table(Path("a.csv"), text, column) == ([], [why])
+    assert [one.text for one in table(Path("a.jsonl"), "no\n" * 100 + '{"text": "Tea.", "a": 1}')[0]] == ["Tea."]
+    rows = '{"text": "Tea."}\n{"a": 1}\n{"text": null}\n{"text": 3}\nno\n'
+    documents, skipped = table(Path("a.jsonl"), rows)
+    assert len(documents) == 1 and skipped == [
+        "a.jsonl, line 2 has no column 'text', it has a: choose one with --column",
+        "a.jsonl, line 3: 'text' is NoneType (None), expected text",
+        "a.jsonl, line 4: 'text' is int (3), expected text",
+        "a.jsonl, line 5 is not JSON: no",
+    ]
+
+
 def test_a_few_damaged_bytes_do_not_change_the_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Ünïcode wörds ärë hërë.\n".encode() * 5 + b"\xff end\n")
     documents, skipped = read(tmp_path)
@@ -508,7 +593,7 @@ def test_command_chooses_files(words: Path, capsys: pytest.CaptureFixture[str]) 
     for name, text in {"a.md": "# w1\n", "b.html": "<p>w2</p>", "c.txt": "w3", "d.txt": "w3", "e.docx": "no"}.items():
         Path("docs").mkdir(exist_ok=True)
         Path("docs", name).write_text(text)
-    Path("docs/f.jsonl").write_text('{"a": 1, "b": 2}\n' * 7)
+    Path("docs/f.jsonl").write_text('{"text": 1, "b": 2}\n' * 7)
     arguments = ["index", "docs", "--store", "store", "--exclude", "*.md", "--exclude", "f.*", "--as", "text"]
     assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()
     output = capsys.readouterr()

@@ -19,7 +19,9 @@ WORDS = "the of and sat un run walk talk blue red green one two three four cat d
 
 def document(number: int) -> bertkit.Document:
     text = " ".join(np.random.default_rng(number).choice(WORDS, 9)) + "."
-    return bertkit.Document(str(number), text, metadata={"half": number % 2})
+    return bertkit.Document(
+        str(number), text, metadata={"half": number % 2, "number": number, "tags": ["even"] * (number % 2 == 0)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +55,25 @@ def test_equals_the_library_for_many_clients_at_once(server: Server, folder: Pat
 
 def test_metadata_filter_selects_passages(server: Server, folder: Path) -> None:
     answer = server.post("/search", {"query": "a cat", "k": 3, "where": {"half": 1}})["results"]
-    assert len(answer) == 3 and all(one["metadata"] == {"half": 1} and one["file_state"] == "current" for one in answer)
+    assert len(answer) == 3
+    assert all(one["metadata"]["half"] == 1 and one["file_state"] == "current" for one in answer)
     first = answer[0]
     assert document(int(first["document"])).text[first["start"] : first["end"]] == first["text"]
     with bertkit.Index.open(folder) as index:
         expected = index.search("a cat", 3, where=Equal("half", 1))
     assert [one["document"] for one in answer] == [one.document_id for one in expected]
+
+
+def test_filters_are_those_of_the_library(server: Server, folder: Path) -> None:
+    body = {"query": "a cat", "k": 50, "where": {"number": {"$gte": 7, "$lt": 20}, "tags": {"$contains": "even"}}}
+    answer = server.post("/search", body)
+    assert sorted(int(one["document"]) for one in answer["results"]) == list(range(8, 20, 2))
+    assert answer["missing_keys"] == [] and answer["results"][0]["lines"] == [1, 1]
+    for one in answer["results"]:
+        assert {one["text"][start:end] for start, end in one["matches"]} <= {"cat"}
+    assert any(one["matches"] for one in answer["results"])
+    answer = server.post("/search", {"query": "a cat", "where": {"yaer": 1}})
+    assert (answer["results"], answer["missing_keys"]) == ([], ["yaer"])
 
 
 def test_long_queries_are_counted_in_headers(server: Server) -> None:
@@ -90,6 +105,12 @@ def test_records_of_another_process_are_searched(encoder: Path, tmp_path: Path) 
         ({"query": "a", "k": 0}, 422, "k: "),
         ({"query": "a", "mode": "best"}, 422, "mode: "),
         ({"query": "a", "where": {"kind": [1]}}, 422, "where.kind"),
+        (
+            {"query": "a", "where": {"half": {"$like": 1}}},
+            422,
+            "where.half: unknown operator '$like', expected one of $eq",
+        ),
+        ({"query": "a", "where": [1]}, 422, "where"),
         ({"query": "a", "answer": True}, 424, "no question answering model is served here"),
         ({"query": "a", "rerank": True}, 424, "no re-ranker model is served here"),
     ],

@@ -188,7 +188,8 @@ def test_store_that_another_process_creates_and_writes_is_named(folder: Path) ->
 @pytest.mark.parametrize(
     "format, message",
     [
-        (3, "store has format 3, expected 2: update bertkit"),
+        (4, "store has format 4, expected 3: update bertkit"),
+        (2, "store was not made by this version of bertkit: index the documents into a new folder"),
         (1, "store was not made by this version of bertkit: index the documents into a new folder"),
         (0, "store was not made by this version of bertkit: index the documents into a new folder"),
         (-1, "store was not made by this version of bertkit: index the documents into a new folder"),
@@ -198,7 +199,7 @@ def test_store_of_another_version_raises(folder: Path, format: int, message: str
     with VectorStore.create(folder, IDENTITY) as store:
         store.add(records(3))
     with contextlib.closing(sqlite3.connect(folder / "store.sqlite3")) as connection, connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         connection.execute(f"PRAGMA user_version = {format}")
     with pytest.raises(StoreError, match=message):
         VectorStore.open(folder)

@@ -1,13 +1,16 @@
 """The interface of vector stores, tested on every implementation."""
 
+import json
 import math
 import sqlite3
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime, timedelta, timezone
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,10 +27,12 @@ from search_stores import (
     vector_of,
 )
 
+from bertkit.documents.metadata import stored_value
 from bertkit.errors import DataError, UsageError
 from bertkit.search import (
     And,
     Between,
+    Contains,
     Equal,
     Filter,
     InDocument,
@@ -38,9 +43,11 @@ from bertkit.search import (
     SearchReport,
     VectorStore,
     export_parquet,
+    filter_of,
     read_identity,
     read_records,
 )
+from bertkit.search.filter_syntax import filter_of_condition
 
 
 @pytest.fixture(params=STORES)
@@ -154,6 +161,24 @@ def nested(where: Filter, number: int, width: int = 1) -> Filter:
         (And(()), lambda n: True),
         (Or(()), lambda n: False),
         (Equal("none", None), lambda n: n == 70),
+        (Contains("tags", "a"), lambda n: n == 70),
+        (Contains("tags", 1.0), lambda n: n == 70),
+        (Contains("tags", True), lambda n: False),
+        (Or((Contains("tags", 3), Equal("number", 1))), lambda n: n == 1),
+        (
+            Or((Equal("tags", "a"), OneOf("tags", ("a", 1)), Between("tags", 0, 9), Between("tags", "a", "b"))),
+            lambda n: False,
+        ),
+        (Not(Contains("tags", "a")), lambda n: n < 70),
+        (Contains("tree", "oak"), lambda n: False),
+        (Between("tree", "maple", "oak"), lambda n: n % 18 in (10, 11)),
+        (Between("tree", high="beech"), lambda n: n % 18 in (0, 1)),
+        (Between("tree", low="yew\0"), lambda n: False),
+        (Between("day", date(2026, 1, 1), date(2026, 1, 31)), lambda n: n == 70),
+        (Between("day", "2026-02"), lambda n: False),
+        (Equal("day", date(2026, 1, 31)), lambda n: n == 70),
+        (OneOf("number", np.arange(3)), lambda n: n < 3),
+        (Between("number", np.int8(60), np.float64(64)), lambda n: 60 <= n <= 64),
         (nested(Equal("number", 3), 20), lambda n: n == 3),
         (nested(Equal("number", 3), 19, width=40), lambda n: n == 3),
         (reduce(lambda some, n: Or((some, Equal("number", n))), range(1, 2000), Equal("number", 0)), lambda n: True),
@@ -171,9 +196,10 @@ def test_filters(filtered: tuple[VectorStore, list[Record]], where, matches) -> 
 
 @pytest.fixture(scope="module", params=STORES)
 def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
-    rows = [*records(70), record(70, none=None)]
+    rows = [*records(70), record(70, none=None, tags=["a", 1, 1.0, "a"], empty=[], day=date(2026, 1, 31))]
     with STORES[request.param](tmp_path_factory.mktemp("filtered") / "store", IDENTITY) as store:
         store.add(rows)
+        rows[-1].metadata["day"] = "2026-01-31"  # as it is stored
         yield store, rows
 
 
@@ -191,9 +217,141 @@ def test_range_to_an_int_of_more_than_64_bits(store: VectorStore) -> None:
 
 
 def test_rejects_ranges_without_order() -> None:
-    for ends in ((math.nan, 3), (3, math.nan), (True, 3), ("a", None)):
-        with pytest.raises(UsageError, match=r"filter on 'number': Between got .*, expected a number or None"):
+    for ends in ((math.nan, 3), (3, math.nan), (True, 3), (b"a", None), (None, pd.NaT)):
+        with pytest.raises(
+            UsageError, match=r"filter on 'number': Between got .*, expected a number, str, date or None"
+        ):
             Between("number", *ends)
+    with pytest.raises(UsageError, match="filter on 'number': Between got 3 and '2026-01-31', expected one type"):
+        Between("number", 3, date(2026, 1, 31))
+
+
+def test_metadata_of_other_libraries_comes_back_as_python_values(store: VectorStore, tmp_path: Path) -> None:
+    hour = timezone(timedelta(hours=1))
+    values = {
+        "int": (np.int64(3), 3),
+        "half": (np.float32(0.5), 0.5),
+        "is": (np.bool_(True), True),
+        "str": (np.str_("a"), "a"),
+        "day": (date(2026, 1, 31), "2026-01-31"),
+        "stamp": (pd.Timestamp("2026-01-31 08:30"), "2026-01-31T08:30:00"),
+        "time": (datetime(2026, 1, 31, 8, 30, tzinfo=hour), "2026-01-31T07:30:00+00:00"),
+        "ns": (np.datetime64("2026-01-31T08:30:00", "ns"), "2026-01-31T08:30:00"),
+        "day64": (np.datetime64("2026-01-31"), "2026-01-31"),
+        "list": (("a", None, date(2026, 1, 31)), ["a", None, "2026-01-31"]),
+        "array": (np.arange(3), [0, 1, 2]),
+        "empty": ([], []),
+    }
+    store.add([replace(record(1), metadata={key: given for key, (given, _) in values.items()})])
+    (row,) = store.records()
+    assert row.metadata == {key: stored for key, (_, stored) in values.items()}
+    assert [type(one) for one in row.metadata.values()] == [type(stored) for _, stored in values.values()]
+    assert store.count(Between("time", datetime(2026, 1, 31, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))) == 1
+    assert store.count(And((Equal("int", np.int8(3)), Contains("array", np.int8(2)), Contains("list", None)))) == 1
+    export_parquet(store, tmp_path / "records.parquet")
+    assert same(next(read_records(tmp_path / "records.parquet")), row) and store.verify() == []
+    store.delete(["r1"])
+    assert store.count(Contains("list", "a")) == 0 and store.verify() == []
+    for value, message in (
+        ([["a"]], "metadata 'k' is a list"),
+        ({"a": 1}, "metadata 'k' is a dict"),
+        (pd.NaT, "metadata 'k' is nan"),
+        (np.ones((2, 2)), "metadata 'k' is a ndarray"),
+        ([1, math.inf], "'k' is inf: expected a finite number"),
+        (3j, "is a complex"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            stored_value("k", value)
+    for make_filter in (lambda: Equal("k", ["a"]), lambda: Contains("k", ["a"]), lambda: OneOf("k", [["a"]])):
+        with pytest.raises(UsageError, match="metadata 'k' is a list: expected"):
+            make_filter()
+
+
+@pytest.mark.full(sample=4)
+@pytest.mark.parametrize(
+    ("where", "matches"),
+    [
+        ({}, lambda n: True),
+        ({"tree": "oak"}, lambda n: n % 18 == 11),
+        ({"number": {"$gte": 3, "$lt": 5}, "even": True}, lambda n: n == 4),
+        ({"number": {"$gt": 68}}, lambda n: n > 68),
+        ({"number": {"$lte": 1}}, lambda n: n <= 1),
+        ({"tree": {"$gt": "walnut"}}, lambda n: n % 18 == 17),
+        ({"tree": {"$in": ["oak", "elm"]}}, lambda n: n % 18 in (3, 11)),
+        ({"number": {"$nin": list(range(69))}}, lambda n: n > 68),
+        ({"number": {"$ne": 70}}, lambda n: n < 70),
+        ({"tags": {"$contains": "a"}}, lambda n: n == 70),
+        (
+            {"$and": [{"number": {"$lt": 9}}, {"$or": [{"number": 1}, {"number": 2}, {"number": 10}]}]},
+            lambda n: n in (1, 2),
+        ),
+        ({"$not": {"number": {"$lt": 60}}, "even": False}, lambda n: n >= 60 and n % 2),
+        ({"none": None}, lambda n: n == 70),
+    ],
+)
+def test_filters_of_json(filtered: tuple[VectorStore, list[Record]], where: dict, matches) -> None:
+    store, rows = filtered
+    assert ids(list(store.records(filter_of(where)))) == [one.id for one in rows if matches(int(one.id[1:]))]
+
+
+@pytest.mark.parametrize(
+    ("written", "where"),
+    [
+        ("kind=cats", {"kind": "cats"}),
+        ("kind == 'a b'", {"kind": "'a b'"}),
+        (' my key != "2" ', {"my key": {"$nin": ["2"]}}),
+        ("year>=2021", {"$or": [{"year": {"$gte": "2021"}}, {"year": {"$gte": 2021}}]}),
+        ("day < 2021-05-01", {"$or": [{"day": {"$lt": "2021-05-01"}}]}),
+        ("is <= true", {"$or": [{"is": {"$lte": "true"}}]}),
+        ("code = 007", {"code": "007"}),
+        ("id = 12345678901234567890", {"id": "12345678901234567890"}),
+        ("x=[1]", {"x": "[1]"}),
+        ("x =", {"x": ""}),
+        ("x=null", {"$or": [{"x": "null"}, {"x": None}]}),
+        ('kind in cats, "2",3', {"kind": {"$in": ["cats", "2", "3", 3]}}),
+        ("kind not in cats", {"kind": {"$nin": ["cats"]}}),
+        ("tags contains x y", {"$or": [{"tags": {"$contains": "x y"}}]}),
+        ("born in city = 5 km", {"born": {"$in": ["city = 5 km"]}}),
+        ('{"year": {"$gte": 2021}}', {"year": {"$gte": 2021}}),
+    ],
+)
+def test_filters_of_conditions(filtered: tuple[VectorStore, list[Record]], written: str, where: dict) -> None:
+    parsed, expected = filter_of_condition(written), filter_of(where)
+    assert parsed == expected or parsed == Or((expected,))
+
+
+def test_unknown_operators_and_wrong_values_have_one_clear_line() -> None:
+    deep: dict = {"a": 1}
+    for _ in range(3000):
+        deep = {"$not": deep}
+    names = r"expected one of \$eq, \$ne, \$lt, \$lte, \$gt, \$gte, \$in, \$nin, \$contains, \$and, \$or, \$not"
+    for given, message in (
+        ({"year": {"$gtee": 1}}, rf"where.year: unknown operator '\$gtee', {names}"),
+        ({"year": {"gte": 1}}, "where.year: unknown operator 'gte'"),
+        ({"year": {}}, "where.year: unknown operator ''"),
+        ({"$nor": []}, r"where.\$nor: unknown operator '\$nor'"),
+        ({"year": {"$in": 3}}, "'year': 3 after 'in', expected a list"),
+        ({"year": {"$gte": None}}, "'year': None after '>=', expected a number, text or date"),
+        ({"year": {"$gte": [1]}}, r"Between got \[1\]"),
+        ({"$or": {}}, r"\$or in a filter is dict: expected a list of filters"),
+        ({"year": [1]}, r"where.year is a list: expected a value, or operators such as \$in and \$contains"),
+        ({"$not": 3}, "the filter 3 is int: expected an object"),
+        (deep, "nested more than 20 levels"),
+        ({"": 1}, "metadata key ''"),
+        ({3: 1}, "metadata key 3: expected a str"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            filter_of(given)
+    operators = "with one of =, !=, <, <=, >, >=, in, not in, contains, such as 'year >= 2021'"
+    for written in ("year", "year ~ 2021", "year => 2021", "year === 3", "= 3", "kind like x", ""):
+        with pytest.raises(UsageError, match=f"the condition '{written}' has no known operator: .* {operators}"):
+            filter_of_condition(written)
+    for written, message in (
+        ('{"a": 1', "is not JSON: .*column 8"),
+        ("x=1e999", "'x' is inf: expected a finite number"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            filter_of_condition(written)
 
 
 def test_rejects_parts_that_are_not_filters() -> None:
@@ -271,7 +429,7 @@ def test_rejected_change_has_no_effect(store: VectorStore) -> None:
         (store.upsert, [record(8), record(8)]),
         (store.add, [record(8), replace(record(9), vector=np.ones(3))]),
         (store.upsert, [record(1, "new"), replace(record(9), vector=np.full(DIMENSIONS, np.nan))]),
-        (store.upsert, [record(1, "new"), replace(record(9), metadata={"a": [1]})]),
+        (store.upsert, [record(1, "new"), replace(record(9), metadata={"a": [[1]]})]),
     ]:
         with pytest.raises(UsageError):
             change(wrong)
@@ -421,11 +579,11 @@ def test_switch_to_another_model(store: VectorStore) -> None:
 def test_export_holds_every_record_and_fills_another_store(make: Make, store: VectorStore, tmp_path: Path) -> None:
     file = tmp_path / "records.parquet"
     assert export_parquet(store, file) == 0 and list(read_records(file)) == []
-    rows = [*records(70), record(70, '"é\n', none=None)]
+    rows = [*records(70), replace(record(70, '"é\n', none=None), lines=(np.int64(3), 4))]
     store.add(rows)
     assert export_parquet(store, file) == 71 and all(map(same, read_records(file), rows))
     assert read_identity(file) == IDENTITY and read_identity(file).model_name == "a-model"
-    assert pq.read_schema(file).names == ["id", "text", "vector", "document_id", "start", "end", "metadata"]
+    assert pq.read_schema(file).names == ["id", "text", "vector", "document_id", "start", "end", "metadata", "lines"]
     with make(tmp_path / "other", IDENTITY) as other:
         other.add(read_records(file))
         assert all(map(same, other.records(), rows))
@@ -436,7 +594,13 @@ def test_export_holds_every_record_and_fills_another_store(make: Make, store: Ve
 
 def test_parquet_without_records_raises(tmp_path: Path) -> None:
     file = tmp_path / "texts.parquet"
-    pq.write_table(pa.table({"text": ["a"]}), file)
+    identity = json.dumps(asdict(IDENTITY))
+    for table in (pa.table({"text": ["a"]}), pa.table({"text": ["a"]}).replace_schema_metadata({"bertkit": identity})):
+        pq.write_table(table, file)
+        check_no_records(file)
+
+
+def check_no_records(file: Path) -> None:
     for read in (read_identity, lambda path: next(read_records(path))):
         with pytest.raises(DataError, match="holds no records"):
             read(file)

@@ -89,7 +89,8 @@ def command(
         A folder, a hub name, or the import name of an installed model package; by default that of the index, or
         all-MiniLM-L6-v2 for a new index.
     column
-        The column or key that holds the text of rows; by default that of the previous run, or text, or the only one.
+        The column or key that holds the text of rows, or several as in title,body: each table is read by those it has.
+        By default that of the previous run, or text, or the only one, or the one with sentences, which is noted.
     exclude
         Files and folders to omit: a name, or a pattern as in .gitignore; can be repeated.
     include

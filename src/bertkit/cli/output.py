@@ -1,6 +1,8 @@
 """Options for what a command reads and writes; results on stdout: a table for a person, JSON lines for a program."""
 
 import json
+import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +20,7 @@ InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphe
 OutPath = Annotated[Path, Parameter(name=["--out", "-o"])]
 """The file or folder that a command writes."""
 
+_CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 _has_printed = False
 
 
@@ -26,9 +29,9 @@ def has_printed() -> bool:
     return _has_printed
 
 
-def emit(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows as they come: an aligned table on a terminal, else JSON lines, with NaN as null."""
-    if not sys.stdout.isatty():
+def emit(rows: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
+    """Print rows as they come: an aligned table on a terminal, else or ``as_json`` JSON lines, with NaN as null."""
+    if as_json or not sys.stdout.isatty():
         for row in rows:
             print(json.dumps(json_value(row), ensure_ascii=False))
         return
@@ -41,6 +44,17 @@ def emit(rows: Iterable[dict[str, Any]]) -> None:
     widths = [max(len(line[column]) for line in table) for column in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def bold(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """A text for a terminal with spans of its characters in bold, unless NO_COLOR is set, and without control
+    characters."""
+    start, end = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[1m", "\x1b[0m")
+    parts, before = list[str](), 0
+    for first, last in spans:
+        parts += [_CONTROL.sub("", text[before:first]), start, _CONTROL.sub("", text[first:last]), end]
+        before = last
+    return "".join([*parts, _CONTROL.sub("", text[before:])])
 
 
 def check_jsonl(path: Path) -> None:

@@ -1,13 +1,16 @@
 """bertkit search"""
 
+import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 import bertkit
 from bertkit.cli.index import STORE
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import bold, emit, note
+from bertkit.errors import checked_count
 
 
 def command(
@@ -16,6 +19,9 @@ def command(
     store: Path = STORE,
     k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,
     mode: Literal["hybrid", "dense", "lexical", "sparse"] = "hybrid",
+    where: list[str] | None = None,
+    context: int = 0,
+    json: Annotated[bool, Parameter(negative=())] = False,
     answer: str | None = None,
     rerank: str | None = None,
     device: str = "auto",
@@ -33,6 +39,15 @@ def command(
         Number of results.
     mode
         hybrid: by all that the index has; dense: by meaning; lexical: by words; sparse: by learned sparse vectors.
+        Scores are cosines (-1 to 1) for dense, BM25 (0 and above) for lexical, products for sparse; for hybrid the
+        cosine plus up to 1 for words, and 3 for each exact code, or reciprocal ranks with sparse vectors.
+    where
+        A condition on metadata, such as "year >= 2021", "kind in cats, dogs" or "tags contains x"; or JSON, such as
+        {"year": {"$gte": 2021}}. With several, all must hold.
+    context
+        Print the whole passage with this number of passages before and after it; 0: only its best sentences.
+    json
+        Print JSON lines on a terminal too, as in a pipe.
     answer
         A question answering model, to extract answers from the resulting passages.
     rerank
@@ -40,41 +55,55 @@ def command(
     device
         auto, cpu, cuda or mps.
     """
+    from bertkit.search.filter_syntax import filter_of_condition
+    from bertkit.search.filters import And
     from bertkit.search.index import Index
 
+    condition = And(tuple(map(filter_of_condition, where))) if where else None
+    checked_count("--context", context, 0)
     with Index.open(store, device="cpu" if mode == "lexical" else device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else bertkit.load(rerank, device=device)
-        results = index.search(query, k, mode=mode, reranker=reranker)
+        results = index.search(query, k, mode=mode, reranker=reranker, where=condition)
+        if results.missing_keys:
+            keys = ", ".join(index.keys()) or "none"
+            note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
         if results.missing:
             note(f"no passage has: {' '.join(results.missing)}")
-        elif not results:
-            note("no passage fits the query; the commonest words count only in quotation marks")
+        elif not results and not results.missing_keys:
+            why = "the commonest words count only in quotation marks" if where is None else "or none meets --where"
+            note(f"no passage fits the query; {why}")
         if answer is not None:
             answers = index.answers_from(query, results, bertkit.load(answer, device=device))
-            emit(
+            rows = [
                 {
                     "answer": one.text,
                     "probability": one.probability,
                     "document": one.document_id,
+                    "line": one.result.line_of(one.start),
                     "start": one.start,
                     "end": one.end,
                     "snippet": one.result.snippet.text,
                 }
                 for one in answers
-            )
+            ]
+            emit(rows, as_json=json)
             return
-        emit(
-            {
-                "score": one.score,
-                "document": one.document_id,
-                "start": one.snippet.start,
-                "end": one.snippet.end,
-                "context": one.context,
-                "snippet": one.snippet.text,
-            }
-            | ({"also_in": one.other_documents} if one.other_documents else {})
-            | ({"file_state": one.file_state} if one.file_state != "current" else {})
-            for one in results
-        )
+        for one in results:
+            line = one.line_of(one.snippet.start)
+            start, text = index.around(one, context) if context else (one.snippet.start, one.snippet.text)
+            if json or not sys.stdout.isatty():
+                row = {"score": one.score, "document": one.document_id, "line": line, "start": one.snippet.start}
+                row |= {"end": one.snippet.end, "context": one.context, "snippet": one.snippet.text}
+                row |= {"around": text} if context else {}
+                row |= {"metadata": one.metadata} if one.metadata else {}
+                row |= {"file_state": one.file_state} if one.file_state != "current" else {}
+                emit([row | ({"also_in": one.other_documents} if one.other_documents else {})], as_json=True)
+                continue
+            name = one.document_id if line is None else f"{one.metadata.get('source', one.document_id)}:{line}"
+            state = "" if one.file_state == "current" else f"({one.file_state}) "
+            print(bold(f"{name}  {one.score:.3f}  {state}{one.context}".rstrip(), ()))  # as editors read it
+            print(indent(bold(text, [(first - start, last - start) for first, last in one.matches]), "  "))
+            if one.other_documents:
+                print(bold(f"  also in {', '.join(one.other_documents)}", ()))

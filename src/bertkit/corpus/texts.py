@@ -16,11 +16,8 @@ from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, UsageError, warn
 from bertkit.files.lines import Line, extension, location, open_lines, what_it_is
 from bertkit.files.tables import (
-    column_names,
-    delimited_fields,
-    header_of,
+    delimited_rows,
     json_rows,
-    named_rows,
     named_twice,
     parquet_names,
     parquet_rows,
@@ -138,7 +135,7 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
     elif extension(path) == ".parquet":
         name = _required_column(path, parquet_names(path), column)
         for row in parquet_rows(path, [name]):
-            yield TextRow(row.line, *_text(row.values, name))
+            yield TextRow(row.line, *text_of(row.values, name))
     else:
         with open_lines(path) as lines:
             if extension(path) == ".jsonl":
@@ -167,7 +164,7 @@ def _visible_files(folder: Path) -> Iterator[Path]:
 def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
     chosen = column  # as in the first object
     for row in json_rows(lines):
-        name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
+        name, problem = ("", row.problem) if row.problem else text_column(list(row.values), chosen)
         if problem:
             yield TextRow(row.line, row.text if row.problem else json.dumps(dict(row.values)), problem)
         elif column is None and name != "text" and "text" in row.values:
@@ -177,19 +174,13 @@ def _jsonl(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[Te
             )
         else:
             chosen = name
-            yield TextRow(row.line, *_text(row.values, name), row.invalid)
+            yield TextRow(row.line, *text_of(row.values, name), row.invalid)
 
 
 def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
-    rows, delimiter = delimited_fields(path, lines)
-    names = column_names(header_of(path, rows).fields)
-    if len(names) == 1 and "|" in names[0]:
-        raise DataError(
-            f"{path} has one column, {names[0]!r:.60}, with '|' in its name: separate columns by commas or semicolons, "
-            "or by tabs in a .tsv file"
-        )
+    names, rows = delimited_rows(path, lines)
     name = _required_column(path, names, column)
-    for row in named_rows(rows, names, delimiter, quoted=delimiter != "\t"):
+    for row in rows:
         yield TextRow(row.line, row.text if row.problem else row.values[name], row.problem, row.invalid)
 
 
@@ -204,13 +195,13 @@ def _python_docs() -> Iterator[TextRow]:
 
 
 def _required_column(path: Path, names: Sequence[str], wanted: str | None) -> str:
-    name, problem = _column(names, wanted)
+    name, problem = text_column(names, wanted)
     if problem:
         raise DataError(f"{path}{problem}")
     return name
 
 
-def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
+def text_column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
     """The column of the text; or "" and a problem as in ``TextRow.problem``."""
     if wanted is None and len(names) == 1:
         return names[0], ""
@@ -233,7 +224,8 @@ def surrogate_in(text: str) -> str:
     return ""
 
 
-def _text(values: Mapping[str, Any], column: str) -> tuple[str, str]:
+def text_of(values: Mapping[str, Any], column: str) -> tuple[str, str]:
+    """The text in a column of a row; or "" and a problem as in ``TextRow.problem``."""
     value = values[column]
     if isinstance(value, str):
         return value, ""

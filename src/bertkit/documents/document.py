@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertkit.documents.metadata import Scalar, check_id
+from bertkit.documents.metadata import check_id
 from bertkit.errors import UsageError
 
 Heading = tuple[int, int, str]
@@ -25,8 +25,9 @@ class Document:
     text: str
     title: str = ""  # prepended to each passage for embedding
     headings: tuple[Heading, ...] = ()  # in order; of earlier parts, those above this text, at negative characters
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)  # values that `stored_value` accepts
     offset: int = 0  # offset of the text in the document, for documents in parts
+    line: int | None = None  # line of the file that all of the text is from; 0: unknown; None: its lines are the file's
 
     def __post_init__(self) -> None:
         check_id("document id", self.id)

@@ -1,11 +1,17 @@
 """Ids and metadata of documents and records, and what they may be."""
 
 import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+
+import numpy as np
 
 from bertkit.errors import UsageError
 
 Scalar = str | int | float | bool | None
-"""A metadata value: a JSON scalar."""
+"""A JSON scalar."""
+Value = Scalar | list[Scalar]
+"""A metadata value as it is stored."""
 
 
 def check_key(key: object) -> None:
@@ -32,26 +38,64 @@ def check_id(what: str, id: object) -> None:
     check_unicode(f"{what} {id!r:.60}", id)
 
 
-def check_scalar(key: str, value: object) -> None:
-    """Check a metadata value.
+def stored_metadata(metadata: Mapping[str, object]) -> dict[str, Value]:
+    """Metadata as it is stored: values of numpy as those of Python, and dates as text, see `plain`.
 
     Raises:
-        UsageError: it is not a str, a number, a bool or None; a number that is not finite or needs more than 64 bits;
-            or a str with a lone surrogate.
+        UsageError: a key or value that cannot be stored, see `check_key` and `stored_scalar`.
     """
+    for key in metadata:
+        check_key(key)
+    return {key: stored_value(key, value) for key, value in metadata.items()}
+
+
+def stored_value(key: str, value: object) -> Value:
+    """A metadata value as it is stored: a scalar, or a list of scalars."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = list(value)
+    return (
+        [stored_scalar(key, item) for item in value] if isinstance(value, list | tuple) else stored_scalar(key, value)
+    )
+
+
+def stored_scalar(key: str, value: object) -> Scalar:
+    """A metadata value, or an item of a list, as it is stored.
+
+    Raises:
+        UsageError: it is not a str, a number, a bool, a date or None; a number that is not finite or needs more than 64
+            bits; or a str with a lone surrogate.
+    """
+    value = plain(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"metadata {key!r} is {value}: expected a finite number, or None for no value")
     if not (value is None or isinstance(value, str | int | float)):
         raise UsageError(
-            f"metadata {key!r} is a {type(value).__name__}: expected str, int, float, bool or None; store one value "
-            "for each key"
+            f"metadata {key!r} is a {type(value).__name__}: expected str, int, float, bool, None or a date, or a list "
+            "of these in a record"
         )
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"metadata {key!r} is {value}: expected a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(
             f"metadata {key!r} is an int of {value.bit_length() + 1} bits: expected an int of at most 64 bits"
         )
     if isinstance(value, str):
         check_unicode(f"metadata {key!r}", value)
+    return value
+
+
+def plain(value: object) -> object:
+    """A scalar of numpy as that of Python, and a date or time as ISO 8601 text, whose order is that of time; of a time
+    zone, as UTC.
+
+    >>> plain(np.int8(3)), plain(date(2026, 1, 31)), plain(datetime(2026, 1, 31, 8, 30))
+    (3, '2026-01-31', '2026-01-31T08:30:00')
+    """
+    if isinstance(value, np.generic):
+        value = (value.astype("M8[us]") if value.dtype == "M8[ns]" else value).item()
+    if not isinstance(value, date):
+        return value
+    if value != value:  # NaT of pandas
+        return math.nan
+    return (value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value).isoformat()
 
 
 def check_unicode(what: str, text: str) -> None:

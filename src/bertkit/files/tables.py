@@ -135,6 +135,22 @@ def named_rows(
     return _without_blank_end(map(named, rows))
 
 
+def delimited_rows(path: str | Path, lines: Iterator[Line]) -> tuple[tuple[str, ...], Iterator[Row]]:
+    """The columns of a delimited file with a header, see `delimited_fields`, and its rows.
+
+    Raises:
+        DataError: the header is malformed, not UTF-8, or has one column with "|" in its name.
+    """
+    rows, delimiter = delimited_fields(path, lines)
+    names = column_names(header_of(path, rows).fields)
+    if len(names) == 1 and "|" in names[0]:
+        raise DataError(
+            f"{path} has one column, {names[0]!r:.60}, with '|' in its name: separate columns by commas or semicolons, "
+            "or by tabs in a .tsv file"
+        )
+    return names, named_rows(rows, names, delimiter, quoted=delimiter != "\t")
+
+
 def json_rows(lines: Iterator[Line]) -> Iterator[Row]:
     """Objects of a jsonl file; a string is an object with the only key "text", as in a pair with another object."""
     return _without_blank_end(map(_json_row, lines))

@@ -6,6 +6,8 @@ from typing import Any
 from bertkit.errors import DependencyError, UsageError
 from bertkit.model import Model, load
 from bertkit.search.encoder import Encoder
+from bertkit.search.filter_syntax import comparison
+from bertkit.search.filters import And, Filter, Not, Or
 from bertkit.search.index import Index
 
 try:
@@ -51,27 +53,28 @@ class BertkitDocumentEmbedder(_Embedder):
 
 @component
 class BertkitRetriever:
-    """Retrieves passages of an index, given as an object or by its folder, by hybrid search, with the offsets in their
-    documents."""
+    """Retrieves passages of an index, given as an object or by its folder, by hybrid search, with their location in
+    ``meta``. Filters are those of Haystack, on fields such as "meta.year"."""
 
-    def __init__(self, index: Index | str, top_k: int = 10) -> None:
+    def __init__(self, index: Index | str, top_k: int = 10, filters: dict[str, Any] | None = None) -> None:
         self.index, self.top_k = Index.open(index) if isinstance(index, str) else index, top_k
+        self.filters = filters
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`."""
-        return default_to_dict(self, index=str(self.index.store.folder), top_k=self.top_k)
+        return default_to_dict(self, index=str(self.index.store.folder), top_k=self.top_k, filters=self.filters)
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
+    def run(
+        self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
+    ) -> dict[str, list[Document]]:
         """The passages that fit a query, best first."""
+        filters = filters or self.filters
+        where = _filter(filters) if filters else None
+        results = self.index.search(query, self.top_k if top_k is None else top_k, plain=True, where=where)
         documents = [
-            Document(
-                id=one.id,
-                content=one.text,
-                score=one.score,
-                meta={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
-            )
-            for one in self.index.search(query, self.top_k if top_k is None else top_k, plain=True)
+            Document(id=one.id, content=one.text, score=one.score, meta={**one.metadata, **one.location})
+            for one in results
         ]
         return {"documents": documents}
 
@@ -102,3 +105,14 @@ class BertkitRanker:
         texts = [document.content or "" for document in documents]
         ranked = self.model.rank(query, texts, top_k=self.top_k if top_k is None else top_k)
         return {"documents": [replace(documents[one.index], score=one.score) for one in ranked]}
+
+
+def _filter(given: dict[str, Any]) -> Filter:
+    """A filter of Haystack as one of bertkit."""
+    operator = given.get("operator", "")
+    if operator in ("AND", "OR", "NOT") and "field" not in given:
+        parts = tuple(map(_filter, given.get("conditions", ())))
+        return Or(parts) if operator == "OR" else Not(And(parts)) if operator == "NOT" else And(parts)
+    if not {"field", "operator", "value"} <= given.keys():
+        raise UsageError(f"the filter {given!r:.60} lacks field, operator or value, or AND, OR or NOT with conditions")
+    return comparison(given["field"].removeprefix("meta."), "=" if operator == "==" else operator, given["value"])

@@ -9,9 +9,8 @@ import numpy as np
 
 from bertkit.errors import DependencyError, UsageError
 from bertkit.model import Model
-from bertkit.search import Equal, Identity, Record, VectorStore
+from bertkit.search import Identity, Record, VectorStore, filter_of
 from bertkit.search.encoder import Encoder
-from bertkit.search.filters import And
 from bertkit.search.index import Index
 from bertkit.search.store.database import has_store
 
@@ -135,7 +134,7 @@ class BertkitStore(LangChainStore):
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """Documents and their cosines; ``filter``: required metadata values."""
+        """Documents and their cosines; ``filter``: as for `bertkit.search.filter_of`."""
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -147,31 +146,29 @@ class BertkitStore(LangChainStore):
         return [document for document, _ in self._search(embedding, k, kwargs.get("filter"))]
 
     def _select_relevance_score_fn(self) -> Any:
-        return lambda score: (1 + score) / 2
+        return lambda score: min(max(score, 0.0), 1.0)  # the cosine
 
     def _search(self, vector: list[float], k: int, wanted: dict[str, Any] | None) -> list[tuple[Document, float]]:
         if not isinstance(wanted, dict | None):
             raise UsageError(f"filter is {type(wanted).__name__}: expected a dict of metadata values")
-        where = And(tuple(Equal(key, value) for key, value in wanted.items())) if wanted else None
+        where = filter_of(wanted) if wanted else None
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
 
 
 class BertkitRetriever(BaseRetriever):
-    """Passages of an index by hybrid search, with the offsets in their documents."""
+    """Passages of an index by hybrid search, with their location in ``metadata``."""
 
     index: Any  # an Index
     k: int = 4
+    filter: dict[str, Any] | None = None  # as for `bertkit.search.filter_of`
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         index: Index = self.index
+        where = filter_of(self.filter) if self.filter else None
         return [
-            Document(
-                one.text,
-                id=one.id,
-                metadata={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
-            )
-            for one in index.search(query, self.k, plain=True)
+            Document(one.text, id=one.id, metadata={**one.metadata, **one.location})
+            for one in index.search(query, self.k, plain=True, where=where)
         ]
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from bertkit.errors import DependencyError
 from bertkit.search.encoder import Encoder
+from bertkit.search.filter_syntax import comparison
+from bertkit.search.filters import And, Contains, Filter, Not, Or
 from bertkit.search.index import Index
 
 try:
@@ -11,6 +13,7 @@ try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import ConfigDict, PrivateAttr
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.vector_stores.types import MetadataFilters
 except ImportError:
     raise DependencyError("this adapter needs LlamaIndex: pip install 'bertkit[llama-index]'") from None
 
@@ -64,18 +67,39 @@ class BertkitEmbedding(BaseEmbedding):
 
 
 class BertkitRetriever(BaseRetriever):
-    """Passages of an index by hybrid search, with the offsets in their documents."""
+    """Passages of an index by hybrid search, with their location in ``metadata``, which prompts omit.
 
-    def __init__(self, index: Index, k: int = 4) -> None:
+    Raises:
+        UsageError: filters with an operator that bertkit lacks: a text match, or "is_empty".
+    """
+
+    def __init__(self, index: Index, k: int = 4, filters: MetadataFilters | None = None) -> None:
         super().__init__()
-        self._index, self._k = index, k
+        self._index, self._k, self._where = index, k, None if filters is None else _filter(filters)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = []
-        for one in self._index.search(query_bundle.query_str, self._k, plain=True):
-            metadata = {**one.metadata, "document": one.document_id}
+        for one in self._index.search(query_bundle.query_str, self._k, plain=True, where=self._where):
             node = TextNode(
-                id_=one.id, text=one.text, metadata=metadata, start_char_idx=one.start, end_char_idx=one.end
+                id_=one.id,
+                text=one.text,
+                metadata={**one.metadata, **one.location},
+                excluded_llm_metadata_keys=["start", "end", "lines", "also_in"],
+                start_char_idx=one.start,
+                end_char_idx=one.end,
             )
             nodes.append(NodeWithScore(node=node, score=one.score))
         return nodes
+
+
+def _filter(given: Any) -> Filter:
+    """A MetadataFilters or MetadataFilter as a filter of bertkit."""
+    if isinstance(given, MetadataFilters):
+        parts = tuple(map(_filter, given.filters))
+        condition = given.condition or "and"
+        return Or(parts) if condition == "or" else Not(And(parts)) if condition == "not" else And(parts)
+    operator = {"==": "=", "nin": "not in"}.get(given.operator.value, given.operator.value)
+    if operator in ("any", "all") and isinstance(given.value, list):
+        items = tuple(Contains(given.key, one) for one in given.value)
+        return Or(items) if operator == "any" else And(items)
+    return comparison(given.key, operator, given.value)

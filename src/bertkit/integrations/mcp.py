@@ -6,8 +6,9 @@ from typing import Any
 
 from bertkit.errors import BertkitError, DependencyError
 from bertkit.model import Model
+from bertkit.search.filter_syntax import filter_of
 from bertkit.search.index import Index
-from bertkit.search.passage_records import context_and_text
+from bertkit.search.results import Result, result_of
 
 try:
     from mcp.server.mcpserver import MCPServer
@@ -22,41 +23,21 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
 
     @server.tool()
     @_with_reason()
-    def search(query: str, k: int = 5) -> list[dict[str, Any]]:
+    def search(query: str, k: int = 5, where: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Find the passages of the indexed documents that fit a question or a few words, best first.
 
-        Passages contain each "quoted phrase" of the query, no word after -, and are of files named after file:.
+        Passages contain each "quoted phrase" of the query, no word after -, and are of files named after file:. Those
+        with the same text are one, and also_in names the other documents. where selects by metadata, as in
+        {"year": {"$gte": 2021}, "kind": {"$in": ["a", "b"]}, "tags": {"$contains": "x"}}.
         """
-        return [
-            {
-                "id": one.id,
-                "document": one.document_id,
-                "start": one.start,
-                "end": one.end,
-                "context": one.context,
-                "text": one.text,
-                "score": one.score,
-            }
-            | ({"file_state": one.file_state} if one.file_state != "current" else {})
-            for one in index.search(query, k)
-        ]
+        results = index.search(query, k, where=filter_of(where) if where else None)
+        return [_as_json(one) | {"score": one.score} for one in results]
 
     @server.tool()
     @_with_reason()
     def get(ids: list[str]) -> list[dict[str, Any]]:
         """Get passages by the ids that search returned."""
-        passages = [(one, *context_and_text(one)) for one in index.store.get(ids)]
-        return [
-            {
-                "id": one.id,
-                "document": one.document_id,
-                "start": one.start,
-                "end": one.end,
-                "context": context,
-                "text": text,
-            }
-            for one, context, text in passages
-        ]
+        return [_as_json(result_of(0, 0, record, {}, str.split)) for record in index.store.get(ids)]
 
     if answerer is not None:
         model = answerer
@@ -78,6 +59,10 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
             ]
 
     return server
+
+
+def _as_json(one: Result) -> dict[str, Any]:
+    return {"id": one.id, **one.location, "context": one.context, "text": one.text, "metadata": dict(one.metadata)}
 
 
 @contextmanager

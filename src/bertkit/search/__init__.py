@@ -15,8 +15,10 @@ from bertkit.later import on_demand
 if TYPE_CHECKING:
     from bertkit.search.bulk import BulkEmbedding as BulkEmbedding
     from bertkit.search.encoder import Encoder as Encoder
+    from bertkit.search.filter_syntax import filter_of as filter_of
     from bertkit.search.filters import And as And
     from bertkit.search.filters import Between as Between
+    from bertkit.search.filters import Contains as Contains
     from bertkit.search.filters import Equal as Equal
     from bertkit.search.filters import Filter as Filter
     from bertkit.search.filters import InDocument as InDocument

@@ -29,7 +29,7 @@ from bertkit.search.parquet import read_records, write_records
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.records import Identity, Record
 
-FORMAT = 1
+FORMAT = 2
 SHARD_BYTES = 1 << 26
 _PLAN = "plan.json"
 _PASSAGES_AT_ONCE = 1024

@@ -3,6 +3,6 @@
 import zlib
 
 
-def record_checksum(id: str, document_id: str, start: int, end: int, text: str, metadata: str) -> int:
-    """CRC-32 of the parts of a record; ``metadata`` as JSON."""
-    return zlib.crc32("\0".join((id, document_id, str(start), str(end), metadata, text)).encode("utf-8"))
+def record_checksum(*parts: str | int) -> int:
+    """CRC-32 of the columns of a record, without its number."""
+    return zlib.crc32("\0".join(map(str, parts)).encode("utf-8"))

@@ -4,10 +4,12 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 import numpy as np
 
-from bertkit.documents.metadata import Scalar, check_id, check_key, check_scalar
+from bertkit.documents.metadata import Scalar, check_id, check_key, check_unicode, plain, stored_scalar
 from bertkit.errors import UsageError
 
 MOST_LEVELS = 20
@@ -16,14 +18,19 @@ MOST_LEVELS = 20
 
 @dataclass(frozen=True)
 class Equal:
-    """Match records with this metadata value. True and 1 differ; 1 and 1.0 are equal."""
+    """Match records with this metadata value. True and 1 differ; 1 and 1.0 are equal. No list is equal to a value."""
 
     key: str
-    value: Scalar
+    value: Any  # a scalar, also of numpy, or a date
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        check_scalar(self.key, self.value)
+        object.__setattr__(self, "value", stored_scalar(self.key, self.value))
+
+
+@dataclass(frozen=True)
+class Contains(Equal):
+    """Match records whose metadata value is a list with this item."""
 
 
 @dataclass(frozen=True)
@@ -31,38 +38,41 @@ class OneOf:
     """Match records with one of these metadata values."""
 
     key: str
-    values: tuple[Scalar, ...]
+    values: tuple[Any, ...]  # as of `Equal`
 
     def __post_init__(self) -> None:
         check_key(self.key)
         if isinstance(self.values, str):
             raise UsageError(f"OneOf({self.key!r}, {self.values!r:.60}): expected several values; use Equal for one")
-        object.__setattr__(self, "values", tuple(self.values))
-        for value in self.values:
-            check_scalar(self.key, value)
+        object.__setattr__(self, "values", tuple(stored_scalar(self.key, value) for value in self.values))
 
 
 @dataclass(frozen=True)
 class Between:
-    """Match records with a metadata number in a range, both ends included; None: no limit.
+    """Match records with a metadata number in a range, both ends included; None: no limit. Between two texts or dates,
+    match text, by the code points of its characters: a day is before the times on it.
 
     An end that is an int of more than 64 bits is stored as the nearest float inside the range: no metadata number lies
     between the two.
     """
 
     key: str
-    low: float | None = None
-    high: float | None = None
+    low: float | str | date | None = None
+    high: float | str | date | None = None
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        for name, end in (("low", self.low), ("high", self.high)):
-            if end is None:
-                continue
-            if isinstance(end, bool) or not isinstance(end, int | float) or end != end:  # NaN
-                raise UsageError(f"filter on {self.key!r}: Between got {end!r}, expected a number or None")
-            if not -(2**63) <= end < 2**63:
-                object.__setattr__(self, name, _nearest_float(end, math.inf if name == "low" else -math.inf))
+        ends = {name: plain(end) for name, end in (("low", self.low), ("high", self.high)) if end is not None}
+        for name, end in ends.items():
+            if isinstance(end, bool) or not isinstance(end, int | float | str) or end != end:  # NaN
+                raise UsageError(f"filter on {self.key!r}: Between got {end!r}, expected a number, str, date or None")
+            if isinstance(end, str):
+                check_unicode(f"filter on {self.key!r}: {end!r:.60}", end)
+            elif not -(2**63) <= end < 2**63:
+                end = _nearest_float(end, math.inf if name == "low" else -math.inf)
+            object.__setattr__(self, name, end)
+        if len({isinstance(end, str) for end in ends.values()}) > 1:
+            raise UsageError(f"filter on {self.key!r}: Between got {self.low!r} and {self.high!r}, expected one type")
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ class Or:
         documents: list[str] = []
         others: list[Filter] = []
         for part in self.parts:
-            if isinstance(part, Equal):
+            if type(part) is Equal:
                 values.setdefault(part.key, []).append(part.value)
             elif isinstance(part, OneOf):
                 values.setdefault(part.key, []).extend(part.values)
@@ -147,6 +157,15 @@ class InRecords:
 
 
 Filter = Equal | OneOf | Between | InDocument | And | Or | Not | InRecords
+
+
+def keys_of(where: Filter | None) -> set[str]:
+    """The metadata keys in a filter."""
+    if isinstance(where, And | Or):
+        return set().union(*map(keys_of, where.parts))
+    if isinstance(where, Not):
+        return keys_of(where.part)
+    return {where.key} if isinstance(where, Equal | OneOf | Between) else set()
 
 
 def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:
@@ -203,5 +222,6 @@ def checked_ids(name: str, ids: Iterable[str]) -> list[str]:
 def not_a_filter(where: object) -> UsageError:
     """Error for a value that is not a filter."""
     return UsageError(
-        f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, InDocument, And, Or or Not of bertkit.search"
+        f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, Contains, InDocument, And, Or or Not of "
+        "bertkit.search"
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from bertkit.documents.document import Document
 from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
-from bertkit.search.filters import Filter
+from bertkit.search.filters import Filter, keys_of
 from bertkit.search.parquet import export_parquet
 from bertkit.search.query import Query
 from bertkit.search.ranking import Mode, RankedQuery
-from bertkit.search.results import FoundAnswer, Result, Results
+from bertkit.search.results import FoundAnswer, Result, Results, text_around
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store.database import has_store
+from bertkit.search.store.record_rows import metadata_keys
 from bertkit.search.store.vector_store import VectorStore
 from bertkit.search.tables import Tables
 from bertkit.search.words import LANGUAGES
@@ -186,8 +187,8 @@ class Index:
             sources: paths of files or of folders; or documents, each of which replaces the document with its id. The
                 files of a path that no longer exists are removed.
             passages: how documents are split; None: as the files of the last run, if any.
-            column: key or column of the text of rows; None: the one that a file was last read with, or "text", or the
-                only one.
+            column: key or column of the text of rows, or several as in "title,body", of which a table may lack some;
+                None: that of the last run, or "text", the only one, or the one with sentences. Others are metadata.
             files: which files of folders are read, and as what; None: all that hold text.
             dry_run: read the files and report the changes without making them; only for files.
             progress: show a bar after two seconds; None: on a terminal.
@@ -271,6 +272,9 @@ class Index:
         a word or phrase after ``-``, and must be of a file whose name contains what follows ``file:``, or is like it if
         it has * or ?. See `Query`.
 
+        Scores: cosines (-1 to 1) for "dense", BM25 for "lexical", products for "sparse", for "hybrid" the cosine plus
+        up to 1 for words and 3 for each code, or reciprocal ranks; or those of a reranker.
+
         Args:
             mode: "dense" compares meaning, by vectors, exactly if `is_exact`; "lexical" compares words, by BM25;
                 "sparse" compares learned sparse vectors, by their product, if the index has them; "hybrid" adds the
@@ -304,11 +308,19 @@ class Index:
             with self.store.expected():
                 vector, identity = self.encoder.embed_query([query], report), self.encoder.identity
         with self.store.snapshot() as snapshot:
+            keys = keys_of(where)
             where, missing = asked.restrict(snapshot, self._tables, where)
             ranked = RankedQuery(snapshot, self._tables, query, mode, vector, identity, reranker, where)
             results = ranked.results(k)
             missing += self._tables.missing(snapshot, query) if has_words else []
-            return Results(results, missing)
+            return Results(
+                results, missing, sorted(keys.difference(metadata_keys(snapshot.connection))) if keys else ()
+            )
+
+    def around(self, result: Result, num_passages: int) -> tuple[int, str]:
+        """The text of a result with up to ``num_passages`` passages before and after it, see `text_around`."""
+        with self.store.snapshot() as snapshot:
+            return text_around(snapshot, result, num_passages)
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
         """Extractive answers: spans of the ``k`` best passages, the most probable first.
@@ -342,6 +354,11 @@ class Index:
             if (answer := prediction.answer) is not None
         ]
         return sorted(answers, key=lambda one: -one.probability)
+
+    def keys(self) -> list[str]:
+        """The metadata keys that passages have."""
+        with self.store.snapshot() as snapshot:
+            return metadata_keys(snapshot.connection)
 
     def export(self, path: str | Path) -> int:
         """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""

@@ -1,7 +1,7 @@
 """Parquet files of records: every store can be exported, and a file can be read into any store.
 
-The columns are id, text, vector (a list of float32 of fixed size), document_id, start, end, and metadata as JSON. The
-identity of the embedding is kept under the key "bertkit" of the file's own metadata, as JSON.
+The columns are id, text, vector (a list of float32 of fixed size), document_id, start, end, metadata as JSON, and
+lines. The identity of the embedding is kept under the key "bertkit" of the file's own metadata, as JSON.
 """
 
 import json
@@ -58,6 +58,7 @@ def write_records(path: str | Path, records: Iterable[Record], identity: Identit
             ("start", pa.int64()),
             ("end", pa.int64()),
             ("metadata", pa.string()),
+            ("lines", pa.list_(pa.int64(), 2)),
         ],
         metadata={_KEY: json.dumps(asdict(identity))},
     )
@@ -93,14 +94,15 @@ def read_records(path: str | Path) -> Iterator[Record]:
         _identity(file, path)
         for batch in file.iter_batches(RECORDS_AT_ONCE):
             vectors = batch.column("vector").flatten().to_numpy().reshape(len(batch), -1)
-            columns = ("id", "text", "document_id", "start", "end", "metadata")
+            columns = ("id", "text", "document_id", "start", "end", "metadata", "lines")
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-            for vector, (id, text, document_id, start, end, metadata) in zip(vectors, rows, strict=True):
-                yield Record(id, text, vector, document_id, start, end, json.loads(metadata))
+            for vector, (id, text, document_id, start, end, metadata, lines) in zip(vectors, rows, strict=True):
+                yield Record(id, text, vector, document_id, start, end, json.loads(metadata), tuple(lines))
 
 
 def _identity(file: Any, path: str | Path) -> Identity:
     try:
+        file.schema_arrow.field("lines")  # which the first version of this format lacks
         return Identity(**json.loads((file.schema_arrow.metadata or {})[_KEY]))
     except (KeyError, ValueError, TypeError):
         raise DataError(f"{path} holds no records: expected a file that bertkit index --export wrote") from None

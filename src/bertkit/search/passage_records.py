@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from bertkit.documents.document import Document, SkippedFile
-from bertkit.documents.metadata import Scalar, check_key, check_scalar
+from bertkit.documents.metadata import Value, stored_metadata
 from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.errors import UsageError
 from bertkit.search.records import Identity, Record
@@ -26,7 +26,7 @@ class PassageRecords:
 
     def __init__(self, options: PassageOptions) -> None:
         self._options = options
-        self._of, self._counts = "", Counter[bytes]()
+        self._of, self._counts, self._line = "", Counter[bytes](), 1
 
     def of(self, name: str, document: Document) -> Iterator[tuple[Record, str]]:
         """The passages of a document, or of a part of one.
@@ -42,27 +42,30 @@ class PassageRecords:
         """
         metadata = _metadata_of(document)
         if name != self._of:
-            self._of, self._counts = name, Counter()
+            self._of, self._counts, self._line = name, Counter(), 1
+        counted = 0  # characters whose line breaks are
         for passage in cut_passages(document, self._options):
             text = passage.context + passage.text
             digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).digest()
             self._counts[digest] += 1
             suffix = f"#{digest.hex()}" + (f".{self._counts[digest]}" if self._counts[digest] > 1 else "")
             above = {CONTEXT: passage.context.removesuffix(": ")} if passage.context else {}
-            of_passage = metadata | above
-            yield Record(name + suffix, text, _NO_VECTOR, document.id, passage.start, passage.end, of_passage), suffix
+            first = passage.start - document.offset
+            self._line += document.text.count("\n", counted, first)
+            counted, line = first, self._line if document.line is None else document.line
+            lines = line, line + (passage.text.count("\n") if document.line is None else 0)
+            location = document.id, passage.start, passage.end
+            yield Record(name + suffix, text, _NO_VECTOR, *location, metadata | above, lines), suffix
+        self._line += document.text.count("\n", counted)
 
 
-def _metadata_of(document: Document) -> dict[str, Scalar]:
-    for key, value in document.metadata.items():
-        check_key(key)
-        check_scalar(key, value)
-        if key == CONTEXT:
-            raise UsageError(
-                f"document {document.id!r} has metadata {CONTEXT!r}, which an index keeps for the title and headings "
-                "above each passage: rename it"
-            )
-    return dict(document.metadata)
+def _metadata_of(document: Document) -> dict[str, Value]:
+    if CONTEXT in document.metadata:
+        raise UsageError(
+            f"document {document.id!r} has metadata {CONTEXT!r}, which an index keeps for the title and headings above "
+            "each passage: rename it"
+        )
+    return stored_metadata(document.metadata)
 
 
 def without_zeros(records: Iterable[Record], identity: Identity, skipped: list[SkippedFile]) -> Iterator[Record]:

@@ -3,11 +3,11 @@
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from bertkit.documents.metadata import Scalar, check_id, check_key, check_scalar, check_unicode
+from bertkit.documents.metadata import check_id, check_unicode, stored_metadata
 from bertkit.errors import UsageError, checked_count
 
 Similarity = Literal["cosine", "dot"]
@@ -65,7 +65,8 @@ class Record:
     document_id: str = ""
     start: int = 0  # characters of the document, end exclusive
     end: int = 0
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # values that `stored_value` accepts
+    lines: tuple[int, int] = (0, 0)  # first and last line of it in its file, from 1; 0: unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,8 @@ class RepairReport:
 
 
 def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Record]:
-    """Check records and yield them, with vectors as C-contiguous float32, and ``start`` and ``end`` as int.
+    """Check records and yield them, with vectors as C-contiguous float32, ``start``, ``end`` and ``lines`` as int, and
+    metadata as `stored_metadata`.
 
     Raises:
         UsageError: a wrong type, an id given twice or with a NUL character, an offset of more than 64 bits, a vector of
@@ -115,9 +117,7 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             raise UsageError(f"record {record.id!r}: expected text of type str")
         check_id(f"record {record.id!r}: document_id", record.document_id)
         check_unicode(f"record {record.id!r}: text", record.text)
-        for key, value in record.metadata.items():
-            check_key(key)
-            check_scalar(key, value)
+        first_line, last_line = (_checked_offset(record.id, "lines", one) for one in record.lines)
         yield Record(
             record.id,
             record.text,
@@ -125,7 +125,8 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             record.document_id,
             _checked_offset(record.id, "start", record.start),
             _checked_offset(record.id, "end", record.end),
-            record.metadata,
+            stored_metadata(record.metadata),
+            (first_line, last_line),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from bertkit.documents.passages import sentence_spans
-from bertkit.search.words import words
+from bertkit.search.words import word_spans, words
 
 _LENGTH = 240
 
@@ -45,3 +45,13 @@ def snippet_of(
             if weight > best_weight + 1e-12:
                 best, best_weight = (first, last), weight
     return Snippet(text[slice(*best)], start + best[0], start + best[1])
+
+
+def word_matches(
+    part: Snippet, weights: Mapping[str, float], words_of: Callable[[str], Iterable[str]] = words
+) -> tuple[tuple[int, int], ...]:
+    """(start, end) of each word of a snippet that is a word of the query, in characters of the document."""
+    spans = word_spans(part.text) if weights else ()
+    is_match = (not weights.keys().isdisjoint(words_of(part.text[first:last])) for first, last in spans)
+    marked = zip(spans, is_match, strict=True)
+    return tuple((part.start + first, part.start + last) for (first, last), one in marked if one)

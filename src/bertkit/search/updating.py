@@ -17,7 +17,6 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.documents.document import Document
-from bertkit.documents.metadata import Scalar
 from bertkit.documents.passages import PassageOptions, cut_passages
 from bertkit.documents.readers import read_documents
 from bertkit.documents.sources import FileOptions
@@ -27,6 +26,7 @@ from bertkit.search.planning import IndexReport, Job, plan, plan_removal
 from bertkit.search.records import Record
 from bertkit.search.source_table import passage_ids, remove_source, store_source, stored_sources
 from bertkit.search.store.record_rows import batches_of
+from bertkit.search.store.schema import COLUMNS
 from bertkit.search.store.vector_store import VectorStore
 
 if TYPE_CHECKING:
@@ -231,17 +231,16 @@ class _Writer:
 def _contents(connection: sqlite3.Connection, ids: list[str]) -> dict[str, tuple]:
     """All but the vectors of the records with these ids, as `_content` gives it."""
     rows = connection.execute(
-        "SELECT id, text, document_id, start, end, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
-        [json.dumps(ids)],
+        f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
     )
     return {id: (*values, _comparable(json.loads(metadata))) for id, *values, metadata in rows}
 
 
 def _content(record: Record) -> tuple:
-    return record.text, record.document_id, record.start, record.end, _comparable(record.metadata)
+    return record.document_id, record.start, record.end, *record.lines, record.text, _comparable(record.metadata)
 
 
-def _comparable(metadata: Mapping[str, Scalar]) -> str:
+def _comparable(metadata: Mapping[str, object]) -> str:
     return json.dumps(dict(metadata), sort_keys=True)  # 1, 1.0 and true differ
 
 

@@ -140,6 +140,11 @@ def _forms(run: str) -> tuple[Sequence[str], Sequence[str]]:
     return list(dict.fromkeys(_VERSION.sub("", one) for one in forms if one == run or re.search(r"\W", one))), inner
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """(start, end) of the words of a text; of a script without spaces, of words in a row."""
+    return [match.span() for match in (_ASCII_WORD if text.isascii() else _patterns(0xFFFF)[0]).finditer(text)]
+
+
 def is_half_of_pair(word: str) -> bool:
     """Whether a word is a single character (with its marks) of a script that `words` splits into pairs."""
     match = _patterns(0xFFFF)[0].fullmatch(word)

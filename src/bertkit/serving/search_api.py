@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from bertkit.inference import InferenceReport
-from bertkit.search.filters import And, Equal, Filter
+from bertkit.search.filter_syntax import filter_of
 from bertkit.search.ranking import Mode
 from bertkit.search.results import Result
 from bertkit.serving.json_route import Body, JsonRoute
@@ -26,7 +26,8 @@ class SearchBody(Body):
     ] = "hybrid"
     plain: Annotated[bool, Field(description='Take the query as it is, without "phrases", -without and file:.')] = False
     where: Annotated[
-        dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
+        dict[str, Any] | None,
+        Field(description='Metadata that a passage must have, such as {"kind": "cats", "year": {"$gte": 2021}}.'),
     ] = None
     rerank: Annotated[bool, Field(description="Re-rank the first hundred with the served re-ranker.")] = False
     answer: Annotated[bool, Field(description="Also answer with the served question-answering model.")] = False
@@ -45,14 +46,18 @@ def search_routes(service: Service) -> APIRouter:
             raise WrongModelKind("no store is served here: start the server with --store FOLDER")
         reranker = models.choose(None, [RERANKING], "a re-ranker")[0].model if body.rerank else None
         answerer = models.choose(None, [ANSWERING], "a question answering")[0].model if body.answer else None
-        where = _filter(body.where)
+        where = filter_of(body.where) if body.where else None
 
         def work(ticket: Ticket) -> Any:
             report = InferenceReport()
             options = {"mode": body.mode, "plain": body.plain, "where": where, "reranker": reranker, "report": report}
             results = index.search(body.query, body.k, **options)
             ticket.count(report.num_texts_cut, report)
-            answer = {"results": [_as_json(result) for result in results], "missing": list(results.missing)}
+            answer = {
+                "results": [_as_json(result) for result in results],
+                "missing": list(results.missing),
+                "missing_keys": list(results.missing_keys),
+            }
             if answerer is None:
                 return answer
             return answer | {
@@ -68,22 +73,18 @@ def search_routes(service: Service) -> APIRouter:
     return router
 
 
-def _filter(where: dict[str, Any] | None) -> Filter | None:
-    return And(tuple(Equal(key, value) for key, value in where.items())) if where else None
-
-
 def _as_json(result: Result) -> dict[str, Any]:
-    """A passage; ``start`` and ``end`` are characters of its document, as are those of its snippet."""
+    """A passage; ``start`` and ``end`` are characters of its document, as are those of its snippet and matches."""
     return {
         "rank": result.rank,
         "score": result.score,
-        "document": result.document_id,
-        "also_in": result.other_documents,
+        "also_in": [],
         "file_state": result.file_state,
-        "start": result.start,
-        "end": result.end,
+        "lines": None,
+        **result.location,
         "context": result.context,
         "text": result.text,
         "snippet": result.snippet._asdict(),
+        "matches": result.matches,
         "metadata": dict(result.metadata),
     }

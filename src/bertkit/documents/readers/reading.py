@@ -56,10 +56,16 @@ class Reading:
     skipped: list[SkippedFile]
 
     def document(
-        self, text: str, title: str = "", headings: tuple[Heading, ...] = (), offset: int = 0, **metadata: Scalar
+        self,
+        text: str,
+        title: str = "",
+        headings: tuple[Heading, ...] = (),
+        offset: int = 0,
+        line: int | None = 0,
+        **metadata: Scalar,
     ) -> Document:
         """A document, or the part of one at an offset."""
-        return Document(self.name, text, title, headings, {"source": self.name} | metadata, offset)
+        return Document(self.name, text, title, headings, {"source": self.name} | metadata, offset, line)
 
     def joined(self, blocks: Iterable[tuple[str, int]], title: str, between: str = "\n\n") -> Document:
         """The document of texts with their levels as headings, 0 for none; of empty ones in a row, the first."""

@@ -38,13 +38,13 @@ _ROFF_SIGNS = {
 def read_text(reading: Reading) -> Iterator[Document]:
     """Text as it is."""
     for offset, text in reading.text_parts():
-        yield reading.document(text, offset=offset)
+        yield reading.document(text, offset=offset, line=None)
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
     """Markdown as it is, with its headings."""
     for offset, text, headings in _with_headings(reading.text_parts()):
-        yield reading.document(text, headings=headings, offset=offset)
+        yield reading.document(text, headings=headings, offset=offset, line=None)
 
 
 def with_headings(headings_of: Callable[[str], tuple[Heading, ...]]) -> Callable[[Reading], Iterator[Document]]:
@@ -52,7 +52,7 @@ def with_headings(headings_of: Callable[[str], tuple[Heading, ...]]) -> Callable
 
     def read(reading: Reading) -> Iterator[Document]:
         text = reading.text()
-        yield reading.document(text, headings=headings_of(text))
+        yield reading.document(text, headings=headings_of(text), line=None)
 
     return read
 

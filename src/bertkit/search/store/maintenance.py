@@ -16,11 +16,11 @@ from bertkit.search.records import Embed, Identity, embedded
 from bertkit.search.store.generation import Generation
 from bertkit.search.store.record_rows import value_rows
 from bertkit.search.store.row_files import BLOCK_ROWS
-from bertkit.search.store.schema import HOW_TO_REPAIR, TextIndex, file_name
+from bertkit.search.store.schema import COLUMNS, HOW_TO_REPAIR, TextIndex, file_name
 
 ROWS_AT_ONCE = 1024
 _LISTED = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
-_RECORD = "SELECT number, id, document_id, start, end, text, metadata, checksum FROM record ORDER BY number"
+_RECORD = f"SELECT number, {COLUMNS}, checksum FROM record ORDER BY number"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _any_bytes_as_text(connection: sqlite3.Connection) -> Iterator[None]:
 def _checksum(*row: object) -> int | None:
     try:
         return record_checksum(*row)  # type: ignore[arg-type]
-    except (TypeError, UnicodeEncodeError):  # a damaged header gives a value another type
+    except UnicodeEncodeError:
         return None
 
 

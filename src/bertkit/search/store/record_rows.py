@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from bertkit.errors import UsageError
 from bertkit.search.checksums import record_checksum
 from bertkit.search.records import Record
-from bertkit.search.store.schema import kind_and_value
+from bertkit.search.store.schema import COLUMNS, kinds_and_values
 
 RECORDS_AT_ONCE = 1024
 
@@ -25,11 +25,10 @@ def insert_records(connection: sqlite3.Connection, records: Iterable[Record]) ->
     numbers: list[int] = []
     for record in records:
         metadata = json.dumps(dict(record.metadata), ensure_ascii=False)
-        row = (record.id, record.document_id, record.start, record.end, record.text, metadata)
+        row = (record.id, record.document_id, record.start, record.end, *record.lines, record.text, metadata)
         try:
             cursor = connection.execute(
-                "INSERT INTO record (id, document_id, start, end, text, metadata, checksum) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO record ({COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*row, record_checksum(*row)),
             )
         except sqlite3.IntegrityError:
@@ -44,7 +43,16 @@ def insert_records(connection: sqlite3.Connection, records: Iterable[Record]) ->
 
 def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | float, int]]:
     """The rows of ``value`` for the metadata of a record, as JSON."""
-    return [(key, *kind_and_value(value), number) for key, value in json.loads(metadata).items()]
+    values = json.loads(metadata).items()
+    return [(key, kind, one, number) for key, value in values for kind, one in kinds_and_values(value)]
+
+
+def metadata_keys(connection: sqlite3.Connection) -> list[str]:
+    """The metadata keys of all records, sorted."""
+    keys, key = list[str](), ""
+    while key := connection.execute("SELECT min(key) FROM value WHERE key > ?", [key]).fetchone()[0]:
+        keys.append(key)
+    return keys
 
 
 def delete_records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[int]:

@@ -5,11 +5,14 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from bertkit.documents.metadata import Scalar
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
+from bertkit.documents.metadata import Scalar, Value
+from bertkit.search.filters import And, Between, Contains, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
 
-FORMAT = 2
+FORMAT = 3
 """Format of the tables and files, and of the words that texts are split into; kept as SQLite's user_version."""
+
+COLUMNS = "id, document_id, start, end, first_line, last_line, text, metadata"
+"""The columns of a record, without its number and checksum."""
 
 HOW_TO_REPAIR = "repair it with VectorStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
@@ -32,6 +35,8 @@ TABLES = (
         document_id TEXT NOT NULL,
         start INTEGER NOT NULL,
         end INTEGER NOT NULL,
+        first_line INTEGER NOT NULL,
+        last_line INTEGER NOT NULL,
         text TEXT NOT NULL,
         metadata TEXT NOT NULL,
         checksum INTEGER NOT NULL
@@ -82,9 +87,21 @@ class TextIndex(Protocol):
         ...
 
 
-def file_name(metadata: Mapping[str, Scalar]) -> str:
+def file_name(metadata: Mapping[str, object]) -> str:
     """The name of the file of a record, "" without one."""
     return str(metadata.get("source") or "")
+
+
+def kinds_and_values(value: Value) -> Iterable[tuple[str, str | int | float]]:
+    """Kind and value of metadata for comparison; of a list, those of each different item, which only `Contains` finds.
+
+    >>> list(kinds_and_values("a")), list(kinds_and_values(["a", 1, 1.0])), list(kinds_and_values([]))
+    ([('text', 'a')], [('text in list', 'a'), ('number in list', 1)], [('empty list', 0)])
+    """
+    if not isinstance(value, list):
+        return [kind_and_value(value)]
+    items = ((f"{kind} in list", compared) for kind, compared in map(kind_and_value, value))
+    return dict.fromkeys(items) or [("empty list", 0)]
 
 
 def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:
@@ -103,7 +120,9 @@ def as_sql(where: Filter) -> tuple[str, list[Any]]:
         UsageError: it is not a filter.
     """
     if isinstance(where, Equal):
-        return _has("key = ? AND kind = ? AND value = ?"), [where.key, *kind_and_value(where.value)]
+        kind, value = kind_and_value(where.value)
+        kind += " in list" if isinstance(where, Contains) else ""
+        return _has("key = ? AND kind = ? AND value = ?"), [where.key, kind, value]
     if isinstance(where, OneOf):
         by_kind: dict[str, list] = {}
         parts = []
@@ -119,7 +138,8 @@ def as_sql(where: Filter) -> tuple[str, list[Any]]:
     if isinstance(where, Between):
         ends = [(sign, end) for sign, end in ((">=", where.low), ("<=", where.high)) if end is not None]
         conditions = "".join(f" AND value {sign} ?" for sign, _ in ends)
-        return _has(f"key = ? AND kind = 'number'{conditions}"), [where.key, *(end for _, end in ends)]
+        kind = "text" if any(isinstance(end, str) for _, end in ends) else "number"
+        return _has(f"key = ? AND kind = ?{conditions}"), [where.key, kind, *(end for _, end in ends)]
     if isinstance(where, InDocument):
         return "document_id IN (SELECT value FROM json_each(?))", [json.dumps(where.document_ids)]
     if isinstance(where, And):

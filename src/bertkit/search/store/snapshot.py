@@ -12,7 +12,7 @@ import numpy as np
 from bertkit.errors import StoreError, UsageError
 from bertkit.search.filters import Filter, InRecords, checked_ids
 from bertkit.search.records import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
-from bertkit.search.store.schema import HOW_TO_REPAIR, as_sql
+from bertkit.search.store.schema import COLUMNS, HOW_TO_REPAIR, as_sql
 from bertkit.search.store.shared_pass import SharedPasses
 from bertkit.search.store.view import View
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bertkit.neighbors import Nearest, RowMask
 
 RECORDS_AT_ONCE = 1000
-COLUMNS = "number, id, document_id, start, end, text, metadata"
 
 Row = tuple[Any, ...]
 """The columns of a record."""
@@ -159,7 +158,7 @@ class Snapshot:
         """See `VectorStore.get`."""
         ids = checked_ids("ids", ids)
         rows = self.connection.execute(
-            f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
+            f"SELECT number, {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
         )
         return in_order(ids, self._records(rows.fetchall()))
 
@@ -170,7 +169,7 @@ class Snapshot:
 
     def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
         rows = self.connection.execute(
-            f"SELECT {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))",
+            f"SELECT number, {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))",
             [json.dumps(numbers.tolist())],
         )
         return {row[0]: row for row in rows.fetchall()}
@@ -184,10 +183,12 @@ class Snapshot:
     def _records(self, rows: Sequence[Row]) -> list[Record]:
         positions = self._view.positions(np.array([row[0] for row in rows], np.int64))
         records = []
-        for position, (number, id, document_id, start, end, text, metadata) in zip(positions, rows, strict=True):
+        for position, (number, id, document_id, start, end, *lines, text, metadata) in zip(
+            positions, rows, strict=True
+        ):
             if position == len(self._view.numbers) or self._view.numbers[position] != number:
                 raise StoreError(f"record {id!r} of the store has no vector: {HOW_TO_REPAIR}")
             vector = np.array(self._view.vectors[position])
             of_record = {} if metadata == "{}" else json.loads(metadata)
-            records.append(Record(id, text, vector, document_id, start, end, of_record))
+            records.append(Record(id, text, vector, document_id, start, end, of_record, (lines[0], lines[1])))
         return records
