@@ -631,3 +631,16 @@ def test_a_large_log_takes_little_memory(tmp_path: Path) -> None:
     length = sum(len(document.text) for document in read_documents(source, None, []))
     assert length == source.size and tracemalloc.get_traced_memory()[1] < 12_000_000
     tracemalloc.stop()
+
+
+def test_one_result_names_copies_whose_names_fit_less(words: Path) -> None:
+    Path("docs").mkdir()
+    for name in ("apple.txt", "zebra.txt", "other.txt"):
+        Path("docs", name).write_text("w1 numbers of w2" if name != "other.txt" else "w3 of w4")
+    with Index.open("store", words) as index:
+        index.add("docs")
+        for mode in ("lexical", "hybrid", "dense"):
+            (result,) = index.search("apple numbers w1", 1, mode=mode)
+            assert {result.document_id, *result.other_documents} == {"docs/apple.txt", "docs/zebra.txt"}
+        (result,) = index.search("numbers", 1, mode="lexical", where=Equal("source", "docs/zebra.txt"))
+        assert (result.document_id, result.other_documents) == ("docs/zebra.txt", ())

@@ -42,12 +42,14 @@ class RankedQuery:
 
     def results(self, k: int) -> list[Result]:
         """The ``k`` best passages; equal texts are one."""
-        num_rows = k + 1  # one more, so that all copies of the last result are seen
+        num_rows = k
         while True:
             numbers, scores = self._ranked(num_rows)
-            results = self._results(numbers[:num_rows], scores[:num_rows])
-            if len(results) > k or len(numbers) < num_rows:
-                return results[:k]
+            best: dict[str, tuple[float, Record]] = {}
+            for score, record in zip(scores, self.snapshot.records(numbers[:num_rows]), strict=False):
+                best.setdefault(record.text, (float(score), record))
+            if len(best) >= k or len(numbers) < num_rows:
+                return self._results([*best.values()][:k])
             num_rows *= 2
 
     def _ranked(self, k: int) -> Ranking:
@@ -94,16 +96,13 @@ class RankedQuery:
             nearest, cosines, numbers, bm25, self.tables.largest_score(self.snapshot, self.query), exact, k
         )
 
-    def _results(self, numbers: Sequence[int] | np.ndarray, scores: np.ndarray) -> list[Result]:
-        """The results of some rows; equal texts are one result, of the first row."""
+    def _results(self, best: Sequence[tuple[float, Record]]) -> list[Result]:
         weights = self.tables.weights(self.snapshot, self.query)
-        rows: dict[str, list[tuple[float, Record]]] = {}
-        for score, record in zip(scores, self.snapshot.records(numbers), strict=True):
-            rows.setdefault(record.text, []).append((float(score), record))
         words_of = self.tables.words_shared_with(self.snapshot, self.query)
-        names = [copies[0][1].id.rpartition("#")[0] for copies in rows.values()]
+        names = [record.id.rpartition("#")[0] for _, record in best]
         files = stored_sources(self.snapshot.connection, names)
-        return [
-            result_of(rank, score, record, weights, words_of, [copy.document_id for _, copy in copies], files.get(name))
-            for rank, (name, ((score, record), *copies)) in enumerate(zip(names, rows.values(), strict=True), start=1)
-        ]
+        results = []
+        for rank, (name, (score, record)) in enumerate(zip(names, best, strict=True), start=1):
+            copies = self.snapshot.documents_with(record.text, self.where)
+            results.append(result_of(rank, score, record, weights, words_of, copies, files.get(name)))
+        return results

@@ -14,6 +14,9 @@ FORMAT = 3
 COLUMNS = "id, document_id, start, end, first_line, last_line, text, metadata"
 """The columns of a record, without its number and checksum."""
 
+START_OF_TEXT = "length(text), substr(text, 1, 24)"
+"""The columns of the index by which equal texts are found."""
+
 HOW_TO_REPAIR = "repair it with VectorStore.repair, or index the documents into a new folder"
 """Advice in errors of a damaged store."""
 
@@ -42,6 +45,7 @@ TABLES = (
         checksum INTEGER NOT NULL
     )""",
     "CREATE INDEX record_document ON record (document_id)",
+    f"CREATE INDEX record_text ON record ({START_OF_TEXT})",
     """CREATE TABLE value (
         key TEXT NOT NULL,
         kind TEXT NOT NULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from bertkit.errors import StoreError, UsageError
 from bertkit.search.filters import Filter, InRecords, checked_ids
 from bertkit.search.records import Hit, Identity, Record, SearchReport, checked_queries, in_order, ranked
-from bertkit.search.store.schema import COLUMNS, HOW_TO_REPAIR, as_sql
+from bertkit.search.store.schema import COLUMNS, HOW_TO_REPAIR, START_OF_TEXT, as_sql
 from bertkit.search.store.shared_pass import SharedPasses
 from bertkit.search.store.view import View
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from bertkit.neighbors import Nearest, RowMask
 
 RECORDS_AT_ONCE = 1000
+MOST_COPIES = 100
+"""Maximum number of documents of equal texts that are listed."""
 
 Row = tuple[Any, ...]
 """The columns of a record."""
@@ -166,6 +169,19 @@ class Snapshot:
         """Records by number, in the order of the numbers; unknown numbers are skipped."""
         rows = self._rows(np.asarray(numbers, np.int64))
         return self._records([rows[int(number)] for number in numbers if int(number) in rows])
+
+    def documents_with(self, text: str, where: Filter | None = None) -> list[str]:
+        """The documents, up to MOST_COPIES, with a record of exactly this text that a filter matches, in order of
+        writing."""
+        rows = self.connection.execute(
+            f"SELECT number, document_id FROM record WHERE ({START_OF_TEXT}) = (length(?1), substr(?1, 1, 24)) "
+            "AND text = ?1 ORDER BY number",
+            [text],
+        ).fetchall()
+        bits, positions = self.mask(where).bits, self._view.positions(np.array([number for number, _ in rows]))
+        is_matched = bits[positions >> 4] >> (positions & 15) & 1
+        matched = (document_id for (_, document_id), one in zip(rows, is_matched, strict=True) if one)
+        return [*islice(dict.fromkeys(matched), MOST_COPIES)]
 
     def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
         rows = self.connection.execute(
