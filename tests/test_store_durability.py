@@ -84,12 +84,25 @@ def test_lost_vectors_are_recomputed(whole: Path, folder: Path) -> None:
 def test_damage_in_a_text_is_named_and_its_record_removed(whole: Path, folder: Path) -> None:
     shutil.copytree(whole, folder)
     database = folder / "store.sqlite3"
-    flip_byte(database, database.read_bytes().index(records(578)[577].text.encode()) + 1)
+    text = records(578)[577].text.encode()
+    flip_byte(database, database.read_bytes().index(text + b"{") + 1)  # its metadata follow
     with VectorStore.open(folder, WordIndex()) as store:
         assert any("record 'r577' is damaged" in line for line in store.verify())
         assert store.repair(embed).removed == ["r577"]
         assert store.verify() == [] and store.count() == 1099
         store.add([record(577)])
+
+
+def test_damage_in_the_index_of_equal_texts_loses_nothing(whole: Path, folder: Path) -> None:
+    shutil.copytree(whole, folder)
+    database, text = folder / "store.sqlite3", records(578)[577].text.encode()
+    content = database.read_bytes()
+    places = [place for place in range(len(content)) if content.startswith(text, place)]
+    flip_byte(database, next(one for one in places if not content.startswith(text + b"{", one)) + 1)
+    with VectorStore.open(folder, WordIndex()) as store:
+        assert any("record_text" in line for line in store.verify())
+        assert not store.repair(embed).removed and store.verify() == []
+        assert all(map(same, store.records(), records(1102)[1:-1]))
 
 
 def test_vectors_are_on_disk_before_the_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
