@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from bertkit.serving.guard import Reply
-from bertkit.serving.ticket import ON_DISCONNECT
+from bertkit.serving.ticket import TICKET, Ticket
 
 _MOST_HEADER_BYTES = 65_536
 """Most bytes of headers, and of anything else in a row that is not a body: trailers and extensions of its chunks."""
@@ -92,9 +92,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self.resume_writing()
         super().connection_lost(exc)
         if self.cycle is not None and self.cycle.disconnected:
-            on_disconnect: Callable[[], object] | None = self.cycle.scope.get(ON_DISCONNECT)  # type: ignore[assignment]
-            if on_disconnect is not None:
-                on_disconnect()
+            ticket: Ticket | None = self.cycle.scope.get(TICKET)  # type: ignore[assignment]
+            if ticket is not None and ticket.on_disconnect is not None:
+                ticket.on_disconnect()
 
     def pause_writing(self) -> None:
         """Start the timer of an answer that waits for its reader."""

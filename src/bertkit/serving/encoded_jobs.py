@@ -3,8 +3,6 @@ computes its results from its part of the run."""
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import cast
 
 import numpy as np
@@ -35,7 +33,7 @@ class Job(Queued):
         self.runner, self.encodings, self.forward = runner, encodings, forward
         self.bounds: list[int] = encodings.cu_seqlens.tolist()
         self.results: list[tuple[np.ndarray, Tensor]] = []  # indices of sequences, and their rows
-        self.done: Future[None] = Future()
+        self.done = threading.Event()
 
     @property
     def group(self) -> Hashable:
@@ -44,7 +42,7 @@ class Job(Queued):
 
     @property
     def is_done(self) -> bool:
-        return self.done.done()
+        return self.done.is_set()
 
     def key(self, index: int) -> Hashable:
         """Equal for sequences with the same hidden states."""
@@ -70,8 +68,7 @@ class Job(Queued):
         return batch.num_tokens
 
     def _end(self) -> None:
-        with suppress(InvalidStateError):  # ended by two threads at once
-            self.done.set_result(None)
+        self.done.set()
 
 
 def _compute(batch: TakenBatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from bertkit.serving.refusals import NotReady, Overloaded, Refusal
-from bertkit.serving.service import TICKET, Service
+from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.ticket import TICKET, Ticket
 
 Scope = dict[str, Any]
 Receive = Callable[[], Any]

@@ -22,12 +22,12 @@ from bertkit.batch import collate
 from bertkit.executor import Executor, executor
 from bertkit.inference.runner import inferred
 from bertkit.model import Model
+from bertkit.serving.answers import yield_to_event_loop
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import SHORT_TOKENS, Queue, Queued, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket
-from bertkit.serving.workers import wait, yield_to_event_loop
 from bertkit.tokenizer import Vocabulary
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
@@ -63,7 +63,7 @@ class SharedBatches:
         self._all_cores = ThreadPoolExecutor(1, "bertkit")  # for a text that has the machine to itself
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
-        self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
+        self.steps = Executor(self.cores.num_threads)  # of generation and search; share the cores by preemption
         self._num_turns = 0  # in progress
         self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
@@ -99,7 +99,7 @@ class SharedBatches:
         if ticket.is_canceled:  # meanwhile
             ticket.on_cancel()
         self.put(job)
-        in_time = wait(job.done, max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
+        in_time = job.done.wait(max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
         if not in_time or job.error is not None:
             self.remove(job)
         ended = time.perf_counter()
@@ -166,10 +166,8 @@ class SharedBatches:
 
         with self._lock:
             self._num_turns += 1
-        future = self._steps.submit(timed)
-        wait(future)
         try:
-            return future.result()
+            return self.steps.submit(timed).result()
         finally:
             with self._lock:
                 self._num_turns -= 1
@@ -238,9 +236,7 @@ class SharedBatches:
         return min(most, share) if job.runner.device.type == "cpu" else most
 
     def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int, came_alone: int) -> None:
-        if not getattr(_thread, "yields", False):
-            _thread.yields = True
-            yield_to_event_loop()
+        yield_to_event_loop()
         started, num_tokens = time.perf_counter(), batch.num_tokens
         for job in batch.waiting:
             if job.started is None:
@@ -285,6 +281,3 @@ def _join(ticket: Ticket) -> float:
     if ticket.is_canceled:
         raise Canceled("the client closed the connection")
     return joined
-
-
-_thread = threading.local()
