@@ -24,7 +24,7 @@ from bertkit.serving.prediction import (
     labels_as_json,
     predict,
 )
-from bertkit.serving.refusals import EmptyInput, InvalidRequest
+from bertkit.serving.refusals import EmptyInput, InvalidRequest, refuse_empty
 from bertkit.serving.served_models import (
     ANSWERING,
     CLASSIFICATION,
@@ -88,8 +88,7 @@ class _Call:
             raise InvalidRequest(
                 f"inputs: {self.served.name} is for {self.served.kind}: expected a text or a list of texts"
             )
-        if not texts or not all(texts):
-            raise EmptyInput("`inputs` cannot be empty")
+        refuse_empty(texts, "inputs", is_one=self.is_one)
         return texts
 
     @property

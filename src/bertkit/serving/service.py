@@ -20,8 +20,12 @@ from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.text_jobs import Finish, TextJob, Verb
 from bertkit.serving.ticket import TICKET, Ticket
 
-_MOST_CHARACTERS, _MOST_CHARACTERS_IN_WINDOWS = 100_000, 2_000
-"""Size of a text up to which a core tokenizes and computes it as a whole. The sequences of a longer one are queued, to
+_FEW_INPUTS, _FEW_CHARACTERS = 64, 20_000
+"""Size of a request whose texts a core tokenizes when it computes them. Those of a larger one are tokenized before they
+are queued: batches of many texts are full if the numbers of their tokens are known."""
+
+_FEW_CHARACTERS_IN_WINDOWS = 2_000
+"""Size of a text encoded in windows up to which a core computes it as a whole. Those of a longer one are queued, to
 take turns with other requests, and to be removed if the request ends."""
 
 _SMALL_ANSWER_BYTES = 100_000
@@ -74,16 +78,19 @@ class Service:
             BertkitError: as the verb and ``finish``.
         """
         answer = self._enter(request, inputs, name)
+        start = partial(self._start, answer, lambda ticket: finish(verb.compute(items, ticket), ticket))
+        ticket, in_windows = answer.ticket, verb.most_tokens is None
+        is_large = ticket.num_inputs > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
+        if is_large or (in_windows and max(map(len, inputs)) > _FEW_CHARACTERS_IN_WINDOWS):
+            return await self._sent(answer, start)
 
         def compute_alone() -> None:
             self.batches.remove(job)
-            self._start(answer, lambda ticket: finish(verb.compute(items, ticket), ticket))
+            start()
 
         job = TextJob(verb, items, finish, answer, compute_alone)
-        most = _MOST_CHARACTERS_IN_WINDOWS if verb.most_tokens is None else _MOST_CHARACTERS
-        is_long = max(map(len, inputs)) > most
         try:
-            return await self._sent(answer, compute_alone if is_long else partial(self.batches.put, job))
+            return await self._sent(answer, partial(self.batches.put, job))
         finally:
             self.batches.remove(job)
 

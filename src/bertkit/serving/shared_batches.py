@@ -125,8 +125,9 @@ class SharedBatches:
 
     def remove(self, job: Queued) -> None:
         """Remove what is left of a call."""
-        with self._lock:
-            self._queue.remove(job)
+        if job.pending:
+            with self._lock:
+                self._queue.remove(job)
 
     def _admit(self, num_tokens: int) -> None:
         waiting = self._queue.num_tokens + self._num_reserved

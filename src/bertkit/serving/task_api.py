@@ -11,7 +11,7 @@ from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute, accepts
 from bertkit.serving.prediction import Prediction, as_json, entities_as_json, fill_mask, labels_as_json
-from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
+from bertkit.serving.refusals import InvalidRequest, WrongModelKind, refuse_empty
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -142,11 +142,10 @@ async def zero_shot(
     """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
 
     Raises:
-        EmptyInput: no text.
+        EmptyInput: the text is empty.
         InvalidRequest: the template with all labels has too many characters.
     """
-    if not body.inputs:
-        raise EmptyInput("`inputs` cannot be empty")
+    refuse_empty([body.inputs], "inputs", is_one=True)
     labels, template = body.candidate_labels, body.hypothesis_template
     num_characters = sum(len(template) + template.count("{}") * len(label) for label in labels)
     if num_characters > _MOST_CHARACTERS:
@@ -180,16 +179,13 @@ def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, I
 def _items(inputs: str | list[str] | list[list[str]]) -> tuple[list[Any], bool]:
     """Texts and pairs, and whether it is a single one; two plain strings are a pair, not a batch."""
     if isinstance(inputs, str):
-        items: list[Any] = [inputs]
-    elif all(isinstance(each, str) for each in inputs):
-        if len(inputs) > 2:
-            raise InvalidRequest("`inputs`: a list of strings is one text or one pair; several are lists of lists")
-        items = [inputs[0] if len(inputs) == 1 else tuple(inputs)]
-    else:
-        items = [each[0] if len(each) == 1 else tuple(each) for each in inputs]
-        if not all(map(all, inputs)):
-            raise EmptyInput("`inputs` cannot be empty")
-        return items, False
-    if not all(inputs) or not inputs:
-        raise EmptyInput("`inputs` cannot be empty")
-    return items, True
+        refuse_empty([inputs], "inputs", is_one=True)
+        return [inputs], True
+    is_one = all(isinstance(each, str) for each in inputs)
+    if is_one and len(inputs) > 2:
+        raise InvalidRequest("`inputs`: a list of strings is one text or one pair; several are lists of lists")
+    refuse_empty(inputs, "inputs")
+    rows: list[Any] = [inputs] if is_one else inputs
+    if not is_one:
+        refuse_empty([all(row) for row in rows], "inputs")
+    return [row[0] if len(row) == 1 else tuple(row) for row in rows], is_one
