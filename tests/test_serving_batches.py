@@ -13,6 +13,7 @@ from random_models import our_model
 from bertkit import InferenceReport, Model
 from bertkit.executor import Executor
 from bertkit.inference import Runner
+from bertkit.inference.runner import inferred
 from bertkit.serving import encoded_jobs
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
@@ -171,6 +172,30 @@ def test_equal_inputs_of_a_request_are_computed_once_and_in_bounded_parts(inputs
     assert (result == EQUAL_INPUTS[inputs](model)).all()
     assert len(counted.given) == len(set(counted.given)) < 10
     assert sum(parts) > 400 and max(parts) <= 64
+
+
+def test_texts_of_a_canceled_request_are_not_computed_nor_taken_for_others(model):
+    """Here the live request has as many texts, all equal, as the batch has sequences."""
+    shared = SharedModel(model, SharedBatches(ServerSettings()))
+    encoder = shared._runner.encoder
+    encoder._prepared = counted = CountedEncoder(encoder._prepared)
+    queue = Queue()
+    jobs = [
+        Job(
+            shared._runner,
+            model.tokenizer.encode_batch(texts, with_offsets=False),
+            lambda batch, indices: encoder(batch).last_hidden_state[batch.first_tokens],
+            ticket(number),
+        )
+        for number, texts in enumerate([["the cat sat"] * 3, ["a dog", "blue"]])
+    ]
+    for job in jobs:
+        queue.put(job)
+    batch = queue.take(lambda job: 256)
+    assert len(batch.sequences) == len(batch.waiting[jobs[0]]) == 3
+    jobs[1].fail(Canceled("the client has gone"))
+    inferred(lambda: jobs[0].compute(batch))
+    assert jobs[0].is_done and jobs[0].error is None and len(counted.given) == 1
 
 
 def test_batch_of_many_equal_texts_is_not_a_lone_short_text(model, monkeypatch):

@@ -80,18 +80,19 @@ def _compute(batch: TakenBatch) -> None:
     jobs = [job for job in cast(dict[Job, list[tuple[int, int]]], batch.waiting) if not job.is_done]
     if not jobs:
         return  # all of them were canceled
-    first = jobs[0]
-    if len(jobs) == 1 and len(batch.waiting[first]) == len(batch.sequences):  # nothing is shared
+    first, needed = jobs[0], sorted({number for job in jobs for _, number in batch.waiting[job]})
+    if len(jobs) == 1 and len(batch.waiting[first]) == len(needed):  # nothing is shared
         indices = np.array([index for index, _ in batch.waiting[first]])
         packed = collate(first.encodings.take(indices)).to(first.runner.device)
         _add_rows(first, packed, indices, None)
         return
-    sequences = cast(list[tuple[Job, int]], batch.sequences)
+    sequences = cast(list[tuple[Job, int]], [batch.sequences[number] for number in needed])
     packed = collate([_Sequence(job, index) for job, index in sequences]).to(first.runner.device)
     shared = _SharedRun(packed)
     most = max(batch.num_tokens, first.runner.tokens_per_batch(batch.num_tokens))
     for job in jobs:
         indices, numbers = np.array(batch.waiting[job]).T
+        numbers = np.searchsorted(needed, numbers)
         for part in length_sorted_batches(job.encodings.seqlens[indices], most):
             if job.is_done:
                 break  # canceled, or a part failed
