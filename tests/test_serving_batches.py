@@ -19,7 +19,7 @@ from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, some_word
+from bertkit.serving.shared_batches import SharedBatches, Turns, some_word
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Ticket, set_current_ticket
 from bertkit.tasks import TokenClassification
@@ -297,6 +297,30 @@ def test_full_queue_rejects_whole_request_with_retry_after(model):
         assert int(refused.value.headers["retry-after"]) >= 1 and batches.num_waiting == 1
         with pytest.raises(TimedOut):
             first.result(20)
+
+
+def test_turns_are_taken_by_few_threads_in_the_order_in_which_they_come():
+    turns, order, inside, most = Turns(2), [], [], []
+
+    def take(number: int) -> None:
+        for _ in range(3):
+            with turns:
+                inside.append(number)
+                most.append(len(inside))
+                order.append(number)
+                inside.remove(number)
+
+    turns.__enter__(), turns.__enter__()
+    threads = []
+    for number in range(5):
+        threads.append(threading.Thread(target=take, args=(number,)))
+        threads[-1].start()
+        while turns.num_wanted < 3 + number:
+            pass
+    turns.__exit__()
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4] * 3 and set(most) == {1} and turns.num_wanted == 1
 
 
 def test_failed_request_does_not_affect_others(model):

@@ -55,7 +55,7 @@ class Requests:
 
         def alone() -> None:
             self.batches.remove(job)
-            self.batches.steps.submit(answer.work, lambda ticket: finish(verb.compute(texts, ticket), ticket))
+            self.batches.passes.submit(answer.work, lambda ticket: finish(verb.compute(texts, ticket), ticket))
 
         job = TextJob(verb, texts, finish, answer, alone)
         self.batches.put(job)

@@ -105,8 +105,9 @@ class Guard:
             self._count(scope, ticket, status, time.perf_counter() - started)
 
     def refuse(self, scope: Scope) -> Reply | None:
-        """The response to a request that comes while the service is full; None for any other request."""
-        if not self._service.is_full:
+        """The response to a request that comes while the service is full; None for any other request, and if pages of
+        other origins read the responses, which need further headers."""
+        if not self._service.is_full or self._service.settings.cors_origins:
             return None
         scope = scope | {"path": self._path(scope["path"])}
         started, headers = time.perf_counter(), dict(scope["headers"])

@@ -24,7 +24,7 @@ from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.app import Application
-from bertkit.serving.connections import LimitedProtocol
+from bertkit.serving.connections import limited_protocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import (
@@ -145,20 +145,15 @@ async def _serve(
     service = Service(loading.result(), batches, metrics)
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
-    LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
-    LimitedProtocol.send_timeout_seconds = settings.send_timeout_seconds
-    LimitedProtocol.send_bytes_per_second = settings.send_bytes_per_second
     app: Any = guarded
-    LimitedProtocol.refuse = guarded.refuse
     if settings.cors_origins:  # pages of other origins cannot read a response without these headers
         exposed = ["retry-after", "x-request-id", "x-inputs-cut", "x-tokens-cut", "x-tokens-unknown", "x-inputs-empty"]
         app = CORSMiddleware(
             app, settings.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=exposed
         )
-        LimitedProtocol.refuse = staticmethod(lambda scope: None)
     config = uvicorn.Config(
-        app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
-        log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        app, http=limited_protocol(settings, guarded.refuse), ws="none", lifespan="off", log_config=None,
+        access_log=False, log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip
     server = _Server(config)

@@ -46,7 +46,7 @@ class Service:
         self.is_ready = False
         self.is_draining = False
         # A thread for each request that waits for something; the passes of a search use all cores.
-        self._threads = Executor(self.settings.max_concurrent_requests, batches.steps)
+        self._threads = Executor(self.settings.max_concurrent_requests, batches.passes)
         self._searches = threading.BoundedSemaphore(_MOST_SEARCHES)
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
