@@ -17,8 +17,8 @@ ORIGIN = "https://app.example"
 def folders(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The folders of two models whose last parts are equal."""
     root = tmp_path_factory.mktemp("models")
-    made = [root / name / "model" for name in ("one", "two")]
-    for folder in made:
+    paths = [root / name / "model" for name in ("one", "two")]
+    for folder in paths:
         folder.parent.mkdir()
         folder.symlink_to(encoder)
     return [f"{root}/one/model/", f"{root}/two/model"]

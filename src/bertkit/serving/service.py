@@ -103,7 +103,7 @@ class Service:
         verb: str = "request",
         searches: bool = False,
     ) -> Response:
-        """Run ``work`` on a thread of its own and send its result as JSON, including numpy arrays.
+        """Run ``work`` on a separate thread and send its result as JSON, including numpy arrays.
 
         Args:
             inputs: the texts, to count them and their characters.

@@ -89,7 +89,7 @@ class TextJob(Queued):
             results = run.results(
                 self.verb, [cast(TextJob, job).items[i] for job, i in map(batch.sequences.__getitem__, numbers)]
             )
-        except Exception as error:  # of which text?
+        except Exception as error:  # of one of the texts
             if len(jobs) > 1:
                 return sum(self._compute([job], batch, ended) for job in jobs)
             jobs[0]._explain(error)
