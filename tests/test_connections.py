@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 import uvicorn
 
+from bertkit.errors import DependencyError
+from bertkit.serving import connections
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.guard import Guard, Reply
 from bertkit.serving.metrics import Metrics
@@ -46,6 +48,14 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     yield lambda: socket.create_connection(("127.0.0.1", port), timeout=5)
     server.should_exit = True
     thread.join()
+
+
+def test_the_limits_of_a_server_are_its_own_and_an_unknown_uvicorn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = connections.limited_protocol(ServerSettings(receive_timeout_seconds=3.0), lambda scope: None)
+    assert (made.header_timeout_seconds, LimitedProtocol.header_timeout_seconds) == (3.0, 10.0)
+    monkeypatch.setattr(connections.HttpToolsProtocol, "_start_asgi_task", lambda self, cycle: None)
+    with pytest.raises(DependencyError, match=r"uvicorn .* with which bertkit serve was tested: pip"):
+        connections.limited_protocol(ServerSettings(), lambda scope: None)
 
 
 def is_closed(client: socket.socket) -> bool:

@@ -486,7 +486,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         (["--host", "a..b"], "cannot listen at a..b"),
         (["--api-key-file", "utf-16"], "utf-16 is not UTF-8"),
         (["--api-key-file", "empty"], "empty has no keys"),
-        (["--model", "a/model", "--model", "b/model"], "two have the same last part"),
+        (["--model", "a/model", "--model", "a/model"], "--model a/model: given twice"),
     ],
 )
 def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monkeypatch, capsys):

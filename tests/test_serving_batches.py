@@ -13,12 +13,13 @@ from random_models import our_model
 from bertkit import InferenceReport, Model
 from bertkit.executor import Executor
 from bertkit.inference import Runner
+from bertkit.inference.runner import inferred
 from bertkit.serving import encoded_jobs
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, some_word
+from bertkit.serving.shared_batches import SharedBatches, Turns, some_word
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Ticket, set_current_ticket
 from bertkit.tasks import TokenClassification
@@ -173,6 +174,30 @@ def test_equal_inputs_of_a_request_are_computed_once_and_in_bounded_parts(inputs
     assert sum(parts) > 400 and max(parts) <= 64
 
 
+def test_texts_of_a_canceled_request_are_not_computed_nor_taken_for_others(model):
+    """Here the live request has as many texts, all equal, as the batch has sequences."""
+    shared = SharedModel(model, SharedBatches(ServerSettings()))
+    encoder = shared._runner.encoder
+    encoder._prepared = counted = CountedEncoder(encoder._prepared)
+    queue = Queue()
+    jobs = [
+        Job(
+            shared._runner,
+            model.tokenizer.encode_batch(texts, with_offsets=False),
+            lambda batch, indices: encoder(batch).last_hidden_state[batch.first_tokens],
+            ticket(number),
+        )
+        for number, texts in enumerate([["the cat sat"] * 3, ["a dog", "blue"]])
+    ]
+    for job in jobs:
+        queue.put(job)
+    batch = queue.take(lambda job: 256)
+    assert len(batch.sequences) == len(batch.waiting[jobs[0]]) == 3
+    jobs[1].fail(Canceled("the client has gone"))
+    inferred(lambda: jobs[0].compute(batch))
+    assert jobs[0].is_done and jobs[0].error is None and len(counted.given) == 1
+
+
 def test_batch_of_many_equal_texts_is_not_a_lone_short_text(model, monkeypatch):
     batches, seen = SharedBatches(ServerSettings()), []
     computed = encoded_jobs._compute
@@ -272,6 +297,30 @@ def test_full_queue_rejects_whole_request_with_retry_after(model):
         assert int(refused.value.headers["retry-after"]) >= 1 and batches.num_waiting == 1
         with pytest.raises(TimedOut):
             first.result(20)
+
+
+def test_turns_are_taken_by_few_threads_in_the_order_in_which_they_come():
+    turns, order, inside, most = Turns(2), [], [], []
+
+    def take(number: int) -> None:
+        for _ in range(3):
+            with turns:
+                inside.append(number)
+                most.append(len(inside))
+                order.append(number)
+                inside.remove(number)
+
+    turns.__enter__(), turns.__enter__()
+    threads = []
+    for number in range(5):
+        threads.append(threading.Thread(target=take, args=(number,)))
+        threads[-1].start()
+        while turns.num_wanted < 3 + number:
+            pass
+    turns.__exit__()
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4] * 3 and set(most) == {1} and turns.num_wanted == 1
 
 
 def test_failed_request_does_not_affect_others(model):

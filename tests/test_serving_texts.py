@@ -8,22 +8,27 @@ import httpx
 import numpy as np
 import orjson
 import pytest
+from examples_of_tasks import model_of
 from random_models import our_model
 
 from bertkit import InferenceReport, Model
 from bertkit.errors import OverLengthError
+from bertkit.serving import prediction
+from bertkit.serving.answers import Answer, Answers
 from bertkit.serving.app import Application
 from bertkit.serving.embedding import Embedding
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
+from bertkit.serving.prediction import Prediction
 from bertkit.serving.refusals import Overloaded
 from bertkit.serving.served_models import ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
-from bertkit.serving.text_jobs import Answers, TextJob
+from bertkit.serving.text_jobs import TextJob
 from bertkit.serving.ticket import Ticket
+from bertkit.tasks import SequenceClassification
 
 WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
 
@@ -44,9 +49,15 @@ class Requests:
         self.jobs: list[TextJob] = []
         self.batches._num_running = self.batches.cores.num_threads
 
-    def put(self, texts: Sequence[str], finish=lambda vectors, ticket: vectors, **options) -> TextJob:
-        ticket = Ticket(len(self.jobs), deadline=time.perf_counter() + 60)
-        job = TextJob(Embedding(self.served, **options), texts, finish, ticket, self.answers)
+    def put(self, texts: Sequence, finish=lambda vectors, ticket: vectors, verb=None, **options) -> TextJob:
+        answer = Answer(Ticket(len(self.jobs), deadline=time.perf_counter() + 60), self.answers)
+        verb = verb or Embedding(self.served, **options)
+
+        def alone() -> None:
+            self.batches.remove(job)
+            self.batches.passes.submit(answer.work, lambda ticket: finish(verb.compute(texts, ticket), ticket))
+
+        job = TextJob(verb, texts, finish, answer, alone)
         self.batches.put(job)
         self.jobs.append(job)
         return job
@@ -55,7 +66,7 @@ class Requests:
         """The answers, or exceptions, once the cores are free and so many texts were computed."""
         self.batches._num_running = 0
         self.batches._start_batches()
-        done = await asyncio.gather(*(job.future for job in self.jobs), return_exceptions=True)
+        done = await asyncio.gather(*(job.answer.future for job in self.jobs), return_exceptions=True)
         end = time.monotonic() + 10  # batches are counted after their answers
         while sum(self.sizes) < num_computed and time.monotonic() < end:
             await asyncio.sleep(0.001)
@@ -100,6 +111,90 @@ def test_equal_texts_of_equal_options_are_computed_once(model):
     answers, sizes = asyncio.run(ask())
     assert sorted(sizes) == [1, 2]
     assert answers[0] == answers[4] and answers[0][0] == answers[0][2] and answers[5][0] != answers[0][1]
+
+
+@pytest.mark.parametrize("as_logits", [False, True])
+def test_predictions_of_several_requests_share_batches_and_have_the_bits_of_each_alone(as_logits):
+    classifier = model_of(SequenceClassification(("blame", "praise", "neither")))
+    lists = [["a cat", "the mat"], [("a dog", "blue"), ("the cat", "a cat")], ["one two three " * 9], ["a cat"]]
+
+    async def ask():
+        requests = Requests(classifier)
+        for items in lists:
+            verb = Prediction(requests.served, "truncate", as_logits)
+            requests.put(items, lambda results, ticket: list(map(str, results)), verb)
+        return await requests.results(5), requests
+
+    answers, requests = asyncio.run(ask())
+    assert sorted(requests.sizes) == [2, 3], "texts and pairs do not share a batch"
+    for items, answer, job in zip(lists, answers, requests.jobs, strict=True):
+        report = InferenceReport()
+        decode = prediction._text_logits if as_logits else None
+        parts = classifier.predict_stream(items, report=report, decode=decode, on_long="truncate")
+        assert answer == [str(each) for _, part in parts for each in part]
+        assert (job.ticket.num_tokens, job.ticket.num_inputs_cut) == (report.num_tokens, report.num_texts_cut)
+
+
+class CountedEncoder:
+    """A prepared encoder that notes the number of tokens of each batch given to it."""
+
+    def __init__(self, prepared):
+        self._prepared, self.given = prepared, []
+
+    def __call__(self, batch, **options):
+        self.given.append(len(batch.input_ids))
+        return self._prepared(batch, **options)
+
+
+@pytest.mark.parametrize("num_copies", [20, 400])
+def test_a_request_of_equal_texts_gives_the_encoder_each_of_them_once(model, num_copies):
+    texts = ["a dog", *["the cat sat"] * num_copies, "blue"]
+
+    async def ask():
+        requests = Requests(model)
+        encoder = requests.served.model._runner.encoder
+        encoder._prepared = counted = CountedEncoder(encoder._prepared)
+        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked = [asyncio.ensure_future(client.post("/embed", json={"inputs": each})) for each in (texts, ["red"])]
+            while requests.batches.num_waiting < num_copies + 3:
+                await asyncio.sleep(0.001)
+            await requests.results(0)
+            return [(await each).json() for each in asked], counted.given
+
+    answers, given = asyncio.run(ask())
+    assert (np.float32([*answers[0], *answers[1]]) == model.embed([*texts, "red"], normalize=True)).all()
+    assert sum(given) == sum(len(model.tokenizer.encode(text)) for text in {*texts, "red"})
+
+
+def test_the_text_with_an_error_is_named_by_its_index_in_a_request_of_many(model):
+    texts = [f"cat {number}" for number in range(300)]
+    texts[217] = "cat " * 40
+
+    async def ask():
+        requests = Requests(model)
+        requests.put(texts, on_long="error")
+        requests.put(["cat 5", "blue"], on_long="error")
+        return await requests.results(2), requests
+
+    (refused, vectors), requests = asyncio.run(ask())
+    assert isinstance(refused, OverLengthError) and "text 217 " in str(refused)
+    assert (np.float32(vectors) == model.embed(["cat 5", "blue"], normalize=True)).all()
+    assert requests.batches.num_waiting == 0
+
+
+def test_the_first_outcome_of_an_answer_counts():
+    async def ask():
+        ticket = Ticket(None, deadline=time.perf_counter() + 60)
+        answer = Answer(ticket, Answers(asyncio.get_running_loop()))
+        answer.fail(TimeoutError("late"))
+        answer.end(lambda: [1])
+        with pytest.raises(TimeoutError, match="late"):
+            await answer.future
+        return ticket.is_canceled
+
+    assert asyncio.run(ask())
 
 
 def test_an_error_reaches_only_the_request_that_causes_it(model):

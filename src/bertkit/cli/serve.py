@@ -1,6 +1,7 @@
 """bertkit serve"""
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from os.path import expanduser
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 def command(
     *,
     model: list[str] | None = None,
+    served_model_name: list[str] | None = None,
     store: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
     unix_socket: Path | None = None,
     api_key_file: Path | None = None,
     accept_token_ids: bool = False,
+    cors_origin: list[str] | None = None,
+    root_path: str = "",
     words: str | None = None,
     compute: Compute = EXACT,
 ) -> None:
@@ -37,7 +41,11 @@ def command(
     ----------
     model
         A folder, a hub name, or the import name of an installed model package; may be repeated. The name of a model in
-        requests is the last part of this. By default the model of the store, or all-MiniLM-L6-v2 without a store.
+        requests is the last part of this, or all of it if two models have the same last part; requests may also use all
+        of it, and the hub name. By default the model of the store, or all-MiniLM-L6-v2 without a store.
+    served_model_name
+        The name of the model in requests and answers; may be repeated. With several models, one name for each; with
+        one model, further ones are other names that requests may use.
     store
         The folder of an index that bertkit index created, for /search.
     host
@@ -51,6 +59,11 @@ def command(
         /health, /ready and /metrics.
     accept_token_ids
         Accept token ids of the served model's tokenizer instead of texts on /v1/embeddings.
+    cors_origin
+        An origin of pages in browsers, such as https://example.com, that may send requests and read the answers; may be
+        repeated. * is all. By default none.
+    root_path
+        The prefix of all paths, such as /bert, if a proxy serves this server below it.
     words
         For taggers, the rule for splitting texts into words, punctuation or spaces; by default the model's.
     """
@@ -60,12 +73,15 @@ def command(
         raise DependencyError(f"bertkit serve needs {error.name}: pip install 'bertkit[serve]'") from None
     from bertkit.serving.settings import ServerSettings
 
-    names = {_name(each): each for each in model or [_model_of(store)]}
-    if len(names) < len(model or names):
-        raise UsageError(f"--model {', '.join(model or ())}: two have the same last part; rename one of their folders")
+    names, aliases = _names(model or [_model_of(store)], served_model_name or [])
     if not 0 <= port < 2**16:
         raise UsageError(f"--port {port}: expected 0 to 65535")
-    settings = ServerSettings(api_keys=_keys(api_key_file), accept_token_ids=accept_token_ids)
+    settings = ServerSettings(
+        api_keys=_keys(api_key_file),
+        accept_token_ids=accept_token_ids,
+        cors_origins=tuple(map(_origin, cors_origin or ())),
+        root_path=_root_path(root_path),
+    )
 
     def load() -> Loaded:
         from bertkit.search.index import Index
@@ -74,7 +90,7 @@ def command(
         models = {name: _opened(each, index, compute) for name, each in names.items()}
         if words is not None:
             _split_words(list(models.values()), words)
-        return Loaded(models, index, "float32" if compute.precision == "auto" else compute.precision)
+        return Loaded(models, index, "float32" if compute.precision == "auto" else compute.precision, aliases)
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     served = ", ".join(names)
@@ -125,10 +141,58 @@ def _split_words(models: "Sequence[Model | Generator]", words: str) -> None:
         tagger.change_task(words=words)
 
 
-def _name(model: str) -> str:
-    """The name of a model for clients: the last part of its path or hub name."""
+def _names(models: Sequence[str], given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The models by the names of requests, and further names with the name of the model.
+
+    Args:
+        given: names instead of the models' own.
+
+    Raises:
+        UsageError: two equal models or names, or not a name for each of several models.
+    """
+    from bertkit.locate import hub_name
+
+    if twice := next((each for each in models if models.count(each) > 1), None):
+        raise UsageError(f"--model {twice}: given twice; give each model once")
+    if given and len(models) not in (1, len(given)):
+        raise UsageError(f"--served-model-name: {len(given)} names for {len(models)} models; give one for each model")
+    last = [_last_part(each) for each in models]
+    own = [part if last.count(part) == 1 else each for part, each in zip(last, models, strict=True)]
+    names = list(given[: len(models)]) or own
+    if twice := next((each for each in names if names.count(each) > 1), None):
+        raise UsageError(f"--served-model-name {twice}: given twice; give each model its own name")
+    others = dict(zip(models, names, strict=True))
+    others |= {hub: name for each, name in zip(models, names, strict=True) if (hub := hub_name(each))}
+    others |= dict.fromkeys(given[len(models) :], names[0])
+    return dict(zip(names, models, strict=True)), others
+
+
+def _last_part(model: str) -> str:
+    """The last part of the path or hub name of a model."""
     path = Path(expanduser(model))
     return path.resolve().name if path.is_dir() else model.rstrip("/").rpartition("/")[2]
+
+
+def _origin(given: str) -> str:
+    """An origin as browsers send it.
+
+    Raises:
+        UsageError: something else, which would never match.
+    """
+    if given != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", given):
+        raise UsageError(f"--cors-origin {given}: expected * or an origin without a path, such as https://example.com")
+    return given
+
+
+def _root_path(given: str) -> str:
+    """The prefix of a proxy without a slash at its end.
+
+    Raises:
+        UsageError: it does not begin with a slash.
+    """
+    if given and not re.fullmatch(r"(/[^/?#\s]+)*/?", given):
+        raise UsageError(f"--root-path {given}: expected a path such as /bert")
+    return given.rstrip("/")
 
 
 def _keys(path: Path | None) -> tuple[str, ...]:

@@ -36,8 +36,15 @@ class Application:
     """
 
     def __init__(self, service: Service) -> None:
+        root = service.settings.root_path
         self.fastapi = FastAPI(
-            title="bertkit", version=__version__, docs_url=None, redoc_url=None, separate_input_output_schemas=False
+            title="bertkit",
+            version=__version__,
+            docs_url=None,
+            redoc_url=None,
+            separate_input_output_schemas=False,
+            redirect_slashes=False,
+            servers=[{"url": root}] if root else None,
         )
         self._handlers: dict[tuple[str, str], Handler] = {}
         for routes in _ROUTES:

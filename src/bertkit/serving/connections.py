@@ -2,17 +2,52 @@
 refusals: uvicorn's protocol over httptools."""
 
 import asyncio
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from bertkit.errors import DependencyError
 from bertkit.serving.guard import Reply
-from bertkit.serving.ticket import ON_DISCONNECT
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.ticket import TICKET, Ticket
 
 _MOST_HEADER_BYTES = 65_536
 """Most bytes of headers, and of anything else in a row that is not a body: trailers and extensions of its chunks."""
+
+
+_TESTED = "0.54"
+"""The version of uvicorn whose private parts these are."""
+
+
+def limited_protocol(settings: ServerSettings, refuse: Callable[[Any], Reply | None]) -> type["LimitedProtocol"]:
+    """The protocol of a server.
+
+    Args:
+        refuse: see `LimitedProtocol`.
+
+    Raises:
+        DependencyError: a uvicorn without the private parts that the protocol overrides and uses.
+    """
+    start = getattr(HttpToolsProtocol, "_start_asgi_task", None)
+    parts = {"default_headers", "keep_alive", "on_response"}.difference(
+        inspect.signature(RequestResponseCycle).parameters
+    )
+    if start is None or list(inspect.signature(start).parameters) != ["self", "cycle", "app"] or parts:
+        raise DependencyError(
+            f"uvicorn {uvicorn.__version__} has another inside than {_TESTED}, with which bertkit serve was tested: "
+            f"pip install 'uvicorn=={_TESTED}.*'"
+        )
+    limits = {
+        "header_timeout_seconds": settings.receive_timeout_seconds,
+        "send_timeout_seconds": settings.send_timeout_seconds,
+        "send_bytes_per_second": settings.send_bytes_per_second,
+        "refuse": staticmethod(refuse),
+    }
+    return type("LimitedProtocol", (LimitedProtocol,), limits)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -92,9 +127,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self.resume_writing()
         super().connection_lost(exc)
         if self.cycle is not None and self.cycle.disconnected:
-            on_disconnect: Callable[[], object] | None = self.cycle.scope.get(ON_DISCONNECT)  # type: ignore[assignment]
-            if on_disconnect is not None:
-                on_disconnect()
+            ticket: Ticket | None = self.cycle.scope.get(TICKET)  # type: ignore[assignment]
+            if ticket is not None and ticket.on_disconnect is not None:
+                ticket.on_disconnect()
 
     def pause_writing(self) -> None:
         """Start the timer of an answer that waits for its reader."""

@@ -9,7 +9,7 @@ import orjson
 from fastapi import Request, Response
 
 from bertkit.inference import InferenceReport, Runner, embed_sparse
-from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
+from bertkit.serving.refusals import ComputationFailed, InvalidRequest, refuse_empty
 from bertkit.serving.served_models import Served, ServedModel
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -25,16 +25,18 @@ _BYTES_PER_NUMBER, _BYTES_PER_WEIGHT = 12, 40
 """About the JSON of a number of a vector, and of a weight with its index."""
 
 
-def inputs_of(given: Input) -> list[str | TokenIds]:
+def inputs_of(given: Input, field: str = "inputs") -> list[str | TokenIds]:
     """The inputs as a list.
+
+    Args:
+        field: where a client has written them, for errors.
 
     Raises:
         EmptyInput: no input, or an empty one.
     """
     is_one = isinstance(given, str) or (given and all(isinstance(one, int) for one in given))
     inputs: list[Any] = [given] if is_one else list(given)
-    if not inputs or not all(inputs):
-        raise EmptyInput("`inputs` cannot be empty")
+    refuse_empty(inputs, field, is_one=bool(is_one))
     return inputs
 
 

@@ -23,7 +23,7 @@ from bertkit.serving.embedding import (
     token_vectors,
 )
 from bertkit.serving.json_route import Body, JsonRoute, accepts
-from bertkit.serving.refusals import EmptyInput
+from bertkit.serving.refusals import refuse_empty
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, ServedModels, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -134,9 +134,9 @@ def embedding_routes(service: Service) -> APIRouter:
         """Cosine of a sentence with each of others."""
         parameters = body.parameters or PromptBody()
         served, prompt_name = chosen(body.model, parameters)
+        refuse_empty([body.inputs.source_sentence], "inputs.source_sentence", is_one=True)
+        refuse_empty(body.inputs.sentences, "inputs.sentences")
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        if not body.inputs.sentences or not all(texts):
-            raise EmptyInput("`inputs` cannot be empty")
         embedding = Embedding(served, prompt_name=prompt_name, on_long=parameters.policy)
         return await embedded(service, request, embedding, texts, cosines)
 

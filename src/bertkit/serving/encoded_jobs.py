@@ -3,8 +3,6 @@ computes its results from its part of the run."""
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import cast
 
 import numpy as np
@@ -35,7 +33,7 @@ class Job(Queued):
         self.runner, self.encodings, self.forward = runner, encodings, forward
         self.bounds: list[int] = encodings.cu_seqlens.tolist()
         self.results: list[tuple[np.ndarray, Tensor]] = []  # indices of sequences, and their rows
-        self.done: Future[None] = Future()
+        self.done = threading.Event()
 
     @property
     def group(self) -> Hashable:
@@ -44,7 +42,7 @@ class Job(Queued):
 
     @property
     def is_done(self) -> bool:
-        return self.done.done()
+        return self.done.is_set()
 
     def key(self, index: int) -> Hashable:
         """Equal for sequences with the same hidden states."""
@@ -70,8 +68,7 @@ class Job(Queued):
         return batch.num_tokens
 
     def _end(self) -> None:
-        with suppress(InvalidStateError):  # ended by two threads at once
-            self.done.set_result(None)
+        self.done.set()
 
 
 def _compute(batch: TakenBatch) -> None:
@@ -83,18 +80,19 @@ def _compute(batch: TakenBatch) -> None:
     jobs = [job for job in cast(dict[Job, list[tuple[int, int]]], batch.waiting) if not job.is_done]
     if not jobs:
         return  # all of them were canceled
-    first = jobs[0]
-    if len(jobs) == 1 and len(batch.waiting[first]) == len(batch.sequences):  # nothing is shared
+    first, needed = jobs[0], sorted({number for job in jobs for _, number in batch.waiting[job]})
+    if len(jobs) == 1 and len(batch.waiting[first]) == len(needed):  # nothing is shared
         indices = np.array([index for index, _ in batch.waiting[first]])
         packed = collate(first.encodings.take(indices)).to(first.runner.device)
         _add_rows(first, packed, indices, None)
         return
-    sequences = cast(list[tuple[Job, int]], batch.sequences)
+    sequences = cast(list[tuple[Job, int]], [batch.sequences[number] for number in needed])
     packed = collate([_Sequence(job, index) for job, index in sequences]).to(first.runner.device)
     shared = _SharedRun(packed)
     most = max(batch.num_tokens, first.runner.tokens_per_batch(batch.num_tokens))
     for job in jobs:
         indices, numbers = np.array(batch.waiting[job]).T
+        numbers = np.searchsorted(needed, numbers)
         for part in length_sorted_batches(job.encodings.seqlens[indices], most):
             if job.is_done:
                 break  # canceled, or a part failed

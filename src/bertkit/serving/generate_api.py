@@ -119,4 +119,4 @@ async def generated(
         answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
         return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
 
-    return await service.answer(request, [body.inputs], work, verb="predict", blocks=settings.num_beams > 1)
+    return await service.answer(request, [body.inputs], work, verb="predict")

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from bertkit.serving.refusals import NotReady, Overloaded, Refusal
-from bertkit.serving.service import TICKET, Service
+from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.ticket import TICKET, Ticket
 
 Scope = dict[str, Any]
 Receive = Callable[[], Any]
 Send = Callable[[dict[str, Any]], Any]
 
-PUBLIC = {"/", "/health", "/ready", "/ping", "/metrics"}
+PUBLIC = {"/", "/health", "/healthz", "/ready", "/ping", "/metrics"}
 """Paths that can be read without a key."""
 
 FAILURE = "bertkit.failure"
@@ -28,7 +28,7 @@ FAILURE = "bertkit.failure"
 
 _READING = {"GET", "HEAD", "OPTIONS"}
 """Methods of requests without a body."""
-_UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
+_UNLOGGED = PUBLIC - {"/"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
 _MOST_ID_CHARACTERS = 128
@@ -70,6 +70,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["path"] = self._path(scope["path"])
         headers = dict(scope["headers"])
         started, ticket = time.perf_counter(), self._ticket(scope, headers)
         scope[TICKET] = ticket
@@ -104,9 +105,11 @@ class Guard:
             self._count(scope, ticket, status, time.perf_counter() - started)
 
     def refuse(self, scope: Scope) -> Reply | None:
-        """The response to a request that comes while the service is full; None for any other request."""
-        if not self._service.is_full:
+        """The response to a request that comes while the service is full; None for any other request, and if pages of
+        other origins read the responses, which need further headers."""
+        if not self._service.is_full or self._service.settings.cors_origins:
             return None
+        scope = scope | {"path": self._path(scope["path"])}
         started, headers = time.perf_counter(), dict(scope["headers"])
         reply = self._refusal(scope, headers)
         if reply is None or "connection" in reply.headers:
@@ -114,6 +117,13 @@ class Guard:
         ticket = self._ticket(scope, headers)
         self._count(scope, ticket, reply.status, time.perf_counter() - started)
         return reply._replace(headers=reply.headers | _echoed(ticket, headers))
+
+    def _path(self, path: str) -> str:
+        """The path of a route: without the prefix of a proxy, and without a slash at its end."""
+        prefix = self._service.settings.root_path
+        if path == prefix or path.startswith(prefix + "/"):
+            path = path.removeprefix(prefix)
+        return path.rstrip("/") or "/"
 
     def _ticket(self, scope: Scope, headers: dict[bytes, bytes]) -> Ticket:
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
@@ -132,7 +142,7 @@ class Guard:
             message = "without API keys this server accepts only the hosts localhost and 127.0.0.1: use one of them"
             return _refused(path, 403, message, "forbidden")
         if not (is_read and path in PUBLIC) and not self._has_key(headers):
-            if not path.startswith("/v"):
+            if not _is_openai(path):
                 return Reply(401, b"", {"www-authenticate": "Bearer"})
             message = "the API key is missing or wrong: send 'Authorization: Bearer KEY' with a key of this server"
             return _refused(path, 401, message, "invalid_api_key")
@@ -248,9 +258,14 @@ class Guard:
             metrics.count(f"te_{ticket.verb}_success", number=ticket.num_inputs)
 
 
+def _is_openai(path: str) -> bool:
+    """Whether the clients of a path expect errors as from OpenAI."""
+    return path.startswith("/v") or path == "/embeddings"
+
+
 def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
     """Status and body of a refusal, in the format of the clients of a path."""
-    if path.startswith("/v"):
+    if _is_openai(path):
         status = 400 if refusal.status == 422 else refusal.status
         return status, _openai_error(str(refusal), status, refusal.code)
     return refusal.status, orjson.dumps({"error": str(refusal), "error_type": refusal.kind})
@@ -264,7 +279,7 @@ def _answered(scope: Scope, refusal: Refusal) -> Reply:
 
 
 def _refused(path: str, status: int, message: str, code: str) -> Reply:
-    if path.startswith("/v"):
+    if _is_openai(path):
         body = _openai_error(message, status, code)
     else:
         body = orjson.dumps({"error": message, "error_type": "Validation"})

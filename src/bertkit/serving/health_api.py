@@ -34,7 +34,8 @@ def health_routes(service: Service) -> APIRouter:
         """Liveness: an empty response that never waits for the queue."""
         return Response()
 
-    router.add_api_route("/ping", health, methods=["GET"], include_in_schema=False)
+    for path in ("/healthz", "/ping"):
+        router.add_api_route(path, health, methods=["GET"], include_in_schema=False)
 
     @router.get("/ready")
     async def ready() -> Response:

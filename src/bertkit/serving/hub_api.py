@@ -3,7 +3,7 @@
 For other kinds, the response holds the predictions of the task.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -12,21 +12,19 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bertkit.inference.zero_shot import InferenceLabels
-from bertkit.serving.embedding import (
-    Embedding,
-    Input,
-    Vectors,
-    cosines,
-    finite,
-    inputs_of,
-    refuse_endless,
-    text_like,
-    text_of_ids,
-)
+from bertkit.serving.embedding import Embedding, Input, cosines, embedded, inputs_of
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
-from bertkit.serving.prediction import as_json, entities, fill_mask, label_scores, logits_of, predict, sigmoid
-from bertkit.serving.refusals import EmptyInput, InvalidRequest
+from bertkit.serving.prediction import (
+    Prediction,
+    as_json,
+    entities_as_json,
+    fill_mask,
+    first_logits,
+    labels_as_json,
+    predict,
+)
+from bertkit.serving.refusals import EmptyInput, InvalidRequest, refuse_empty
 from bertkit.serving.served_models import (
     ANSWERING,
     CLASSIFICATION,
@@ -72,6 +70,7 @@ class _Call:
     """One request to a model."""
 
     service: Service
+    request: Request
     served: Any  # ServedModel, or ServedGenerator
     role: str | None
     inputs: Any
@@ -89,8 +88,7 @@ class _Call:
             raise InvalidRequest(
                 f"inputs: {self.served.name} is for {self.served.kind}: expected a text or a list of texts"
             )
-        if not texts or not all(texts):
-            raise EmptyInput("`inputs` cannot be empty")
+        refuse_empty(texts, "inputs", is_one=self.is_one)
         return texts
 
     @property
@@ -138,60 +136,43 @@ class _Call:
         return value
 
 
-Work = Callable[[Ticket], Any]
-Answer = tuple[Sequence[str], Work]
-"""The texts of a request, and the function that computes the response."""
-
-
-def _features(call: _Call) -> Answer:
-    served, options = call.served, call.options
+async def _features(call: _Call) -> Response:
+    served, options, service = call.served, call.options, call.service
     prompt_name = served.prompt_of(
         role_of(_string(options, "input_type")) or call.role, _string(options, "prompt_name")
     )
     dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1, most=1_000_000)
     embedding = Embedding(served, call.flag("normalize", True), dimensions, prompt_name, call.on_long)
     if isinstance(call.inputs, dict):
-        of_length_1 = replace(embedding, normalize=True)
         texts = [call.field("source_sentence"), *call.field("sentences", list)]
         if not all(isinstance(text, str) and text for text in texts):
             raise InvalidRequest("inputs.sentences: expected a list of texts, none of them empty")
-
-        def similarity(ticket: Ticket) -> np.ndarray:
-            return cosines(finite(of_length_1.compute(texts, ticket)), ticket)
-
-        return texts, similarity
+        return await embedded(service, call.request, replace(embedding, normalize=True), texts, cosines)
     try:
         inputs = inputs_of(_INPUT.validate_python(call.inputs, strict=True))
     except ValueError as error:
         if isinstance(error, InvalidRequest | EmptyInput):
             raise
         raise InvalidRequest("inputs: expected a text or a list of texts") from None
-
-    def vectors(ticket: Ticket) -> Vectors:
-        texts = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
-        if embedding.on_long == "error":
-            refuse_endless(served, texts)
-        return finite(embedding.compute(texts, ticket))
-
-    return list(map(text_like, inputs)), vectors
+    return await embedded(service, call.request, embedding, inputs)
 
 
-def _classes(call: _Call) -> Answer:
+async def _classes(call: _Call) -> Response:
     if "candidate_labels" in call.options:
-        return _zero_shot(call)
+        return await _zero_shot(call)
     function, own = call.options.get("function_to_apply"), call.served.task.probability_function
     if function not in (None, "none", own):
         raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
-    texts, raw = call.texts, function == "none"
-    top_k, on_long = call.integer("top_k", 1_000), call.on_long
+    texts, top_k = call.texts, call.integer("top_k", 1_000)
+    verb = Prediction(call.served, call.on_long, as_logits=function == "none")
 
-    def work(ticket: Ticket) -> Any:
-        return [row[:top_k] for row in label_scores(call.served, texts, ticket, raw=raw, on_long=on_long)]
+    def labels(results: list[Any], ticket: Ticket) -> Any:
+        return [row[:top_k] for row in labels_as_json(verb, results)]
 
-    return texts, work
+    return await verb.answer(call.service, call.request, texts, texts, labels)
 
 
-def _zero_shot(call: _Call) -> Answer:
+async def _zero_shot(call: _Call) -> Response:
     columns = InferenceLabels.of(call.served.task.label_names or ())
     if columns is None:
         raise InvalidRequest(f"candidate_labels: {call.served.name} has no label named entailment")
@@ -199,18 +180,17 @@ def _zero_shot(call: _Call) -> Answer:
         body = ClassifyBody.model_validate(call.options | {"inputs": call.inputs})
     except ValidationError as error:
         raise _as_refusal(error) from None
-    on_long = call.on_long
-    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket, on_long)
+    return await zero_shot(call.service, call.served, columns, body, call.request, call.on_long)
 
 
-def _entities(call: _Call) -> Answer:
+async def _entities(call: _Call) -> Response:
     texts = call.texts
 
-    def work(ticket: Ticket) -> Any:
-        rows = [list(map(_as_hub, row)) for row in entities(call.service, call.served, texts, ticket)]
+    def entities(predictions: list[Any], ticket: Ticket) -> Any:
+        rows = [list(map(_as_hub, row)) for row in entities_as_json(call.service, predictions, ticket)]
         return rows[0] if call.is_one else rows
 
-    return texts, work
+    return await Prediction(call.served).answer(call.service, call.request, texts, texts, entities)
 
 
 def _as_hub(entity: dict[str, Any]) -> dict[str, Any]:
@@ -223,12 +203,12 @@ def _as_hub(entity: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answers(call: _Call) -> Answer:
-    question, context, top_k = call.field("question"), call.field("context"), call.integer("top_k", 1)
+async def _answers(call: _Call) -> Response:
+    pair, top_k = (call.field("question"), call.field("context")), call.integer("top_k", 1)
     may_be_none = call.flag("handle_impossible_answer", False)
 
-    def work(ticket: Ticket) -> Any:
-        prediction = as_json(predict(call.served, [(question, context)], ticket)[0])
+    def answers(predictions: list[Any], ticket: Ticket) -> Any:
+        prediction = as_json(predictions[0])
         rows = [
             {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
             for each in prediction["candidates"]
@@ -238,10 +218,10 @@ def _answers(call: _Call) -> Answer:
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if top_k == 1 else rows[:top_k]
 
-    return [question, context], work
+    return await Prediction(call.served).answer(call.service, call.request, pair, [pair], answers)
 
 
-def _masks(call: _Call) -> Answer:
+async def _masks(call: _Call) -> Response:
     (text, *others), top_k = call.texts, call.integer("top_k", 5)
     if others:
         raise InvalidRequest("inputs: expected one text")
@@ -265,29 +245,32 @@ def _masks(call: _Call) -> Answer:
         ]
         return rows[0] if len(rows) == 1 else rows
 
-    return [text], work
+    return await call.service.answer(call.request, [text], work, verb="predict")
 
 
-def _ranking(call: _Call) -> Answer:
+async def _ranking(call: _Call) -> Response:
     query, texts = call.field("query"), call.field("texts", list)
     if not all(isinstance(text, str) for text in texts):
         raise InvalidRequest("inputs.texts: expected a list of texts")
-    on_long = call.on_long
+
+    def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
+        scores = first_logits(rows)
+        return [{"index": index, "score": scores[index]} for index in np.argsort(-scores, kind="stable").tolist()]
+
+    verb, pairs = Prediction(call.served, call.on_long, as_logits=True), [(query, text) for text in texts]
+    return await verb.answer(call.service, call.request, [query, *texts], pairs, ranked)
+
+
+async def _as_they_are(call: _Call) -> Response:
+    items = call.inputs if isinstance(call.inputs, list) else [call.inputs]
 
     def work(ticket: Ticket) -> Any:
-        scores = sigmoid(logits_of(call.served, [(query, text) for text in texts], ticket, on_long)[:, 0])
-        order = np.argsort(-scores, kind="stable").tolist()
-        return [{"index": index, "score": scores[index]} for index in order]
+        return list(map(as_json, predict(call.served, items, ticket)))
 
-    return [query, *texts], work
+    return await call.service.answer(call.request, [str(item) for item in items], work, verb="predict")
 
 
-def _as_they_are(call: _Call) -> Answer:
-    items = call.inputs if isinstance(call.inputs, list) else [call.inputs]
-    return [str(item) for item in items], lambda ticket: list(map(as_json, predict(call.served, items, ticket)))
-
-
-_BY_KIND: dict[str, Callable[[_Call], Answer]] = {
+_BY_KIND: dict[str, Callable[[_Call], Awaitable[Response]]] = {
     FEATURES: _features,
     CLASSIFICATION: _classes,
     TAGGING: _entities,
@@ -321,12 +304,11 @@ async def _answered(service: Service, served: Served, role: str | None, body: En
     if isinstance(served, ServedGenerator):
         return await generated(service, served, _generate_body(body), request, _as_hub_texts)
     outside = {name: value for name, value in body if name not in ("inputs", "parameters")}
-    call = _Call(service, served, role, body.inputs, _without_nulls(outside) | _without_nulls(body.parameters))
+    call = _Call(service, request, served, role, body.inputs, _without_nulls(outside) | _without_nulls(body.parameters))
     for name, neutral in _NOT_OFFERED.items():
         if (value := call.options.get(name)) not in neutral:
             raise InvalidRequest(f"{name} is {value!r:.40}: not supported by this server, omit it")
-    texts, work = _BY_KIND.get(served.kind, _as_they_are)(call)
-    return await service.answer(request, texts, work, verb="embed" if served.kind == FEATURES else "predict")
+    return await _BY_KIND.get(served.kind, _as_they_are)(call)
 
 
 def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -46,9 +46,29 @@ def accepts(what: str) -> WrapValidator:
         try:
             return inner(value)
         except ValidationError:
-            raise PydanticCustomError("accepts", "expected {what}", {"what": what}) from None
+            raise PydanticCustomError("accepts", "expected {what}", {"what": what + _odd_one(value)}) from None
 
     return WrapValidator(validate)
+
+
+_JSON_TYPES = {
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def _odd_one(value: Any) -> str:
+    """A note of the first element of a list whose type is not that of the first one, or none that inputs have."""
+    if isinstance(value, list) and value:
+        expected = type(value[0]) if isinstance(value[0], str | list | int) else str
+        for index, one in enumerate(value):
+            if type(one) is not expected:
+                return f"; element {index} of {len(value)} is {_JSON_TYPES.get(type(one), 'null')}"
+    return ""
 
 
 class _OrjsonRequest(Request):

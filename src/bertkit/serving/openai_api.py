@@ -43,7 +43,7 @@ def openai_routes(service: Service) -> APIRouter:
         """Embed texts; vectors have length 1."""
         served, named_role = service.models.choose(body.model, [FEATURES], "an embedding")
         prompt_name = served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
-        inputs = inputs_of(body.input)
+        inputs = inputs_of(body.input, "input")
         if any(isinstance(one, list) for one in inputs) and not service.settings.accept_token_ids:
             raise MalformedRequest(
                 "input has token ids, which are wrong unless the client uses the tokenizer of "

@@ -1,14 +1,15 @@
 """Predictions of fine-tuned models for a request: typed predictions, logits, and scores by label."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from fastapi import Request, Response
 
-from bertkit.inference import InferenceReport
+from bertkit.inference import InferenceReport, Runner
 from bertkit.inference.fill_mask import FilledMask
 from bertkit.inference.predict import Decode
 from bertkit.serving.refusals import ComputationFailed
@@ -21,6 +22,41 @@ from bertkit.tokenizer.layout import OnLong
 
 _BYTES_PER_ENTITY = 100
 """About those of its JSON."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions or logits of the model's task; see `text_jobs.Verb`."""
+
+    served: ServedModel
+    on_long: OnLong | None = None  # None: as in training
+    as_logits: bool = False
+
+    @property
+    def runner(self) -> Runner:
+        return self.served.model._runner
+
+    @property
+    def most_tokens(self) -> int | None:
+        """See `Verb.most_tokens`."""
+        layout = self.served.model.trained.layout
+        return None if (self.on_long or layout.on_long) == "window" else layout.max_length or self.served.max_length
+
+    def compute(self, items: Sequence[Any], ticket: Ticket) -> list[Any]:
+        """Predictions of the items; their logits, (C,) float32, if ``as_logits``."""
+        decode = _text_logits if self.as_logits else None
+        return predict(self.served, items, ticket, on_long=self.on_long, decode=decode)
+
+    async def answer(
+        self,
+        service: Service,
+        request: Request,
+        inputs: Sequence[str],
+        items: Sequence[Any],
+        finish: Callable[[list[Any], Ticket], Any],
+    ) -> Response:
+        """See `Service.compute`."""
+        return await service.compute(request, inputs, self, items, finish, "predict")
 
 
 def predict(
@@ -54,17 +90,14 @@ def predict(
     return predictions
 
 
-def entities(
-    service: Service, served: ServedModel, texts: Sequence[str], ticket: Ticket, *, on_long: OnLong | None = None
-) -> list[list[dict[str, Any]]]:
-    """The entities of each text as JSON objects.
+def entities_as_json(service: Service, predictions: Sequence[Any], ticket: Ticket) -> list[list[dict[str, Any]]]:
+    """The entities of each prediction as JSON objects.
 
     Raises:
-        BertkitError: as `predict`.
         InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
     """
     rows = []
-    for prediction in predict(served, texts, ticket, on_long=on_long):
+    for prediction in predictions:
         service.reserve(ticket, len(prediction.entities) * _BYTES_PER_ENTITY)
         rows.append(list(map(as_json, prediction.entities)))
     return rows
@@ -99,25 +132,16 @@ def fill_mask(
     return filled
 
 
-def logits_of(served: ServedModel, items: Sequence[Any], ticket: Ticket, on_long: OnLong | None = None) -> np.ndarray:
-    """(N, C) float32: logits of a classifier or re-ranker for each text or pair."""
-    return np.array(predict(served, items, ticket, on_long=on_long, decode=_text_logits), np.float32)
+def first_logits(rows: Sequence[np.ndarray], *, raw: bool = False) -> np.ndarray:
+    """(N,) float32: the first logit of each row, or without ``raw`` its sigmoid."""
+    logits = np.array(rows, np.float32)[:, 0]
+    return logits if raw else torch.from_numpy(logits).sigmoid().numpy()
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), float32, without overflow."""
-    return torch.from_numpy(logits).sigmoid().numpy()
-
-
-def label_scores(
-    served: ServedModel, items: Sequence[Any], ticket: Ticket, *, raw: bool = False, on_long: OnLong | None = None
-) -> list[list[dict[str, Any]]]:
-    """Labels of each text or pair with probabilities, or logits if ``raw``, best first."""
-    names = served.task.label_names or ()
-    if raw:
-        rows = [dict(zip(names, row, strict=True)) for row in logits_of(served, items, ticket, on_long).tolist()]
-    else:
-        rows = [_by_label(prediction) for prediction in predict(served, items, ticket, on_long=on_long)]
+def labels_as_json(verb: Prediction, results: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    """Labels of each text or pair with probabilities, or with the logits of the verb, best first."""
+    names = verb.served.task.label_names or ()
+    rows = [dict(zip(names, each.tolist(), strict=True)) if verb.as_logits else _by_label(each) for each in results]
     return [
         [{"score": score, "label": label} for label, score in sorted(row.items(), key=lambda each: -each[1])]
         for row in rows

@@ -32,8 +32,9 @@ class Queued(ABC):
         self.error: BaseException | None = None
         self.pending = deque(sorted(range(len(lengths)), key=lambda index: -lengths[index]))  # the longest first
         self.is_taken = bytearray(len(lengths))
+        self.is_queued = False
         self.num_tokens_waiting = sum(lengths)
-        self._num_missing, self._lock = len(lengths), threading.Lock()
+        self._num_missing, self.lock = len(lengths), threading.Lock()
 
     def has_pending(self) -> bool:
         """True if an item waits; those that were taken with an equal one of another job are forgotten."""
@@ -43,7 +44,7 @@ class Queued(ABC):
 
     def have_come(self, num_items: int) -> bool:
         """Count items with a result, from any thread; True if they were the last ones."""
-        with self._lock:
+        with self.lock:
             self._num_missing -= num_items
             return self._num_missing == 0
 
@@ -103,13 +104,16 @@ class Queue:
     def put(self, job: Queued) -> None:
         """Add a job after the others of its client."""
         self._jobs.setdefault(job.ticket.client, deque()).append(job)
+        job.is_queued = True
         for index in job.pending:
             self._twins.setdefault(job.key(index), []).append((job, index))
         self.num_tokens += job.num_tokens_waiting
         self.num_sequences += len(job.pending)
 
     def remove(self, job: Queued) -> None:
-        """Remove the remaining sequences of a job."""
+        """Remove the remaining sequences of a job, if it was put."""
+        if not job.is_queued:
+            return
         waiting = [index for index in job.pending if not job.is_taken[index]]
         for key in {job.key(index) for index in waiting}:
             if others := [twin for twin in self._twins.pop(key) if twin[0] is not job]:

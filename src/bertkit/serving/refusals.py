@@ -1,6 +1,8 @@
 """Error responses: exceptions with HTTP status and codes for both families of clients."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from bertkit.errors import BertkitError
 
@@ -113,3 +115,11 @@ class Canceled(Refusal):
 
     status = 499
     kind, metric = "Canceled", "dropped"
+
+
+def refuse_empty(inputs: Sequence[Any], field: str, *, is_one: bool = False) -> None:
+    """Raise an EmptyInput if there are no inputs, or for the first empty one, which it names by its index."""
+    if not inputs or (is_one and not inputs[0]):
+        raise EmptyInput(f"`{field}` cannot be empty")
+    if (index := next((index for index, one in enumerate(inputs) if not one), None)) is not None:
+        raise EmptyInput(f"`{field}[{index}]` cannot be empty: each of the {len(inputs)} inputs needs a text")

@@ -9,12 +9,11 @@ from pydantic import Field
 
 from bertkit.serving.bodies import TextsBody
 from bertkit.serving.json_route import Body, JsonRoute, accepts
-from bertkit.serving.prediction import logits_of, sigmoid
+from bertkit.serving.prediction import Prediction, first_logits
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
-from bertkit.serving.served_models import RERANKING, ServedModel
+from bertkit.serving.served_models import RERANKING
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
-from bertkit.tokenizer.layout import OnLong
 
 
 class Document(Body):
@@ -63,10 +62,9 @@ def rerank_routes(service: Service) -> APIRouter:
             raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
         if not body.query:
             raise EmptyInput("`query` cannot be empty")
-        on_long = body.policy
 
-        def work(ticket: Ticket) -> Any:
-            scores = _scores(served, body.query, texts, ticket, on_long, raw=body.raw_scores)
+        def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
+            scores = first_logits(rows, raw=body.raw_scores)
             order = np.argsort(-scores, kind="stable").tolist()
             if body.documents is None:
                 return [
@@ -87,19 +85,12 @@ def rerank_routes(service: Service) -> APIRouter:
                 "meta": {"billed_units": {"search_units": 1}},
             }
 
-        return await service.answer(request, [body.query, *texts], work, verb="predict")
+        verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
+        return await verb.answer(service, request, [body.query, *texts], pairs, ranked)
 
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         router.add_api_route(path, rerank, methods=["POST"], operation_id=f"rerank{path.replace('/', '_')}")
     return router
-
-
-def _scores(
-    served: ServedModel, query: str, texts: list[str], ticket: Ticket, on_long: OnLong, *, raw: bool
-) -> np.ndarray:
-    """(N,) float32."""
-    logits = logits_of(served, [(query, text) for text in texts], ticket, on_long)[:, 0]
-    return logits if raw else sigmoid(logits)
 
 
 def _text_of(document: str | Document) -> str:

@@ -68,7 +68,7 @@ def search_routes(service: Service) -> APIRouter:
                 ]
             }  # fmt: skip
 
-        return await service.answer(request, [body.query], work, blocks=True)
+        return await service.answer(request, [body.query], work, searches=True)
 
     return router
 

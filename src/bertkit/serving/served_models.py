@@ -190,17 +190,23 @@ def role_of(input_type: str | None) -> str | None:
 class ServedModels:
     """The models of a server, in the given order, and the index that it searches, if any.
 
+    Args:
+        aliases: further names that requests may use, with the name of the model.
+
     Raises:
         UsageError: no models, or two with the same name.
     """
 
-    def __init__(self, models: Sequence[Served], index: Index | None = None) -> None:
+    def __init__(
+        self, models: Sequence[Served], index: Index | None = None, aliases: Mapping[str, str] | None = None
+    ) -> None:
         if not models:
             raise UsageError("no model to serve: expected at least one")
         names = [served.name for served in models]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"two models are named {twice!r}: rename one of their folders")
+            raise UsageError(f"two models are named {twice!r}: expected a different name for each")
         self.all: Mapping[str, Served] = {served.name: served for served in models}
+        self._by_name = {alias: self.all[name] for alias, name in (aliases or {}).items()} | self.all
         self.index = index
 
     @property
@@ -213,11 +219,11 @@ class ServedModels:
         Raises:
             UnknownModel: there is none.
         """
-        if name in self.all:
-            return self.all[name], None
+        if name in self._by_name:
+            return self._by_name[name], None
         for suffix, role in _SUFFIXES.items():
-            if name.endswith(suffix) and name.removesuffix(suffix) in self.all:
-                return self.all[name.removesuffix(suffix)], role
+            if name.endswith(suffix) and name.removesuffix(suffix) in self._by_name:
+                return self._by_name[name.removesuffix(suffix)], role
         raise UnknownModel(f"model {name!r:.80} is not served here: expected one of {', '.join(self.all)}")
 
     def choose(self, name: str | None, kinds: Sequence[str] | None, what: str) -> tuple[ServedModel, str | None]:

@@ -11,19 +11,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvicorn
 import uvloop
+from starlette.middleware.cors import CORSMiddleware
 
 from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.app import Application
-from bertkit.serving.connections import LimitedProtocol
+from bertkit.serving.connections import limited_protocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import (
@@ -74,6 +75,7 @@ class Loaded:
     models: Mapping[str, Model | Generator]  # by name
     index: Index | None = None  # what /search searches
     precision: str = "float32"  # of generators
+    aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models, with the name of each
 
 
 def serve(
@@ -143,13 +145,15 @@ async def _serve(
     service = Service(loading.result(), batches, metrics)
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service), service, local_only=is_local_only)
-    LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
-    LimitedProtocol.send_timeout_seconds = settings.send_timeout_seconds
-    LimitedProtocol.send_bytes_per_second = settings.send_bytes_per_second
-    LimitedProtocol.refuse = guarded.refuse
+    app: Any = guarded
+    if settings.cors_origins:  # pages of other origins cannot read a response without these headers
+        exposed = ["retry-after", "x-request-id", "x-inputs-cut", "x-tokens-cut", "x-tokens-unknown", "x-inputs-empty"]
+        app = CORSMiddleware(
+            app, settings.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=exposed
+        )
     config = uvicorn.Config(
-        guarded, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
-        log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        app, http=limited_protocol(settings, guarded.refuse), ws="none", lifespan="off", log_config=None,
+        access_log=False, log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip
     server = _Server(config)
@@ -241,7 +245,7 @@ def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
     ]
     if index is not None and isinstance(model := index.encoder.model, Model):
         index = index.with_encoder(SharedModel(model, batches))
-    return ServedModels(models, index)
+    return ServedModels(models, index, loaded.aliases)
 
 
 def _warm_up(models: ServedModels, batches: SharedBatches) -> None:

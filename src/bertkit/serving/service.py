@@ -3,28 +3,26 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-import orjson
 from fastapi import Request, Response
 
 from bertkit.executor import Executor
+from bertkit.serving.answers import Answer, Answers
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.refusals import Canceled, EmptyInput, InvalidRequest, Overloaded, TimedOut, TooManyInputs
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
-from bertkit.serving.text_jobs import Answers, Finish, TextJob, Verb
-from bertkit.serving.ticket import ON_DISCONNECT, Ticket, set_current_ticket
-from bertkit.serving.workers import Workers
-
-TICKET = "bertkit.ticket"
-"""Key of the request's Ticket in its ASGI scope."""
+from bertkit.serving.text_jobs import Finish, TextJob, Verb
+from bertkit.serving.ticket import TICKET, Ticket
 
 _FEW_INPUTS, _FEW_CHARACTERS = 64, 20_000
-"""Size of a request up to which it shares a thread with others."""
+"""Size of a request whose texts a core tokenizes when it computes them. Those of a larger one are tokenized before they
+are queued: batches of many texts are full if the numbers of their tokens are known."""
 
 _FEW_CHARACTERS_IN_WINDOWS = 2_000
 """Size of a text encoded in windows up to which a core computes it as a whole. Those of a longer one are queued, to
@@ -32,14 +30,14 @@ take turns with other requests, and to be removed if the request ends."""
 
 _SMALL_ANSWER_BYTES = 100_000
 
-_MOST_THREADS = 32
-"""Most threads for larger requests and for searches, which wait most of the time."""
+_MOST_SEARCHES = 32
+"""Searches in progress at the same time; others wait."""
 
 
 class Service:
     """The models of a server and the threads that answer its requests.
 
-    Everything except ``_work`` runs on the event loop.
+    Everything except ``work`` and ``finish`` runs on the event loop.
     """
 
     def __init__(self, models: ServedModels, batches: SharedBatches, metrics: Metrics) -> None:
@@ -47,8 +45,9 @@ class Service:
         self.settings: ServerSettings = batches.settings
         self.is_ready = False
         self.is_draining = False
-        self._workers = Workers(batches.cores.num_threads)
-        self._threads = Executor(_MOST_THREADS, Executor(batches.cores.num_threads))  # passes of searches use all cores
+        # A thread for each request that waits for something; the passes of a search use all cores.
+        self._threads = Executor(self.settings.max_concurrent_requests, batches.passes)
+        self._searches = threading.BoundedSemaphore(_MOST_SEARCHES)
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
         self._num_answer_bytes, self._lock = 0, threading.Lock()
@@ -63,6 +62,38 @@ class Service:
         """Whether a request is in progress, or a thread still works for one that has ended."""
         return self._num_requests > 0
 
+    async def compute(
+        self, request: Request, inputs: Sequence[str], verb: Verb, items: Sequence[Any], finish: Finish, name: str
+    ) -> Response:
+        """Send a verb's results for some items as JSON. Items that wait at the same time share batches.
+
+        Args:
+            inputs: the texts, to count them and their characters.
+            items: texts or pairs for the verb.
+            finish: from the results to what is sent as JSON, including numpy arrays.
+            name: "embed" or "predict", which have their own metrics.
+
+        Raises:
+            Refusal: too many inputs, no room in the queue, or a missed deadline.
+            BertkitError: as the verb and ``finish``.
+        """
+        answer = self._enter(request, inputs, name)
+        start = partial(self._start, answer, lambda ticket: finish(verb.compute(items, ticket), ticket))
+        ticket, in_windows = answer.ticket, verb.most_tokens is None
+        is_large = ticket.num_inputs > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
+        if is_large or (in_windows and max(map(len, inputs)) > _FEW_CHARACTERS_IN_WINDOWS):
+            return await self._sent(answer, start)
+
+        def compute_alone() -> None:
+            self.batches.remove(job)
+            start()
+
+        job = TextJob(verb, items, finish, answer, compute_alone)
+        try:
+            return await self._sent(answer, partial(self.batches.put, job))
+        finally:
+            self.batches.remove(job)
+
     async def answer(
         self,
         request: Request,
@@ -70,83 +101,78 @@ class Service:
         work: Callable[[Ticket], Any],
         *,
         verb: str = "request",
-        blocks: bool = False,
+        searches: bool = False,
     ) -> Response:
-        """Run ``work`` outside of the event loop and send its result as JSON, including numpy arrays.
+        """Run ``work`` on a separate thread and send its result as JSON, including numpy arrays.
 
         Args:
             inputs: the texts, to count them and their characters.
             work: called with the request's ticket.
             verb: "embed" or "predict", which have their own metrics.
-            blocks: it waits for more than the encoder, and gets its own thread, as do many inputs, which are
-                tokenized for long.
+            searches: it computes on its thread, instead of waiting for the cores.
 
         Raises:
             Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
         """
-        ticket = self._enter(request, inputs, verb)
-        pool = self._threads if blocks or _is_large(ticket) else self._workers
-        future = asyncio.wrap_future(pool.submit(self._work, ticket, work))
-        future.add_done_callback(lambda _: self._leave(ticket))
-        gone = asyncio.ensure_future(_disconnected(request.receive))
-        try:
-            await asyncio.wait({future, gone}, timeout=ticket.seconds_left, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return Response(future.result(), media_type="application/json", headers=self._headers(ticket))
-            if gone.done():
-                raise Canceled("the client closed the connection")
-            raise late(self.batches.seconds_waiting)
-        finally:
-            gone.cancel()
-            if not future.done():
-                ticket.cancel()
-                future.add_done_callback(asyncio.Future.exception)  # its result is no longer needed
+        answer = self._enter(request, inputs, verb)
+        work = self._limited(work) if searches else work
+        return await self._sent(answer, partial(self._start, answer, work))
 
-    async def compute(
-        self, request: Request, inputs: Sequence[str], verb: Verb, items: Sequence[Any], finish: Finish, name: str
-    ) -> Response:
-        """Answer with a verb's results for some items; like `answer`, but few short items share a batch with others.
+    def _start(self, answer: Answer, work: Callable[[Ticket], Any]) -> None:
+        """Start ``work`` for an answer on a thread; from any thread."""
+        answer.thread = self._threads.submit(answer.work, work)
 
-        Args:
-            items: texts or pairs for the verb.
-            finish: from the results to what is sent as JSON.
-            name: as ``verb`` of `answer`.
-
-        Raises:
-            Refusal: as `answer`.
-        """
-        in_windows = verb.most_tokens is None and max(map(len, inputs), default=0) > _FEW_CHARACTERS_IN_WINDOWS
-        if in_windows or _is_large(_counted(request, inputs, name)):
-            work = partial(_computed, verb, items, finish)
-            return await self.answer(request, inputs, work, verb=name)
-        ticket, loop = self._enter(request, inputs, name), asyncio.get_running_loop()
-        if self._answers is None or self._answers.loop is not loop:
-            self._answers = Answers(loop)
-        job = TextJob(verb, items, finish, ticket, self._answers)
-        try:
-            self.batches.put(job)  # refused, it must not be removed
-            request.scope[ON_DISCONNECT] = lambda: job.fail(Canceled("the client closed the connection"))
-            timer = loop.call_later(ticket.seconds_left, lambda: job.fail(late(self.batches.seconds_waiting)))
+    def _limited(self, work: Callable[[Ticket], Any]) -> Callable[[Ticket], Any]:
+        def in_turn(ticket: Ticket) -> Any:
+            if not self._searches.acquire(timeout=max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX))):
+                raise late(self.batches.seconds_waiting)
             try:
-                body = await job.future
+                return work(ticket)
             finally:
-                request.scope.pop(ON_DISCONNECT, None)
-                timer.cancel()
-                if job.pending:
-                    self.batches.remove(job)
+                self._searches.release()
+
+        return in_turn
+
+    async def _sent(self, answer: Answer, start: Callable[[], object]) -> Response:
+        """The response with an answer, which ``start`` begins to compute, or its error."""
+        ticket = answer.ticket
+        timer = answer.answers.loop.call_later(
+            ticket.seconds_left, lambda: answer.fail(late(self.batches.seconds_waiting))
+        )
+        ticket.on_disconnect = lambda: answer.fail(Canceled("the client closed the connection"))
+        try:
+            start()
+            body = await answer.future
         finally:
-            self._leave(ticket)
+            ticket.on_disconnect = None
+            timer.cancel()
+            if not answer.is_ended:
+                ticket.cancel()  # the server stops, or has no room for the request
+            self._leave_after(answer)
         return Response(body, media_type="application/json", headers=self._headers(ticket))
 
-    def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Ticket:
+    def _leave_after(self, answer: Answer) -> None:
+        """Leave when no thread works for an answer any more."""
+        thread: Future[None] | None = answer.thread
+        if thread is None or thread.done():
+            self._leave(answer.ticket)
+        else:
+            loop = answer.answers.loop
+            asyncio.wrap_future(thread, loop=loop).add_done_callback(lambda _: self._leave(answer.ticket))
+
+    def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Answer:
         """Admit a request, or raise a Refusal."""
-        ticket = _counted(request, inputs, verb)
+        ticket: Ticket = request.scope[TICKET]
+        ticket.num_inputs, ticket.num_characters, ticket.verb = len(inputs), sum(map(len, inputs)), verb
         self._admit(len(inputs))
         self._num_requests += 1
         self._num_inputs += len(inputs)
         if verb != "request":
             self.metrics.count(f"te_{verb}_count", number=len(inputs))
-        return ticket
+        loop = asyncio.get_running_loop()
+        if self._answers is None or self._answers.loop is not loop:
+            self._answers = Answers(loop)
+        return Answer(ticket, self._answers)
 
     def _admit(self, num_inputs: int) -> None:
         if not num_inputs:
@@ -179,8 +205,6 @@ class Service:
             Overloaded: answers of other requests leave too little room.
             Canceled: the request has ended.
         """
-        if ticket.is_canceled:
-            raise Canceled("the client closed the connection")
         most, own = self.settings.max_answer_bytes, ticket.num_answer_bytes + num_bytes
         if own > most:
             raise InvalidRequest(
@@ -188,6 +212,8 @@ class Service:
                 "inputs, or ask for fewer results"
             )
         with self._lock:
+            if ticket.is_canceled:
+                raise Canceled("the client closed the connection")
             if own > _SMALL_ANSWER_BYTES and self._num_answer_bytes + num_bytes > most:
                 raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
             self._num_answer_bytes += num_bytes
@@ -214,41 +240,10 @@ class Service:
             headers["x-inputs-empty"] = str(ticket.num_inputs_empty)
         return headers
 
-    def _work(self, ticket: Ticket, work: Callable[[Ticket], Any]) -> bytes:
-        if ticket.is_canceled:
-            raise Canceled("the client closed the connection")
-        set_current_ticket(ticket)
-        ticket.work_started = time.perf_counter()
-        try:
-            return orjson.dumps(work(ticket), option=orjson.OPT_SERIALIZE_NUMPY)
-        finally:
-            set_current_ticket(None)
-
 
 def late(seconds_waiting: float) -> TimedOut:
     """The refusal of a request that missed its deadline."""
     return TimedOut("the request took longer than its deadline allows", seconds_waiting)
-
-
-def _counted(request: Request, inputs: Sequence[str], verb: str) -> Ticket:
-    ticket: Ticket = request.scope[TICKET]
-    ticket.num_inputs, ticket.num_characters, ticket.verb = len(inputs), sum(map(len, inputs)), verb
-    return ticket
-
-
-def _is_large(ticket: Ticket) -> bool:
-    """Whether a request gets its own thread: its texts are tokenized for long."""
-    return ticket.num_inputs > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
-
-
-def _computed(verb: Verb, items: Sequence[Any], finish: Finish, ticket: Ticket) -> Any:
-    return finish(verb.compute(items, ticket), ticket)
-
-
-async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _milliseconds(seconds: float) -> str:

@@ -9,6 +9,8 @@ class ServerSettings:
 
     api_keys: tuple[str, ...] = ()  # allowed bearer tokens; (): no token required
     accept_token_ids: bool = False  # on /v1/embeddings, accept ids of the model's own tokenizer
+    cors_origins: tuple[str, ...] = ()  # origins of pages in browsers that may send requests; "*": all
+    root_path: str = ""  # prefix of all paths, such as "/bert", behind a proxy; requests may have it or not
     max_body_bytes: int = 8_000_000
     max_body_bytes_in_progress: int = 256_000_000  # of all requests; small bodies are accepted nevertheless
     max_inputs: int = 2_048  # per request, as for OpenAI

@@ -9,6 +9,7 @@ the machine to itself does.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,12 +23,12 @@ from bertkit.batch import collate
 from bertkit.executor import Executor, executor
 from bertkit.inference.runner import inferred
 from bertkit.model import Model
+from bertkit.serving.answers import yield_to_event_loop
 from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import SHORT_TOKENS, Queue, Queued, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket
-from bertkit.serving.workers import wait, yield_to_event_loop
 from bertkit.tokenizer import Vocabulary
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
@@ -49,6 +50,31 @@ _SMALL_BATCH_TOKENS = 192
 """Minimum token limit of a batch: a core may take this number even if few tokens wait."""
 
 
+class Turns:
+    """A context that few threads enter at the same time, in the order in which they come."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_wanted = 0  # threads inside or waiting
+        self._num_threads, self._lock = num_threads, threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        gate = threading.Lock()
+        with self._lock:
+            self.num_wanted += 1
+            if self.num_wanted <= self._num_threads:
+                return
+            gate.acquire()
+            self._waiting.append(gate)
+        gate.acquire()  # until it is released by a thread that leaves
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.num_wanted -= 1
+            if self._waiting:
+                self._waiting.popleft().release()
+
+
 class SharedBatches:
     """The queue of a process, and its workers.
 
@@ -63,8 +89,8 @@ class SharedBatches:
         self._all_cores = ThreadPoolExecutor(1, "bertkit")  # for a text that has the machine to itself
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
-        self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
-        self._num_turns = 0  # in progress
+        self.passes = Executor(self.cores.num_threads)  # of searches; share the cores by preemption
+        self._turns = Turns(self.cores.num_threads)  # of generation; share the cores by preemption
         self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
         self._num_started = 0  # batches on cores
@@ -79,7 +105,7 @@ class SharedBatches:
     @property
     def is_busy(self) -> bool:
         """Whether a core computes a batch, or a step of a text."""
-        return bool(self._num_running or self._num_turns or self._is_extra_running)
+        return bool(self._num_running or self._turns.num_wanted or self._is_extra_running)
 
     @property
     def seconds_waiting(self) -> float:
@@ -99,7 +125,7 @@ class SharedBatches:
         if ticket.is_canceled:  # meanwhile
             ticket.on_cancel()
         self.put(job)
-        in_time = wait(job.done, max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
+        in_time = job.done.wait(max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
         if not in_time or job.error is not None:
             self.remove(job)
         ended = time.perf_counter()
@@ -125,8 +151,9 @@ class SharedBatches:
 
     def remove(self, job: Queued) -> None:
         """Remove what is left of a call."""
-        with self._lock:
-            self._queue.remove(job)
+        if job.pending:
+            with self._lock:
+                self._queue.remove(job)
 
     def _admit(self, num_tokens: int) -> None:
         waiting = self._queue.num_tokens + self._num_reserved
@@ -150,31 +177,21 @@ class SharedBatches:
                 self._num_reserved -= num_tokens
 
     def turn(self, work: Callable[[], Result], ticket: Ticket) -> Result:
-        """``work()`` on one core, in turns with the steps of other texts.
+        """``work()`` on this thread, in turns with the steps of other texts.
 
         Raises:
             TimedOut, Canceled: the request ended; nothing was computed.
         """
-        joined, began = _join(ticket), 0.0
+        joined = _join(ticket)
         if ticket.seconds_left <= 0:
             raise TimedOut("the request took longer than its deadline allows", self.seconds_waiting)
-
-        def timed() -> Result:
-            nonlocal began
+        with self._turns:
             began = time.perf_counter()
-            return inferred(work)
-
-        with self._lock:
-            self._num_turns += 1
-        future = self._steps.submit(timed)
-        wait(future)
-        try:
-            return future.result()
-        finally:
-            with self._lock:
-                self._num_turns -= 1
-            ticket.queue_seconds += began - joined
-            ticket.inference_seconds += time.perf_counter() - began
+            try:
+                return inferred(work)
+            finally:
+                ticket.queue_seconds += began - joined
+                ticket.inference_seconds += time.perf_counter() - began
 
     def warm_up(self, model: Model) -> None:
         """Run batches of every shape, so that kernels are compiled and products checked before the first request."""
@@ -220,7 +237,7 @@ class SharedBatches:
         `_compute`. Call it with the lock."""
         batch, submit = self._queue.take(self._budget), self.cores.submit
         num_used, came_alone = 1, 0  # cores; its number if no other text is there
-        others = self._num_running + self._num_turns + self._is_extra_running + len(self._queue)
+        others = self._num_running + self._turns.num_wanted + self._is_extra_running + len(self._queue)
         self._num_started += 1
         if not others and len(batch.sequences) == 1 and batch.num_tokens_waiting <= _LONE_TOKENS:
             came_alone = self._num_started
@@ -238,9 +255,7 @@ class SharedBatches:
         return min(most, share) if job.runner.device.type == "cpu" else most
 
     def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int, came_alone: int) -> None:
-        if not getattr(_thread, "yields", False):
-            _thread.yields = True
-            yield_to_event_loop()
+        yield_to_event_loop()
         started, num_tokens = time.perf_counter(), batch.num_tokens
         for job in batch.waiting:
             if job.started is None:
@@ -285,6 +300,3 @@ def _join(ticket: Ticket) -> float:
     if ticket.is_canceled:
         raise Canceled("the client closed the connection")
     return joined
-
-
-_thread = threading.local()

@@ -16,7 +16,6 @@ from bertkit.serving.refusals import Canceled
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.text_jobs import noted_run
 from bertkit.serving.ticket import current_ticket
-from bertkit.serving.workers import wait
 from bertkit.tokenizer import Encodings
 from bertkit.transformer import PreparedEncoder
 
@@ -55,9 +54,7 @@ class SharedRunner(Runner):
             return super().one(work)
         if current_ticket().is_canceled:
             raise Canceled("the client closed the connection")
-        future = self.batches.cores.submit(inferred, work)
-        wait(future)
-        return future.result()
+        return self.batches.cores.submit(inferred, work).result()
 
 
 class SharedModel(Model):

@@ -10,8 +10,8 @@ from pydantic import Field
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute, accepts
-from bertkit.serving.prediction import as_json, entities, fill_mask, label_scores, logits_of, predict
-from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
+from bertkit.serving.prediction import Prediction, as_json, entities_as_json, fill_mask, labels_as_json
+from bertkit.serving.refusals import InvalidRequest, WrongModelKind, refuse_empty
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -76,37 +76,37 @@ def task_routes(service: Service) -> APIRouter:
         """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
         served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
         items, is_one = _items(body.inputs)
-        policy = body.policy
+        verb = Prediction(served, body.policy, as_logits=body.raw_scores)
 
-        def work(ticket: Ticket) -> Any:
-            rows = label_scores(served, items, ticket, raw=body.raw_scores, on_long=policy)
+        def labels(results: list[Any], ticket: Ticket) -> Any:
+            rows = labels_as_json(verb, results)
             return rows[0] if is_one else rows
 
-        return await service.answer(request, ["".join(item) for item in items], work, verb="predict")
+        return await verb.answer(service, request, ["".join(item) for item in items], items, labels)
 
     @router.post("/entities")
     async def find_entities(body: EntitiesBody, request: Request) -> Response:
         """The entities of a text, as character spans; a list for each of several texts."""
         served, _ = service.models.choose(body.model, [TAGGING], "a token classification")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        policy = body.asked_policy
 
-        def work(ticket: Ticket) -> Any:
-            rows = entities(service, served, texts, ticket, on_long=policy)
+        def entities(predictions: list[Any], ticket: Ticket) -> Any:
+            rows = entities_as_json(service, predictions, ticket)
             return rows[0] if isinstance(body.inputs, str) else rows
 
-        return await service.answer(request, texts, work, verb="predict")
+        return await Prediction(served, body.asked_policy).answer(service, request, texts, texts, entities)
 
     @router.post("/answer")
     async def answer(body: AnswerBody, request: Request) -> Response:
         """The span of a text that answers a question, null if there is none, and further candidates."""
         served, _ = service.models.choose(body.model, [ANSWERING], "a question answering")
 
-        def work(ticket: Ticket) -> Any:
-            prediction = as_json(predict(served, [(body.question, body.context)], ticket)[0])
+        def first(predictions: list[Any], ticket: Ticket) -> Any:
+            prediction = as_json(predictions[0])
             return prediction | {"candidates": prediction["candidates"][: body.top_k]}
 
-        return await service.answer(request, [body.question, body.context], work, verb="predict")
+        pair = (body.question, body.context)
+        return await Prediction(served).answer(service, request, pair, [pair], first)
 
     @router.post("/fill")
     async def fill(body: FillBody, request: Request) -> Response:
@@ -126,25 +126,26 @@ def task_routes(service: Service) -> APIRouter:
     async def classify(body: ClassifyBody, request: Request) -> Response:
         """Zero-shot classification with a natural language inference model."""
         served, columns = _inference_model(service, body.model)
-        if not body.inputs:
-            raise EmptyInput("`inputs` cannot be empty")
-
-        def work(ticket: Ticket) -> Any:
-            return zero_shot(served, columns, body, ticket)
-
-        return await service.answer(request, [body.inputs, *body.candidate_labels], work, verb="predict")
+        return await zero_shot(service, served, columns, body, request)
 
     return router
 
 
-def zero_shot(
-    served: ServedModel, columns: InferenceLabels, body: ClassifyBody, ticket: Ticket, on_long: OnLong = "truncate"
-) -> list[dict[str, Any]]:
+async def zero_shot(
+    service: Service,
+    served: ServedModel,
+    columns: InferenceLabels,
+    body: ClassifyBody,
+    request: Request,
+    on_long: OnLong = "truncate",
+) -> Response:
     """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
 
     Raises:
+        EmptyInput: the text is empty.
         InvalidRequest: the template with all labels has too many characters.
     """
+    refuse_empty([body.inputs], "inputs", is_one=True)
     labels, template = body.candidate_labels, body.hypothesis_template
     num_characters = sum(len(template) + template.count("{}") * len(label) for label in labels)
     if num_characters > _MOST_CHARACTERS:
@@ -153,10 +154,15 @@ def zero_shot(
             f"expected at most {_MOST_CHARACTERS:,} together: shorten it, or the labels"
         )
     pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(labels, template)]
-    logits = logits_of(served, pairs, ticket, on_long)  # (labels, C)
-    scores = columns.probabilities(logits, multi_label=body.multi_label or len(pairs) == 1)
-    order = np.argsort(-scores, kind="stable").tolist()
-    return [{"label": body.candidate_labels[index], "score": scores[index]} for index in order]
+
+    def scored(rows: list[np.ndarray], ticket: Ticket) -> list[dict[str, Any]]:
+        logits = np.array(rows, np.float32)  # (labels, C)
+        scores = columns.probabilities(logits, multi_label=body.multi_label or len(pairs) == 1)
+        order = np.argsort(-scores, kind="stable").tolist()
+        return [{"label": labels[index], "score": scores[index]} for index in order]
+
+    verb = Prediction(served, on_long, as_logits=True)
+    return await verb.answer(service, request, [body.inputs, *labels], pairs, scored)
 
 
 def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, InferenceLabels]:
@@ -173,16 +179,13 @@ def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, I
 def _items(inputs: str | list[str] | list[list[str]]) -> tuple[list[Any], bool]:
     """Texts and pairs, and whether it is a single one; two plain strings are a pair, not a batch."""
     if isinstance(inputs, str):
-        items: list[Any] = [inputs]
-    elif all(isinstance(each, str) for each in inputs):
-        if len(inputs) > 2:
-            raise InvalidRequest("`inputs`: a list of strings is one text or one pair; several are lists of lists")
-        items = [inputs[0] if len(inputs) == 1 else tuple(inputs)]
-    else:
-        items = [each[0] if len(each) == 1 else tuple(each) for each in inputs]
-        if not all(map(all, inputs)):
-            raise EmptyInput("`inputs` cannot be empty")
-        return items, False
-    if not all(inputs) or not inputs:
-        raise EmptyInput("`inputs` cannot be empty")
-    return items, True
+        refuse_empty([inputs], "inputs", is_one=True)
+        return [inputs], True
+    is_one = all(isinstance(each, str) for each in inputs)
+    if is_one and len(inputs) > 2:
+        raise InvalidRequest("`inputs`: a list of strings is one text or one pair; several are lists of lists")
+    refuse_empty(inputs, "inputs")
+    rows: list[Any] = [inputs] if is_one else inputs
+    if not is_one:
+        refuse_empty([all(row) for row in rows], "inputs")
+    return [row[0] if len(row) == 1 else tuple(row) for row in rows], is_one

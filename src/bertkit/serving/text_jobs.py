@@ -1,22 +1,19 @@
 """Calls whose texts are tokenized on the core that computes them, together with those of equal calls of other requests.
 
-Most requests have a short text. One call of the library for all that wait costs little more Python than one for a
-single text, and the event loop is woken once for all of their answers.
+One call of the library for all that wait costs little more Python than one for a single text, and the event loop is
+woken once for all of their answers.
 """
 
-import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
-import orjson
 
 from bertkit.inference import Runner
+from bertkit.serving.answers import Answer
 from bertkit.serving.queue import Queued, TakenBatch
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer import Encodings
@@ -45,25 +42,26 @@ class TextJob(Queued):
 
     Args:
         finish: called on the thread that computed the last text.
+        alone: computes the answer without the items of other requests, on another thread.
     """
 
-    def __init__(self, verb: Verb, items: Sequence[Any], finish: Finish, ticket: Ticket, answers: "Answers") -> None:
-        super().__init__(ticket, [_likely_tokens(item, verb.most_tokens) for item in items])
-        self.verb, self.items, self.runner = verb, items, verb.runner
-        self.joined = time.perf_counter()
-        self.answer = b""  # JSON
-        self.future: asyncio.Future[bytes] = answers.loop.create_future()
-        self._finish, self._answers, self._is_done = finish, answers, False
+    def __init__(
+        self, verb: Verb, items: Sequence[Any], finish: Finish, answer: Answer, alone: Callable[[], object]
+    ) -> None:
+        super().__init__(answer.ticket, [_likely_tokens(item, verb.most_tokens) for item in items])
+        self.verb, self.items, self.runner, self.answer = verb, items, verb.runner, answer
+        self._finish, self._alone, self._joined = finish, alone, time.perf_counter()
+        self._is_alone = False
         self._results: list[Any] = [None] * len(items)
 
     @property
     def group(self) -> Hashable:
-        """See `Queued.group`."""
-        return self.verb
+        """See `Queued.group`; texts and pairs do not share a batch."""
+        return self.verb, isinstance(self.items[0], str)
 
     @property
     def is_done(self) -> bool:
-        return self._is_done
+        return self.answer.is_ended or self._is_alone
 
     def key(self, index: int) -> Hashable:
         """Equal for equal texts of equal verbs."""
@@ -71,96 +69,72 @@ class TextJob(Queued):
 
     def fail(self, error: BaseException) -> None:
         """See `Queued.fail`."""
-        if not self._is_done:
-            self._is_done, self.error = True, error
-            self._answers.put([self])
+        self.answer.fail(error)
 
     def compute(self, batch: TakenBatch) -> int:
         """See `Queued.compute`."""
         jobs = [job for job in cast(dict[TextJob, list[tuple[int, int]]], batch.waiting) if not job.is_done]
-        if not jobs:
+        ended: list[Answer] = []
+        num_tokens = self._compute(jobs, batch, ended)
+        self.answer.answers.put(ended)
+        return num_tokens
+
+    def _compute(self, jobs: list["TextJob"], batch: TakenBatch, ended: list[Answer]) -> int:
+        """Compute what some jobs wait for; those whose last items these are end. Returns the number of tokens."""
+        numbers = sorted({number for job in jobs for _, number in batch.waiting[job]})
+        if not numbers:
             return 0  # all of them were canceled
-        items = [cast(TextJob, job).items[index] for job, index in batch.sequences]
-        run = _Run(len(items))
+        run = _Run(len(numbers))
         try:
-            results = run.results(self.verb, items)
-        except Exception:  # of which text?
-            for job in jobs:
-                job._compute_alone()
-        else:
-            for job in jobs:
-                job._store(batch.waiting[job], results, run)
-                if job.have_come(len(batch.waiting[job])):
-                    job._make_answer(run)
-        self._answers.put([job for job in jobs if job.is_done])
+            results = run.results(
+                self.verb, [cast(TextJob, job).items[i] for job, i in map(batch.sequences.__getitem__, numbers)]
+            )
+        except Exception as error:  # of one of the texts
+            if len(jobs) > 1:
+                return sum(self._compute([job], batch, ended) for job in jobs)
+            jobs[0]._explain(error)
+            return run.num_tokens
+        rows = dict(zip(numbers, range(len(numbers)), strict=True))
+        for job in jobs:
+            job._store([(index, rows[number]) for index, number in batch.waiting[job]], results, run)
+            if job.have_come(len(batch.waiting[job])) and not job.is_done:
+                job._end(run)
+                ended.append(job.answer)
         return run.num_tokens
 
-    def _compute_alone(self) -> None:
-        """Compute all items of this job without those of others."""
-        run, ticket = _Run(len(self.items)), self.ticket
-        ticket.num_tokens = ticket.num_inputs_cut = ticket.num_tokens_cut = 0
-        ticket.num_tokens_unknown = ticket.num_inputs_empty = 0
-        try:
-            results = run.results(self.verb, self.items)
-        except BaseException as error:
-            self.error, self._is_done = error, True
-        else:
-            self._store([(index, index) for index in range(len(self.items))], results, run)
-            self._make_answer(run)
+    def _explain(self, error: Exception) -> None:
+        """End with an error of an item; if there are several, the whole request is computed, as it names the item."""
+        if len(self.items) == 1:
+            self.fail(error)
+            return
+        with self.lock:
+            was_alone, self._is_alone = self._is_alone, True
+            ticket = self.ticket
+            ticket.num_tokens = ticket.num_inputs_cut = ticket.num_tokens_cut = 0
+            ticket.num_tokens_unknown = ticket.num_inputs_empty = 0
+        if not was_alone:
+            self._alone()
 
     def _store(self, numbers: list[tuple[int, int]], results: Results, run: "_Run") -> None:
         """Store some results, by index in the job and in the run."""
         ticket = self.ticket
-        for index, number in numbers:
-            self._results[index] = results[number]
-            ticket.num_tokens += run.tokens[number]
-            ticket.num_inputs_cut += run.tokens_cut[number] > 0
-            ticket.num_tokens_cut += run.tokens_cut[number]
-            ticket.num_tokens_unknown += run.tokens_unknown[number]
-            ticket.num_inputs_empty += run.are_empty[number]
-        ticket.tokenization_seconds += run.tokenized - run.started
+        with self.lock:  # several threads compute a job
+            if self._is_alone:
+                return
+            for index, number in numbers:
+                self._results[index] = results[number]
+                ticket.num_tokens += run.tokens[number]
+                ticket.num_inputs_cut += run.tokens_cut[number] > 0
+                ticket.num_tokens_cut += run.tokens_cut[number]
+                ticket.num_tokens_unknown += run.tokens_unknown[number]
+                ticket.num_inputs_empty += run.are_empty[number]
+            ticket.tokenization_seconds += run.tokenized - run.started
 
-    def _make_answer(self, run: "_Run") -> None:
-        ticket = self.ticket
-        began = self.started or run.started
-        ticket.queue_seconds += began - self.joined
+    def _end(self, run: "_Run") -> None:
+        ticket, began = self.ticket, self.started or run.started
+        ticket.queue_seconds += began - self._joined
         ticket.inference_seconds += max(0.0, time.perf_counter() - began - ticket.tokenization_seconds)
-        try:
-            self.answer = orjson.dumps(self._finish(self._results, ticket), option=orjson.OPT_SERIALIZE_NUMPY)
-        except BaseException as error:  # includes panics of foreign libraries: the thread must survive
-            self.error = error
-        self._is_done = True
-
-    def resolve(self) -> None:
-        """Give the answer, or the error, to the coroutine that waits; on the event loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.answer)
-        else:
-            self.future.set_exception(self.error)
-
-
-class Answers:
-    """Finished jobs on their way to the event loop, which is woken once for all that wait."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._jobs: deque[TextJob] = deque()
-        self._is_woken = False
-
-    def put(self, jobs: Sequence[TextJob]) -> None:
-        """Resolve the jobs on the event loop; from any thread."""
-        self._jobs.extend(jobs)
-        if self._jobs and not self._is_woken:
-            self._is_woken = True
-            with suppress(RuntimeError):  # the loop has ended
-                self.loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        self._is_woken = False
-        while self._jobs:
-            self._jobs.popleft().resolve()
+        self.answer.end(lambda: self._finish(self._results, ticket))
 
 
 @dataclass

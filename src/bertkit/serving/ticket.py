@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bertkit.inference import InferenceReport
 
-ON_DISCONNECT = "bertkit.on_disconnect"
-"""Key of a function in the ASGI scope, called when the client closes the connection before its answer."""
+TICKET = "bertkit.ticket"
+"""Key of the ticket of a request in its ASGI scope."""
 
 
 @dataclass(eq=False)
@@ -37,6 +37,7 @@ class Ticket:
     inference_seconds: float = 0.0
     is_canceled: bool = False
     on_cancel: Callable[[], None] | None = None  # callback of the current waiter
+    on_disconnect: Callable[[], None] | None = None  # callback when the client closes the connection before its answer
 
     @property
     def seconds_left(self) -> float:
@@ -56,7 +57,7 @@ class Ticket:
             self.on_cancel()
 
 
-_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)  # of a thread, and of a greenlet
+_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)  # of a thread
 
 
 def current_ticket() -> Ticket:
