@@ -1,16 +1,19 @@
 """Base class of tasks over texts with positives and negatives, with checks and metrics."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
+from bertkit.tasks.losses.loss import RowKind, SentenceLoss
+from bertkit.tasks.losses.options import loss_class, losses_of, parameters_of
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.task import Option, RowScorer, TextTask
@@ -25,12 +28,99 @@ TEACHER = Option(
 
 @dataclass(frozen=True)
 class OfTextSets(TextTask):
-    """A task over `TextSet`."""
+    """A task over `TextSet` with losses.
+
+    Raises:
+        UsageError: an unknown objective, or a parameter that none of the losses has or whose value is invalid.
+    """
+
+    objective: str = ""  # of the losses of the task
+    parameters: dict[str, Any] | None = None  # of the losses, by name, where they differ from the defaults
 
     of_tokens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
     example_type: ClassVar[type] = TextSet
     reads_windows: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.parameters or {}:
+            self.check_effect(name, list(parameters_of(self.name).get(name, ())))
+        _ = self.losses  # their parameters are checked
+
+    @property
+    def all_objectives(self) -> tuple[str, ...]:
+        """The objective of each data set."""
+        return (self.objective,)
+
+    @cached_property
+    def losses(self) -> tuple[SentenceLoss, ...]:
+        """The loss of each data set, with those of the parameters that it has."""
+        losses = []
+        for objective in self.all_objectives:
+            loss = loss_class(self.name, objective)
+            names = {part.name for part in fields(loss)}
+            losses.append(loss(**{name: value for name, value in (self.parameters or {}).items() if name in names}))
+        return tuple(losses)
+
+    def check_effect(self, option: str, objectives: Sequence[str]) -> None:
+        """Check that an option, which has an effect on these objectives, has one on this task.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if set(objectives).isdisjoint(self.all_objectives):
+            raise UsageError(
+                f"{option} has no effect on objective={', '.join(self.all_objectives)}, only on "
+                f"{', '.join(objectives)}: omit it, or choose another objective"
+            )
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any], **settings: Any) -> Self:
+        """A task with the options that were given, not None, and further settings."""
+        given = {name: value for name, value in options.items() if value is not None}
+        parameters = {name: given.pop(name) for name in parameters_of(cls.name) if name in given}
+        own = {part.name: given[part.name] for part in fields(cls) if part.name in given}
+        return cls(**own | settings, parameters=parameters or None)
+
+    @classmethod
+    def default_objective(cls, kind: RowKind, scores: Sequence[float]) -> str:
+        """The objective for rows of a kind with these scores."""
+        losses = losses_of(cls.name).items()
+        return next(objective for objective, loss in losses if kind in loss.default_for and loss.fits(scores))
+
+    @classmethod
+    def check_scores(cls, objective: str, rows: Sequence[TextSet], scores: Sequence[Sequence[float]]) -> None:
+        """Check that an objective can learn rows of one kind with these scores of the texts of each.
+
+        Raises:
+            DataError: scores that are missing, not used or out of range, or rows without negatives.
+        """
+        loss, taking = loss_class(cls.name, objective), losses_of(cls.name, "scores", "binary", "any")
+        is_scored = any(row.score is not None for row in rows)
+        if loss.needs in ("scores", "binary") and not is_scored:
+            raise DataError(f"objective={objective} needs a score for each pair, and no row has one")
+        if objective not in taking and is_scored:
+            raise DataError(f"objective={objective} takes rows without scores: use {', '.join(taking)}")
+        if loss.needs in ("lists", "teacher") and all(len(row.texts) < 3 for row in rows):
+            raise DataError(
+                f"objective={objective} compares several texts of a query, and every row has one: add negatives "
+                "(bertkit mine), or give pairs scores"
+            )
+        without = [row for row in rows if not row.negatives] if loss.needs == "triplets" else []
+        if without:
+            raise without[0].error(
+                f"has no negative, as {len(without)} of {len(rows)} rows: objective={objective} needs a negative in "
+                "every row; add negatives (bertkit mine), leave out these rows, or use "
+                f"{cls.default_objective('pairs', ())}"
+            )
+        for row, of_row in zip(rows, scores, strict=True):
+            if not loss.fits(of_row):
+                others = [name for name, other in taking.items() if other.fits(of_row)]
+                raise row.error(
+                    f"its scores are {shown(of_row)}: objective={objective} expects {loss.expected_scores()}; change "
+                    f"the scores, or use {' or '.join(others)}"
+                )
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
@@ -99,6 +189,19 @@ def check_rows(rows: Sequence[TextSet], *, has_teacher: bool) -> None:
         )
     for row, problem in _contradictions(rows):
         raise row.error(problem)
+
+
+def row_kind(rows: Sequence[TextSet]) -> RowKind:
+    """The kind of rows that `check_rows` accepts."""
+    scores = {row.score for row in rows if row.score is not None}
+    if scores:
+        return "binary" if scores == {0.0, 1.0} else "scores"
+    return "teacher" if rows and all(row.scores for row in rows) else "pairs"
+
+
+def shown(scores: Sequence[float]) -> str:
+    """The first scores, in an error."""
+    return ", ".join(f"{score:g}" for score in scores[:5])
 
 
 def _contradictions(rows: Sequence[TextSet]) -> Iterator[tuple[TextSet, str]]:

@@ -1,0 +1,49 @@
+"""Losses of sentence encoders for pairs with scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from bertkit.later import F, torch
+from bertkit.tasks.losses.loss import RowKind, ScoreLoss, parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cosent(ScoreLoss):
+    """CoSENT (Su 2022; Huang et al. 2024): for every two pairs with different scores, the one with the higher score
+    should have the higher cosine: log(1 + sum of exp((cosine of the lower - cosine of the higher) / temperature))."""
+
+    temperature: float = parameter(0.05, "divisor of cosines", above=0)
+
+    needs: ClassVar = "scores"
+    default_for: ClassVar[tuple[RowKind, ...]] = ("scores",)
+
+    def __call__(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        """As `ScoreLoss.__call__`."""
+        scores = scores / self.temperature
+        is_lower = targets[:, None] < targets  # (D, D)
+        differences = (scores[:, None] - scores)[is_lower]
+        return torch.cat([differences, differences.new_zeros(1)]).logsumexp(dim=0)
+
+
+@dataclass(frozen=True)
+class Contrastive(ScoreLoss):
+    """Contrastive loss (Hadsell et al. 2006): squared cosine distance of pairs with score 1, squared shortfall from a
+    margin for 0, summed over the hard pairs: 1s farther than the nearest 0, 0s nearer than the farthest 1."""
+
+    margin: float = parameter(0.5, "cosine distance of pairs with 0", least=0)
+
+    needs: ClassVar = "binary"
+    default_for: ClassVar[tuple[RowKind, ...]] = ("binary",)
+
+    def __call__(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        """As `ScoreLoss.__call__`."""
+        distances = 1 - scores
+        ones, zeros = distances[targets == 1], distances[targets == 0]
+        hard_ones = ones[ones > (zeros.min() if len(zeros) else ones.mean())]
+        hard_zeros = zeros[zeros < (ones.max() if len(ones) else zeros.mean())]
+        return hard_ones.square().sum() + F.relu(self.margin - hard_zeros).square().sum()
