@@ -22,7 +22,7 @@ from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
 from bertkit.tasks.cross_encoder.scorer import ScoredTexts, TextScores
-from bertkit.tasks.losses.lambda_loss import LambdaLoss
+from bertkit.tasks.losses.lists import LambdaLoss
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.training import compute_gradients_of_vectors, outputs_of
 
@@ -125,7 +125,9 @@ def write(path: Path, data: Sequence[TextSet]) -> str:
 
 def test_grades_of_any_size_have_a_finite_loss() -> None:
     scores, rows = torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3)
-    losses = [float(LambdaLoss()(scores, torch.tensor([grade, grade - 1, 0]), rows)) for grade in (100.0, 150.0)]
+    losses = [
+        float(LambdaLoss().of_scores(scores, torch.tensor([grade, grade - 1, 0]), rows)) for grade in (100.0, 150.0)
+    ]
     assert losses[1] == pytest.approx(losses[0])  # 2 to the power of 150 is beyond float32
 
 

@@ -642,7 +642,7 @@ def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
     [
         (rows("pairs"), {"objective": "margin"}, "has 0 scores of texts: objective=margin needs two or more"),
         ([TextSet("a", ("b",), ("c",), scores=(1.0,))] * 2, {}, "has 1 scores for 2 texts: give each text one"),
-        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected a finite number"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected finite numbers"),
     ],
 )
 def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], message: str) -> None:

@@ -1,23 +1,30 @@
 """Base class of tasks over texts with positives and negatives, with checks and metrics."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bertkit.errors import DataError, UsageError
+from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
-from bertkit.tasks.losses.loss import RowKind, SentenceLoss
+from bertkit.tasks.losses import BatchLoss
+from bertkit.tasks.losses.loss import RowKind
 from bertkit.tasks.losses.options import loss_class, losses_of, parameters_of
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import Option, RowScorer, TextTask
+from bertkit.tasks.task import Loss, Option, RowScorer, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEACHER = Option(
     str,
@@ -54,14 +61,13 @@ class OfTextSets(TextTask):
         return (self.objective,)
 
     @cached_property
-    def losses(self) -> tuple[SentenceLoss, ...]:
+    def losses(self) -> tuple[Any, ...]:
         """The loss of each data set, with those of the parameters that it has."""
-        losses = []
-        for objective in self.all_objectives:
-            loss = loss_class(self.name, objective)
-            names = {part.name for part in fields(loss)}
-            losses.append(loss(**{name: value for name, value in (self.parameters or {}).items() if name in names}))
-        return tuple(losses)
+        given, having = self.parameters or {}, parameters_of(self.name)
+        return tuple(
+            loss_class(self.name, objective)(**{name: given[name] for name in given if objective in having[name]})
+            for objective in self.all_objectives
+        )
 
     def check_effect(self, option: str, objectives: Sequence[str]) -> None:
         """Check that an option, which has an effect on these objectives, has one on this task.
@@ -84,23 +90,20 @@ class OfTextSets(TextTask):
         return cls(**own | settings, parameters=parameters or None)
 
     @classmethod
-    def default_objective(cls, kind: RowKind, scores: Sequence[float]) -> str:
-        """The objective for rows of a kind with these scores."""
-        losses = losses_of(cls.name).items()
-        return next(objective for objective, loss in losses if kind in loss.default_for and loss.fits(scores))
-
-    @classmethod
-    def check_scores(cls, objective: str, rows: Sequence[TextSet], scores: Sequence[Sequence[float]]) -> None:
-        """Check that an objective can learn rows of one kind with these scores of the texts of each.
+    def objective_for(cls, rows: Sequence[TextSet], objective: str | None = None) -> str:
+        """The objective, by default the first for this kind of rows, which are checked.
 
         Raises:
-            DataError: scores that are missing, not used or out of range, or rows without negatives.
+            DataError: scores that are missing, not used, out of range or all equal, or rows without negatives.
         """
-        loss, taking = loss_class(cls.name, objective), losses_of(cls.name, "scores", "binary", "any")
-        is_scored = any(row.score is not None for row in rows)
-        if loss.needs in ("scores", "binary") and not is_scored:
+        losses, taking = losses_of(cls.name), losses_of(cls.name, "scores", "binary", "any")
+        kind, scores = row_kind(rows), {score for row in rows for score in row.targets}
+        usual = next(name for name, loss in losses.items() if kind in loss.default_for and loss.fits(list(scores)))
+        objective = objective or usual
+        loss = loss_class(cls.name, objective)
+        if loss.needs in ("scores", "binary") and kind not in ("scores", "binary"):
             raise DataError(f"objective={objective} needs a score for each pair, and no row has one")
-        if objective not in taking and is_scored:
+        if objective not in taking and kind in ("scores", "binary"):
             raise DataError(f"objective={objective} takes rows without scores: use {', '.join(taking)}")
         if loss.needs in ("lists", "teacher") and all(len(row.texts) < 3 for row in rows):
             raise DataError(
@@ -111,16 +114,36 @@ class OfTextSets(TextTask):
         if without:
             raise without[0].error(
                 f"has no negative, as {len(without)} of {len(rows)} rows: objective={objective} needs a negative in "
-                "every row; add negatives (bertkit mine), leave out these rows, or use "
-                f"{cls.default_objective('pairs', ())}"
+                f"every row; add negatives (bertkit mine), leave out these rows, or use {usual}"
             )
-        for row, of_row in zip(rows, scores, strict=True):
-            if not loss.fits(of_row):
-                others = [name for name, other in taking.items() if other.fits(of_row)]
+        for row in rows:
+            if not loss.fits(row.targets):
+                low, high = (0, 1) if loss.needs == "binary" else loss.score_range
                 raise row.error(
-                    f"its scores are {shown(of_row)}: objective={objective} expects {loss.expected_scores()}; change "
-                    f"the scores, or use {' or '.join(others)}"
+                    f"its scores are {shown(row.targets)}: objective={objective} expects {low:g} "
+                    f"{'and' if loss.needs == 'binary' else 'to'} {high:g}; change the scores, or use "
+                    f"{' or '.join(name for name, other in taking.items() if other.fits(row.targets))}"
                 )
+        return objective
+
+    def result(self, loss: BatchLoss, totals: Tensor) -> Loss:
+        """The loss of a batch with these totals, and the sums for `metrics`."""
+        number = float(totals[0])
+        sums = [float(loss.value.detach()) * number, *(loss.sums.get(name, 0.0) for name in self._metrics[1:]), number]
+        return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
+
+    @property
+    def _metrics(self) -> list[str]:
+        return ["loss", *dict.fromkeys(name for loss in self.losses for name in loss.metrics)]
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """As `TextTask.metrics`: the loss, and the metrics of the losses per row."""
+        *values, number = sums.tolist()
+        return {name: value / max(number, 1) for name, value in zip(self._metrics, values, strict=True)}
+
+    def card_facts(self) -> dict[str, Any]:
+        """As `TextTask.card_facts`: the losses."""
+        return {"objective": ", ".join(self.all_objectives)} | (self.parameters or {})
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:

@@ -16,8 +16,9 @@ from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import torch
 from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
-from bertkit.tasks.examples import NEGATIVE, TextSet, naming_long_ones
+from bertkit.tasks.examples import TextSet, naming_long_ones
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.task import Loss, Option, exact
@@ -47,7 +48,7 @@ class CrossEncoding(OfTextSets):
     feed: ClassVar[type[LabeledFeed]] = RowFeed
     pipeline: ClassVar[str] = "text-ranking"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
-    options: ClassVar[Mapping[str, Option]] = LossOptions(name, {"teacher": TEACHER})
+    options: ClassVar[Mapping[str, Option]] = LossOptions(teacher=TEACHER)  # pyrefly: ignore
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
@@ -76,17 +77,14 @@ class CrossEncoding(OfTextSets):
         if not examples:
             raise DataError("no examples to train on: expected at least one")
         check_rows(examples, has_teacher=bool(options.get("teacher")))
-        targets = [_targets(row) for row in examples]
-        kind = row_kind(examples)
-        scores = [score for of_row in targets for score in of_row]
-        objective = options.get("objective") or cls.default_objective(kind, scores)
-        cls.check_scores(objective, examples, targets)
+        scores = [score for row in examples for score in _targets(row)]
+        objective = cls.objective_for(examples, options.get("objective"))
         if len(set(scores)) == 1:
             raise DataError(
                 f"every text has the score {scores[0]:g}: expected different scores; add negatives (bertkit mine)"
             )
         kinds: Mapping[str, Kind] = {"pairs": "lists", "teacher": "scores", "scores": "scores", "binary": "binary"}
-        return cls.of_options(options, objective=objective, kind=kinds[kind])
+        return cls.of_options(options, objective=objective, kind=kinds[row_kind(examples)])
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
@@ -122,14 +120,7 @@ class CrossEncoding(OfTextSets):
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
         """The objective's loss of the (S, 1) scores of a whole batch."""
         targets, rows = part.labels[:, _TARGET].to(outputs.dtype), part.labels[:, _ROW]
-        score_loss: Any = self.losses[0]  # a `ScoreLoss`
-        loss, number = score_loss(outputs.squeeze(1), targets, rows), float(totals[0])
-        return Loss(loss, torch.tensor([float(loss.detach()) * number, number], dtype=torch.float64))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss."""
-        loss, number = sums.tolist()
-        return {"loss": loss / max(number, 1)}
+        return self.result(BatchLoss(self.losses[0].of_scores(outputs.squeeze(1), targets, rows)), totals)
 
     def decode(self, examples: Sequence[TextSet], encodings: Encodings, logits: np.ndarray) -> list[TextScores]:
         """As `TextTask.decode`: the scores of the texts of each query."""
@@ -145,10 +136,6 @@ class CrossEncoding(OfTextSets):
     def constant_predictions(self, train: Sequence[TextSet], dev: Sequence[TextSet]) -> tuple[str, list[TextScores]]:
         """As `TextTask.constant_predictions`: the same score for every text."""
         return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
-
-    def card_facts(self) -> dict[str, Any]:
-        """As `TextTask.card_facts`: the loss."""
-        return {"objective": self.objective}
 
     def score_of(self, prediction: TextScores) -> float:
         """As `OfTextSets.score_of`."""
@@ -166,7 +153,6 @@ def _targets(row: TextSet) -> tuple[float, ...]:
     """
     if not row.positives and not row.negatives:
         raise row.error("has a query but no text to score: give it positives or negatives")
-    scores = (row.score,) if row.score is not None else row.scores
-    if any(not math.isfinite(score) for score in scores):
-        raise row.error(f"its scores are {shown(scores)}: expected finite numbers")
-    return scores or tuple(float(role != NEGATIVE) for role in row.roles[1:])
+    if not all(map(math.isfinite, row.targets)):
+        raise row.error(f"its scores are {shown(row.targets)}: expected finite numbers")
+    return row.targets

@@ -1,12 +1,9 @@
-"""Losses of sentence encoders and cross-encoders, one file for each or for a small family."""
+"""Losses of sentence encoders and cross-encoders, by name."""
 
-from bertkit.tasks.losses.cross_entropy import CrossEntropy
 from bertkit.tasks.losses.in_batch import InBatch
-from bertkit.tasks.losses.lambda_loss import LambdaLoss
-from bertkit.tasks.losses.loss import BatchLoss, ScoreLoss, SentenceLoss, VectorLoss, parameter
-from bertkit.tasks.losses.scored_pairs import Contrastive, Cosent
-from bertkit.tasks.losses.squared_error import Cosine, SquaredError
-from bertkit.tasks.losses.teacher_scores import Divergence, Margin
+from bertkit.tasks.losses.lists import Divergence, LambdaLoss, Margin
+from bertkit.tasks.losses.loss import BatchLoss, ScoreLoss, SentenceLoss, parameter
+from bertkit.tasks.losses.pairs import Contrastive, Cosent, Cosine, CrossEntropy, SquaredError
 from bertkit.tasks.losses.triplet import Triplet
 
 OBJECTIVES: dict[str, type[SentenceLoss]] = {
@@ -23,4 +20,4 @@ OBJECTIVES: dict[str, type[SentenceLoss]] = {
 }
 """Losses by name, the value of the option "objective"."""
 
-__all__ = ["OBJECTIVES", "BatchLoss", "ScoreLoss", "SentenceLoss", "VectorLoss", "parameter"]
+__all__ = ["OBJECTIVES", "BatchLoss", "ScoreLoss", "SentenceLoss", "parameter"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertkit.later import F, torch
 from bertkit.tasks.examples import POSITIVE
-from bertkit.tasks.losses.loss import BatchLoss, RowKind, VectorLoss, parameter
+from bertkit.tasks.losses.loss import BatchLoss, RowKind, SentenceLoss, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class InBatch(VectorLoss):
+class InBatch(SentenceLoss):
     """Cross-entropy of each positive among all documents of the batch, by cosines over a temperature (van den Oord et
     al. 2018; Henderson et al. 2017): the other rows' documents are its negatives, as are the negatives of its row.
 
@@ -39,8 +39,6 @@ class InBatch(VectorLoss):
     metrics: ClassVar[tuple[str, ...]] = ("nearest_accuracy", "masked_per_row")
 
     def __call__(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """As `VectorLoss.__call__`. ``nearest_accuracy`` counts instances whose positive is nearest, ``masked_per_row``
-        comparisons that are masked because the texts belong together."""
         unit = F.normalize(vectors, dim=-1)
         queries, positives, documents = unit[roles.queries], unit[roles.positives], unit[roles.documents]
         own = (roles.positives[:, None] == roles.documents).nonzero()[:, 1]  # (B,) columns of the positives
@@ -48,6 +46,7 @@ class InBatch(VectorLoss):
         scores = _masked(queries @ documents.T / self.temperature, masked.documents)  # (B, D)
         positive = scores.gather(1, own[:, None]).squeeze(1)
         sums = {
+            # instances whose positive is nearest, and comparisons masked because the texts belong together
             "nearest_accuracy": float((scores.detach().argmax(dim=1) == own).sum()),
             "masked_per_row": float(masked.documents.sum()),
         }

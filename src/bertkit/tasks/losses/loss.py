@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     from bertkit.tasks.similarity.rows import Roles
 
 RowKind = Literal["pairs", "scores", "binary", "teacher"]
-ROW_KINDS: Mapping[RowKind, str] = {
-    "pairs": "rows without scores",
-    "scores": "pairs with scores",
-    "binary": "pairs with 0 and 1",
-    "teacher": "texts with scores of a teacher",
-}
-"""Kinds of rows by name, each with a description."""
+"""Kinds of rows: without scores; pairs with scores; these with 0 and 1 only; texts with scores of a teacher."""
 
 
 class BatchLoss(NamedTuple):
@@ -65,7 +59,6 @@ class SentenceLoss(ABC):
     default_for: ClassVar[tuple[RowKind, ...]] = ()  # kinds of rows whose default loss it is
     score_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     uses_guide: ClassVar[bool] = False  # it masks texts by the vectors of a guide model
-    activation: ClassVar[str] = "Identity"  # of a cross-encoder's scores, a name from OUTPUT_ACTIVATIONS
     metrics: ClassVar[tuple[str, ...]] = ()  # names of the sums of a `BatchLoss`, which are shown per row
 
     def __post_init__(self) -> None:
@@ -82,36 +75,19 @@ class SentenceLoss(ABC):
         low, high = cls.score_range
         return all((score in (0, 1)) if cls.needs == "binary" else low <= score <= high for score in scores)
 
-    @classmethod
-    def expected_scores(cls) -> str:
-        """The scores that it can learn; "" for any."""
-        low, high = cls.score_range
-        return "0 and 1" if cls.needs == "binary" else "" if low == -math.inf else f"{low:g} to {high:g}"
-
-    @abstractmethod
-    def of_vectors(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """The loss of (S, E) sentence vectors."""
-
-
-class VectorLoss(SentenceLoss):
-    """A loss of sentence vectors."""
-
     @abstractmethod
     def __call__(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """The loss of (S, E) vectors."""
-
-    def of_vectors(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """As `SentenceLoss.of_vectors`."""
-        return self(vectors, roles)
+        """The loss of (S, E) sentence vectors."""
 
 
 class ScoreLoss(SentenceLoss):
     """A loss of the scores of documents: those of a cross-encoder, or similarities of sentence vectors."""
 
-    similarity: ClassVar[str] = "cosine"  # the score for sentence encoders, a name from SIMILARITIES
+    similarity: ClassVar[Literal["cosine", "inner product"]] = "cosine"  # the score for sentence encoders
+    activation: ClassVar[str] = "Identity"  # of a cross-encoder's scores, a name from OUTPUT_ACTIVATIONS
 
     @abstractmethod
-    def __call__(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    def of_scores(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         """The loss of (D,) scores.
 
         Args:
@@ -119,26 +95,8 @@ class ScoreLoss(SentenceLoss):
             rows: (D,) row of each document; those of a row are adjacent.
         """
 
-    def of_vectors(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """As `SentenceLoss.of_vectors`."""
-        scores = SIMILARITIES[self.similarity](vectors, roles)
-        return BatchLoss(self(scores, roles.document_scores, roles.rows[roles.documents]))
-
-
-def cosines(vectors: Tensor, roles: Roles) -> Tensor:
-    """(D,) cosines of documents with their queries."""
-    return products(F.normalize(vectors, dim=-1), roles)
-
-
-def products(vectors: Tensor, roles: Roles) -> Tensor:
-    """(D,) inner products of documents with their queries."""
-    return (vectors[roles.document_queries] * vectors[roles.documents]).sum(dim=-1)
-
-
-SIMILARITIES: Mapping[str, Callable[[Tensor, Roles], Tensor]] = {"cosine": cosines, "product": products}
-
-
-def lists(scores: Tensor, targets: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Scores and targets of each row, whose texts are adjacent."""
-    sizes = rows.unique_consecutive(return_counts=True)[1].tolist()
-    return list(zip(scores.split(sizes), targets.split(sizes), strict=True))
+    def __call__(self, vectors: Tensor, roles: Roles) -> BatchLoss:
+        """As `SentenceLoss.__call__`: of the similarities of documents and their queries."""
+        vectors = F.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+        scores = (vectors[roles.document_queries] * vectors[roles.documents]).sum(dim=-1)
+        return BatchLoss(self.of_scores(scores, roles.document_scores, roles.rows[roles.documents]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bertkit.later import F, torch
-from bertkit.tasks.losses.loss import BatchLoss, VectorLoss, parameter
+from bertkit.tasks.losses.loss import BatchLoss, SentenceLoss, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Triplet(VectorLoss):
+class Triplet(SentenceLoss):
     """Euclidean distance to the positive - distance to the negative + margin, at least 0, averaged over triplets
     (Reimers & Gurevych 2019, section 3)."""
 
@@ -24,7 +24,6 @@ class Triplet(VectorLoss):
     needs: ClassVar = "triplets"
 
     def __call__(self, vectors: Tensor, roles: Roles) -> BatchLoss:
-        """As `VectorLoss.__call__`."""
         query, positive, negative = (vectors[indices] for indices in roles.triplets())
         nearer, farther = _distances(query, positive), _distances(query, negative)
         return BatchLoss(F.relu(nearer - farther + self.margin).mean())

@@ -44,7 +44,7 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     known = np.full((len(counts), counts.max()), _NONE, np.float64)
     starts = np.cumsum(counts) - counts
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
-    scores = np.concatenate([_scores(row) for row in rows])
+    scores = np.concatenate([(math.nan, *row.targets) for row in rows])  # NaN for the query
     _, datasets = np.unique([row.dataset for row in rows], return_inverse=True)
     guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
     width = np.full(len(roles), guides[0].shape[1])
@@ -57,13 +57,6 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
         axis=1,
     )
     return LabeledEncodings(encodings, labels, with_vectors=True)
-
-
-def _scores(row: TextSet) -> list[float]:
-    """Score of each text of a row: NaN for the query, and without scores 1 for positives and 0 for negatives."""
-    if row.score is not None:
-        return [row.score] * len(row.texts)
-    return [math.nan, *(row.scores or [float(role == POSITIVE) for role in row.roles[1:]])]
 
 
 def _text_ids(rows: Sequence[TextSet], encodings: Encodings) -> np.ndarray:

@@ -56,19 +56,19 @@ class Similarity(OfTextSets):
     pipeline: ClassVar[str] = "sentence-similarity"
     unit_vectors: ClassVar[bool | None] = None
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
-    options: ClassVar[Mapping[str, Option]] = LossOptions(name, {
-        "objectives": Option(list[str], "For similarity with several files: the objective of each, in the same order."),
-        "dimensions": Option(list[int], "For similarity: widths N; the first N components are trained as vectors too."),
-        "query_prompt": Option(str, "For similarity: prefix of every query."),
-        "document_prompt": Option(str, "For similarity: prefix of every positive and negative."),
-        "turns": Option(bool, "For similarity with several files: take batches from the files in turn, not by size."),
-        "teacher": TEACHER,
-        "guide": Option(
+    options: ClassVar[Mapping[str, Option]] = LossOptions(  # pyrefly: ignore
+        objectives=Option(list[str], "For similarity with several files: the objective of each, in the same order."),
+        dimensions=Option(list[int], "For similarity: widths N; the first N components are trained as vectors too."),
+        query_prompt=Option(str, "For similarity: prefix of every query."),
+        document_prompt=Option(str, "For similarity: prefix of every positive and negative."),
+        turns=Option(bool, "For similarity with several files: take batches from the files in turn, not by size."),
+        teacher=TEACHER,
+        guide=Option(
             str,
             "For similarity with negatives from the batch: a sentence encoder; texts that it scores above a positive "
             "are masked.",
         ),
-    })  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,20 +133,20 @@ class Similarity(OfTextSets):
         if len(examples) < 2:
             raise DataError(f"{len(examples)} rows: expected at least two, to compare texts of one with the other")
         check_rows(examples, has_teacher=has_teacher)
-        scores = [row.score for row in examples if row.score is not None]
-        objective = objective or cls.default_objective(row_kind(examples), scores)
+        needs_teacher = bool(objective) and loss_class(cls.name, objective or "").needs == "teacher"
         for row in examples:
-            if not math.isfinite(sum((row.score or 0.0, *row.scores))):
-                raise row.error(f"its scores are {shown(row.scores or [row.score or 0])}: expected a finite number")
-            is_taught = len(row.scores) > 1 or (has_teacher and not row.scores)
-            if loss_class(cls.name, objective).needs == "teacher" and not scores and not is_taught:
+            if not all(map(math.isfinite, row.targets)):
+                raise row.error(f"its scores are {shown(row.targets)}: expected finite numbers")
+            is_taught = len(row.scores) > 1 or row.score is not None or (has_teacher and not row.scores)
+            if needs_teacher and not is_taught:
                 raise row.error(
                     f"has {len(row.scores)} scores of texts: objective={objective} needs two or more; name a "
                     "--teacher to compute them, and add negatives (bertkit mine) where a row has one text"
                 )
-        cls.check_scores(objective, examples, [row.scores if row.score is None else (row.score,) for row in examples])
-        if scores and min(scores) == max(scores):
-            raise DataError(f"every pair has the score {scores[0]:g}: there is nothing to learn")
+        objective = cls.objective_for(examples, objective)
+        scores = {row.score for row in examples} - {None}
+        if len(scores) == 1:
+            raise DataError(f"every pair has the score {scores.pop():g}: there is nothing to learn")
         if len({text for row in examples for text in row.texts}) == 1:
             raise DataError("every text is the same: expected different texts")
         return objective
@@ -185,29 +185,16 @@ class Similarity(OfTextSets):
         """The objective's loss of the (S, E) vectors of a whole batch."""
         if self.dimensions and max(self.dimensions) > outputs.shape[1]:
             raise UsageError(f"dimensions={list(self.dimensions)}: this model's vectors have {outputs.shape[1]}")
-        loss, number = self.batch_loss(outputs, Roles.of(part.labels)), float(totals[0])
-        sums = [float(loss.value.detach()) * number, number, *(loss.sums.get(name, 0.0) for name in self._metrics)]
-        return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
+        return self.result(self.batch_loss(outputs, Roles.of(part.labels)), totals)
 
     def batch_loss(self, vectors: Tensor, roles: Roles) -> BatchLoss:
         """The loss of (S, E) vectors of a data set; with ``dimensions`` the sum over vectors truncated to each of these
         widths and normalized (Matryoshka, Kusupati et al. 2022)."""
         loss = self.losses[roles.dataset]
         if not self.dimensions:
-            return loss.of_vectors(vectors, roles)
-        parts = [loss.of_vectors(F.normalize(vectors[:, :width], dim=-1), roles) for width in self.dimensions]
+            return loss(vectors, roles)
+        parts = [loss(F.normalize(vectors[:, :width], dim=-1), roles) for width in self.dimensions]
         return BatchLoss(torch.stack([part.value for part in parts]).sum(), parts[0].sums)
-
-    @property
-    def _metrics(self) -> list[str]:
-        """The metrics of the losses."""
-        return list(dict.fromkeys(name for loss in self.losses for name in loss.metrics))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss, and the metrics of the losses per row."""
-        loss, number, *others = sums.tolist()
-        names = ("loss", *self._metrics)
-        return {name: value / max(number, 1) for name, value in zip(names, (loss, *others), strict=True)}
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """As `TextTask.read_out`: the sentence vectors."""
@@ -233,8 +220,8 @@ class Similarity(OfTextSets):
         ]
 
     def card_facts(self) -> dict[str, Any]:
-        """As `TextTask.card_facts`: the losses, and the similarity of the vectors."""
-        return {"objective": ", ".join(self.all_objectives), "similarity": "cosine"}
+        """As `TextTask.card_facts`: also the similarity of the vectors."""
+        return super().card_facts() | {"similarity": "cosine"}
 
     def score_of(self, prediction: SimilarityPrediction) -> float:
         """As `OfTextSets.score_of`: the cosine."""

@@ -1,4 +1,4 @@
-"""Losses of sentence encoders for pairs with scores."""
+"""Losses of scores of pairs. Shape letters: D documents, each with its query."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Cosent(ScoreLoss):
     needs: ClassVar = "scores"
     default_for: ClassVar[tuple[RowKind, ...]] = ("scores",)
 
-    def __call__(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """As `ScoreLoss.__call__`."""
+    def of_scores(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         scores = scores / self.temperature
         is_lower = targets[:, None] < targets  # (D, D)
         differences = (scores[:, None] - scores)[is_lower]
@@ -40,10 +39,45 @@ class Contrastive(ScoreLoss):
     needs: ClassVar = "binary"
     default_for: ClassVar[tuple[RowKind, ...]] = ("binary",)
 
-    def __call__(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """As `ScoreLoss.__call__`."""
+    def of_scores(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         distances = 1 - scores
         ones, zeros = distances[targets == 1], distances[targets == 0]
         hard_ones = ones[ones > (zeros.min() if len(zeros) else ones.mean())]
         hard_zeros = zeros[zeros < (ones.max() if len(ones) else zeros.mean())]
         return hard_ones.square().sum() + F.relu(self.margin - hard_zeros).square().sum()
+
+
+@dataclass(frozen=True)
+class SquaredError(ScoreLoss):
+    """Squared difference of score and target, averaged over pairs."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("cross-encoder",)
+    needs: ClassVar = "any"
+    default_for: ClassVar[tuple[RowKind, ...]] = ("scores",)
+
+    def of_scores(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        return (scores - targets).square().mean()
+
+
+@dataclass(frozen=True)
+class Cosine(SquaredError):
+    """Squared difference of cosine and score, averaged over pairs (Reimers & Gurevych 2019, section 3)."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("similarity",)
+    needs: ClassVar = "scores"
+    default_for: ClassVar[tuple[RowKind, ...]] = ()
+    score_range: ClassVar[tuple[float, float]] = (-1, 1)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(ScoreLoss):
+    """Binary cross-entropy of each score with its target from 0 to 1, averaged over pairs; nats."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("cross-encoder",)
+    needs: ClassVar = "any"
+    default_for: ClassVar[tuple[RowKind, ...]] = ("scores", "binary")
+    score_range: ClassVar[tuple[float, float]] = (0, 1)
+    activation: ClassVar[str] = "Sigmoid"
+
+    def of_scores(self, scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(scores, targets)
