@@ -90,26 +90,26 @@ SHARED = {  # name -> rows, our task, their loss
     "in-batch": ("pairs", {}, lambda model: theirs.MultipleNegativesRankingLoss(model)),
     "hard-negatives": (
         "tuples",
-        {"parameters": {"temperature": 0.1}},
+        {"loss_parameters": {"temperature": 0.1}},
         lambda model: theirs.MultipleNegativesRankingLoss(model, 10.0),
     ),
     "both": (
         "triplets",
-        {"parameters": {"directions": "both"}},
+        {"loss_parameters": {"directions": "both"}},
         lambda model: theirs.MultipleNegativesRankingLoss(
             model, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
         ),
     ),
     "all": (
         "triplets",
-        {"parameters": {"directions": "all"}},
+        {"loss_parameters": {"directions": "all"}},
         lambda model: theirs.MultipleNegativesRankingLoss(
             model, directions=("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
         ),
     ),
     "triplet": (
         "triplets",
-        {"objective": "triplet", "parameters": {"margin": 1.5}},
+        {"objective": "triplet", "loss_parameters": {"margin": 1.5}},
         lambda model: theirs.TripletLoss(model, triplet_margin=1.5),
     ),
     "cosent": ("scores", {"objective": "cosent", "kind": "scores"}, lambda model: theirs.CoSENTLoss(model)),
@@ -122,19 +122,19 @@ SHARED = {  # name -> rows, our task, their loss
     "margin": ("taught", {"objective": "margin"}, lambda model: theirs.MarginMSELoss(model)),
     "divergence": (
         "taught",
-        {"objective": "divergence", "parameters": {"temperature": 2.0}},
+        {"objective": "divergence", "loss_parameters": {"temperature": 2.0}},
         lambda model: theirs.DistillKLDivLoss(model, temperature=2.0),
     ),
     "guide": (
         "guided",
-        {"parameters": {"temperature": 0.1}},
+        {"loss_parameters": {"temperature": 0.1}},
         lambda model: theirs.GISTEmbedLoss(
             model, deepcopy(model).eval(), 0.1, contrast_anchors=False, contrast_positives=False
         ),
     ),
     "guide-two-pass": (
         "guided",
-        {"parameters": {"temperature": 0.1}},
+        {"loss_parameters": {"temperature": 0.1}},
         lambda model: theirs.CachedGISTEmbedLoss(
             model, deepcopy(model).eval(), 0.1, mini_batch_size=4, contrast_anchors=False, contrast_positives=False
         ),

@@ -42,7 +42,7 @@ class OfTextSets(TextTask):
     """
 
     objective: str = ""  # of the losses of the task
-    parameters: dict[str, Any] | None = None  # of the losses, by name, where they differ from the defaults
+    loss_parameters: dict[str, Any] | None = None  # of the losses, by name, where they differ from the defaults
 
     of_tokens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
@@ -51,8 +51,11 @@ class OfTextSets(TextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.parameters or {}:
-            self.check_effect(name, list(parameters_of(self.name).get(name, ())))
+        having = parameters_of(self.name)
+        for name in self.loss_parameters or {}:
+            if name not in having:
+                raise UsageError(f"{self.name} has no loss with {name}: expected any of {', '.join(having)}")
+            self.check_effect(name, having[name])
         _ = self.losses  # their parameters are checked
 
     @property
@@ -63,7 +66,7 @@ class OfTextSets(TextTask):
     @cached_property
     def losses(self) -> tuple[Any, ...]:
         """The loss of each data set, with those of the parameters that it has."""
-        given, having = self.parameters or {}, parameters_of(self.name)
+        given, having = self.loss_parameters or {}, parameters_of(self.name)
         return tuple(
             loss_class(self.name, objective)(**{name: given[name] for name in given if objective in having[name]})
             for objective in self.all_objectives
@@ -87,7 +90,7 @@ class OfTextSets(TextTask):
         given = {name: value for name, value in options.items() if value is not None}
         parameters = {name: given.pop(name) for name in parameters_of(cls.name) if name in given}
         own = {part.name: given[part.name] for part in fields(cls) if part.name in given}
-        return cls(**own | settings, parameters=parameters or None)
+        return cls(**own | settings, loss_parameters=parameters or None)
 
     @classmethod
     def objective_for(cls, rows: Sequence[TextSet], objective: str | None = None) -> str:
@@ -143,7 +146,7 @@ class OfTextSets(TextTask):
 
     def card_facts(self) -> dict[str, Any]:
         """As `TextTask.card_facts`: the losses."""
-        return {"objective": ", ".join(self.all_objectives)} | (self.parameters or {})
+        return {"objective": ", ".join(self.all_objectives)}
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
