@@ -20,8 +20,15 @@ from bertkit import SentenceEncoder, TextSet, load
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.tasks import CrossEncoding, Similarity
-from bertkit.tasks.losses import OBJECTIVES, BatchLoss, ScoreLoss, SentenceLoss, parameter
+from bertkit.tasks import (
+    OBJECTIVES,
+    BatchLoss,
+    CrossEncoding,
+    ScoreLoss,
+    SentenceLoss,
+    Similarity,
+    loss_parameter,
+)
 from bertkit.tasks.losses.pairs import Cosent
 from bertkit.tasks.similarity.rows import Roles
 
@@ -35,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "registered")
 class Angle(SentenceLoss):
     """AnglE (Li & Li 2024): as CoSENT, with angles between vectors of complex numbers instead of cosines."""
 
-    sharpness: float = parameter(20.0, "factor of the angles", above=0)
+    sharpness: float = loss_parameter(20.0, "factor of the angles", above=0)
 
     needs: ClassVar = "scores"
     metrics: ClassVar[tuple[str, ...]] = ("angle_per_row",)

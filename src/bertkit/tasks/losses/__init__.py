@@ -2,7 +2,7 @@
 
 from bertkit.tasks.losses.in_batch import InBatch
 from bertkit.tasks.losses.lists import Divergence, LambdaLoss, Margin
-from bertkit.tasks.losses.loss import BatchLoss, ScoreLoss, SentenceLoss, parameter
+from bertkit.tasks.losses.loss import BatchLoss, ScoreLoss, SentenceLoss, loss_parameter
 from bertkit.tasks.losses.pairs import Contrastive, Cosent, Cosine, CrossEntropy, SquaredError
 from bertkit.tasks.losses.triplet import Triplet
 
@@ -20,4 +20,4 @@ OBJECTIVES: dict[str, type[SentenceLoss]] = {
 }
 """Losses by name, the value of the option "objective"."""
 
-__all__ = ["OBJECTIVES", "BatchLoss", "ScoreLoss", "SentenceLoss", "parameter"]
+__all__ = ["OBJECTIVES", "BatchLoss", "ScoreLoss", "SentenceLoss", "loss_parameter"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertkit.later import F, torch
 from bertkit.tasks.examples import POSITIVE
-from bertkit.tasks.losses.loss import BatchLoss, RowKind, SentenceLoss, parameter
+from bertkit.tasks.losses.loss import BatchLoss, RowKind, SentenceLoss, loss_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,8 @@ class InBatch(SentenceLoss):
     queries against queries and documents against documents too (Li et al. 2023).
     """
 
-    temperature: float = parameter(0.05, "divisor of cosines", above=0)
-    directions: Literal["query-to-document", "both", "all"] = parameter(
+    temperature: float = loss_parameter(0.05, "divisor of cosines", above=0)
+    directions: Literal["query-to-document", "both", "all"] = loss_parameter(
         "query-to-document", "candidates that a positive competes with"
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bertkit.later import F, torch
-from bertkit.tasks.losses.loss import RowKind, ScoreLoss, parameter
+from bertkit.tasks.losses.loss import RowKind, ScoreLoss, loss_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ class Divergence(ScoreLoss):
     """Kullback-Leibler divergence, nats, between the softmax over the texts of a row of scores and of targets, both
     over a temperature; averaged over rows, times the squared temperature (Lin et al. 2020)."""
 
-    temperature: float = parameter(1.0, "divisor of scores and of those of the teacher", above=0)
+    temperature: float = loss_parameter(1.0, "divisor of scores and of those of the teacher", above=0)
 
     tasks: ClassVar[tuple[str, ...]] = ("similarity", "cross-encoder")
     needs: ClassVar = "teacher"

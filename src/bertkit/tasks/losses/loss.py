@@ -32,7 +32,7 @@ class BatchLoss(NamedTuple):
     sums: Mapping[str, float] = MappingProxyType({})  # over rows, by name of the metric
 
 
-def parameter(default: Any, help: str, *, above: float = -math.inf, least: float = -math.inf) -> Any:
+def loss_parameter(default: Any, help: str, *, above: float = -math.inf, least: float = -math.inf) -> Any:
     """A field of a loss: an option of the command line and of estimators.
 
     Args:
@@ -44,7 +44,7 @@ def parameter(default: Any, help: str, *, above: float = -math.inf, least: float
 
 @dataclass(frozen=True)
 class SentenceLoss(ABC):
-    """A loss of a whole batch of rows of texts. Its fields are its parameters, each a `parameter`.
+    """A loss of a whole batch of rows of texts. Its fields are its parameters, each a `loss_parameter`.
 
     A subclass in a file and a line in `OBJECTIVES` add a loss: options, their help, defaults and checks follow.
 
