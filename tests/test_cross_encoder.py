@@ -123,6 +123,21 @@ def write(path: Path, data: Sequence[TextSet]) -> str:
     return str(path)
 
 
+def test_divergence_of_the_scores_of_a_teacher() -> None:
+    """Of softmax over the texts of each row, in loops."""
+    data, draw = rows("margins"), torch.Generator().manual_seed(2)
+    task = CrossEncoding.of_examples(data, {"objective": "divergence", "temperature": 2.0})
+    sizes = [len(row.scores) for row in data]
+    scores = torch.randn(sum(sizes), generator=draw, dtype=torch.float64)
+    targets = torch.tensor([score for row in data for score in row.scores], dtype=torch.float64)
+    numbers = torch.tensor([number for number, size in enumerate(sizes) for _ in range(size)])
+    expected = []
+    for part, row in zip(scores.split(sizes), data, strict=True):
+        by_teacher = torch.tensor(row.scores, dtype=torch.float64).div(2).softmax(0)
+        expected.append(float((by_teacher * (by_teacher.log() - part.div(2).softmax(0).log())).sum()))
+    assert float(task.losses[0].of_scores(scores, targets, numbers)) == pytest.approx(4 * np.mean(expected), abs=1e-9)
+
+
 def test_grades_of_any_size_have_a_finite_loss() -> None:
     scores, rows = torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3)
     losses = [

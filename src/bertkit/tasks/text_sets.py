@@ -97,7 +97,8 @@ class OfTextSets(TextTask):
         """The objective, by default the first for this kind of rows, which are checked.
 
         Raises:
-            DataError: scores that are missing, not used, out of range or all equal, or rows without negatives.
+            DataError: scores that are missing, not used or out of range, or rows without negatives.
+            UsageError: an unknown objective.
         """
         losses, taking = losses_of(cls.name), losses_of(cls.name, "scores", "binary", "any")
         kind, scores = row_kind(rows), {score for row in rows for score in row.targets}
@@ -121,11 +122,10 @@ class OfTextSets(TextTask):
             )
         for row in rows:
             if not loss.fits(row.targets):
-                low, high = (0, 1) if loss.needs == "binary" else loss.score_range
+                expected = "0 and 1" if loss.needs == "binary" else "{:g} to {:g}".format(*loss.score_range)
                 raise row.error(
-                    f"its scores are {shown(row.targets)}: objective={objective} expects {low:g} "
-                    f"{'and' if loss.needs == 'binary' else 'to'} {high:g}; change the scores, or use "
-                    f"{' or '.join(name for name, other in taking.items() if other.fits(row.targets))}"
+                    f"its scores are {shown(row.targets)}: objective={objective} expects {expected}; change them, or "
+                    f"use {' or '.join(name for name, other in taking.items() if other.fits(row.targets))}"
                 )
         return objective
 

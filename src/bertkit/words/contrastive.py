@@ -54,12 +54,8 @@ def train_static(
         raise scored.error(
             "has a score, but static encoders learn from pairs without: keep the positive ones, and drop the column"
         )
-    nested = [width for width in settings.nested if width < settings.dimensions]
-    options = {
-        "objective": "in-batch",
-        "temperature": settings.temperature,
-        "dimensions": [settings.dimensions, *nested],
-    }
+    widths = [settings.dimensions, *(width for width in settings.nested if width < settings.dimensions)]
+    options = {"objective": "in-batch", "temperature": settings.temperature, "dimensions": widths}
     task = Similarity.of_examples(rows, options)
     is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
     is_known[list(tokenizer.vocabulary.special_ids())] = False
