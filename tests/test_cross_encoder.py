@@ -21,8 +21,8 @@ from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
-from bertkit.tasks.cross_encoder.losses import lambda_loss
 from bertkit.tasks.cross_encoder.scorer import ScoredTexts, TextScores
+from bertkit.tasks.losses.lists import LambdaLoss
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.training import compute_gradients_of_vectors, outputs_of
 
@@ -123,9 +123,26 @@ def write(path: Path, data: Sequence[TextSet]) -> str:
     return str(path)
 
 
+def test_divergence_of_the_scores_of_a_teacher() -> None:
+    """Of softmax over the texts of each row, in loops."""
+    data, draw = rows("margins"), torch.Generator().manual_seed(2)
+    task = CrossEncoding.of_examples(data, {"objective": "divergence", "temperature": 2.0})
+    sizes = [len(row.scores) for row in data]
+    scores = torch.randn(sum(sizes), generator=draw, dtype=torch.float64)
+    targets = torch.tensor([score for row in data for score in row.scores], dtype=torch.float64)
+    numbers = torch.tensor([number for number, size in enumerate(sizes) for _ in range(size)])
+    expected = []
+    for part, row in zip(scores.split(sizes), data, strict=True):
+        by_teacher = torch.tensor(row.scores, dtype=torch.float64).div(2).softmax(0)
+        expected.append(float((by_teacher * (by_teacher.log() - part.div(2).softmax(0).log())).sum()))
+    assert float(task.losses[0].of_scores(scores, targets, numbers)) == pytest.approx(4 * np.mean(expected), abs=1e-9)
+
+
 def test_grades_of_any_size_have_a_finite_loss() -> None:
     scores, rows = torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3)
-    losses = [float(lambda_loss(scores, torch.tensor([grade, grade - 1, 0]), rows)) for grade in (100.0, 150.0)]
+    losses = [
+        float(LambdaLoss().of_scores(scores, torch.tensor([grade, grade - 1, 0]), rows)) for grade in (100.0, 150.0)
+    ]
     assert losses[1] == pytest.approx(losses[0])  # 2 to the power of 150 is beyond float32
 
 

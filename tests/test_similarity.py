@@ -24,10 +24,11 @@ from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.teaching import taught
 from bertkit.tasks import CrossEncoding, Similarity
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.losses.in_batch import InBatch, Masked
+from bertkit.tasks.losses.options import losses_of
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, loss_of
-from bertkit.tasks.similarity.rows import DATASET, Masked, Roles
+from bertkit.tasks.similarity.rows import DATASET, Roles
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
 from bertkit.tasks.task import Loss
 from bertkit.tasks.text_sets import OfTextSets
@@ -87,24 +88,28 @@ def step_of(model: Model, task: Similarity, data: Any, num_parts: int) -> Callab
 
 SHARED = {  # name -> rows, our task, their loss
     "in-batch": ("pairs", {}, lambda model: theirs.MultipleNegativesRankingLoss(model)),
-    "hard-negatives": ("tuples", {"temperature": 0.1}, lambda model: theirs.MultipleNegativesRankingLoss(model, 10.0)),
+    "hard-negatives": (
+        "tuples",
+        {"loss_parameters": {"temperature": 0.1}},
+        lambda model: theirs.MultipleNegativesRankingLoss(model, 10.0),
+    ),
     "both": (
         "triplets",
-        {"directions": "both"},
+        {"loss_parameters": {"directions": "both"}},
         lambda model: theirs.MultipleNegativesRankingLoss(
             model, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
         ),
     ),
     "all": (
         "triplets",
-        {"directions": "all"},
+        {"loss_parameters": {"directions": "all"}},
         lambda model: theirs.MultipleNegativesRankingLoss(
             model, directions=("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
         ),
     ),
     "triplet": (
         "triplets",
-        {"objective": "triplet", "margin": 1.5},
+        {"objective": "triplet", "loss_parameters": {"margin": 1.5}},
         lambda model: theirs.TripletLoss(model, triplet_margin=1.5),
     ),
     "cosent": ("scores", {"objective": "cosent", "kind": "scores"}, lambda model: theirs.CoSENTLoss(model)),
@@ -117,19 +122,19 @@ SHARED = {  # name -> rows, our task, their loss
     "margin": ("taught", {"objective": "margin"}, lambda model: theirs.MarginMSELoss(model)),
     "divergence": (
         "taught",
-        {"objective": "divergence", "temperature": 2.0},
+        {"objective": "divergence", "loss_parameters": {"temperature": 2.0}},
         lambda model: theirs.DistillKLDivLoss(model, temperature=2.0),
     ),
     "guide": (
         "guided",
-        {"temperature": 0.1},
+        {"loss_parameters": {"temperature": 0.1}},
         lambda model: theirs.GISTEmbedLoss(
             model, deepcopy(model).eval(), 0.1, contrast_anchors=False, contrast_positives=False
         ),
     ),
     "guide-two-pass": (
         "guided",
-        {"temperature": 0.1},
+        {"loss_parameters": {"temperature": 0.1}},
         lambda model: theirs.CachedGISTEmbedLoss(
             model, deepcopy(model).eval(), 0.1, mini_batch_size=4, contrast_anchors=False, contrast_positives=False
         ),
@@ -258,11 +263,11 @@ def test_duplicates_and_several_positives_are_no_negatives() -> None:
         TextSet(g, (d,), (f,)),  # a negative that is a positive elsewhere
     ]
     roles, vectors, texts = roles_and_vectors(data)
-    loss = in_batch(vectors, roles, LossOptions(0.3))
+    loss = InBatch(0.3)(vectors, roles)
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
-    assert loss.num_masked > 8
+    assert loss.sums["masked_per_row"] > 8
     for directions in ("both", "all"):
-        assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+        assert torch.isfinite(InBatch(0.3, directions=directions)(vectors, roles).value)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -275,7 +280,7 @@ def test_masks_of_many_duplicates_equal_loops(seed: int) -> None:
         data.append(TextSet(query, tuple(others[:2]), tuple(others[2:])))
         positives.setdefault(query, set()).update(others[:2])
     roles, vectors, spelled = roles_and_vectors(data)
-    loss = in_batch(vectors, roles, LossOptions(0.3))
+    loss = InBatch(0.3)(vectors, roles)
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, spelled, 0.3), abs=1e-9)
     model = tiny()
     for task in (Similarity(), Similarity(query_prompt="the ", document_prompt="a dog ")):
@@ -312,8 +317,8 @@ def test_with_different_texts_nothing_is_masked() -> None:
     data = rows("tuples")
     roles, vectors, texts = roles_and_vectors(data)
     for directions in ("query-to-document", "both", "all"):
-        assert in_batch(vectors, roles, LossOptions(directions=directions)).num_masked == 0
-    loss = in_batch(vectors, roles, LossOptions(0.3))
+        assert InBatch(directions=directions)(vectors, roles).sums["masked_per_row"] == 0
+    loss = InBatch(0.3)(vectors, roles)
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
 
 
@@ -324,19 +329,17 @@ def test_loss_is_invariant_to_row_order() -> None:
     shuffled, _, _ = roles_and_vectors([data[index] for index in order])
     moved = vectors.view(len(data), 4, -1)[torch.from_numpy(order)].flatten(0, 1)
     for directions in ("both", "all"):
-        options = LossOptions(directions=directions)
-        assert float(in_batch(vectors, roles, options).value) == pytest.approx(
-            float(in_batch(moved, shuffled, options).value), abs=1e-9
-        )
+        loss = InBatch(directions=directions)
+        assert float(loss(vectors, roles).value) == pytest.approx(float(loss(moved, shuffled).value), abs=1e-9)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", losses_of("similarity"))
 def test_no_loss_of_vectors_of_length_zero_is_nan(objective: str) -> None:
     kinds = {"in-batch": "pairs", "triplet": "triplets", "contrastive": "binary"}
     kind = (kinds | dict.fromkeys(("margin", "divergence"), "taught")).get(objective, "scores")
     roles, vectors, _ = roles_and_vectors(rows(kind))
     zeros = torch.zeros_like(vectors).requires_grad_()
-    loss = loss_of(objective, zeros, roles, LossOptions(), ()).value
+    loss = Similarity(objective=objective).batch_loss(zeros, roles).value
     (slopes,) = torch.autograd.grad(loss, zeros)
     assert torch.isfinite(loss) and torch.isfinite(slopes).all()
 
@@ -345,7 +348,7 @@ def test_dropout_pairs_of_texts_alone() -> None:
     row = TextSet("the cat")
     assert row.texts == ("the cat", "the cat")
     roles, vectors, _ = roles_and_vectors([row, TextSet("a dog"), TextSet("the cat")])
-    assert in_batch(vectors, roles, LossOptions()).num_masked == 2  # the other "the cat" of each
+    assert InBatch()(vectors, roles).sums["masked_per_row"] == 2  # the other "the cat" of each
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, *_) in SHARED.items() if kind != "guided" and name != "nested"])
@@ -357,8 +360,8 @@ def test_loss_of_the_same_vectors_equals_that_of_sentence_transformers(name: str
     columns = list(vectors.view(len(data), -1, vectors.shape[1]).unbind(1))
     labels = torch.tensor([row.scores or (row.score or 0.0) for row in data], dtype=torch.float64)
     expected = make(torch.nn.Identity()).compute_loss_from_embeddings(columns, labels)
-    loss = loss_of(task.objective, vectors, roles, task._loss_options(task.objective), ())
-    assert float(loss.value) == pytest.approx(float(expected), abs=1e-6) and loss.num_masked == 0
+    loss = task.batch_loss(vectors, roles)
+    assert float(loss.value) == pytest.approx(float(expected), abs=1e-6) and loss.sums.get("masked_per_row", 0) == 0
 
 
 # --- the feed ---------------------------------------------------------------------------------------------------------
@@ -639,7 +642,7 @@ def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
     [
         (rows("pairs"), {"objective": "margin"}, "has 0 scores of texts: objective=margin needs two or more"),
         ([TextSet("a", ("b",), ("c",), scores=(1.0,))] * 2, {}, "has 1 scores for 2 texts: give each text one"),
-        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected a finite number"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected finite numbers"),
     ],
 )
 def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], message: str) -> None:
@@ -685,7 +688,7 @@ def test_guide_masks_nearer_texts() -> None:
     guides = [draw.normal(size=(4, 5)).astype(np.float32) for _ in data]
     guided = [replace(row, guide=guide) for row, guide in zip(data, guides, strict=True)]
     roles, vectors, _ = roles_and_vectors(guided)
-    loss = in_batch(vectors, roles, LossOptions(0.3))
+    loss = InBatch(0.3)(vectors, roles)
     unit = vectors / vectors.norm(dim=1, keepdim=True)
     near = np.concatenate(guides) / np.linalg.norm(np.concatenate(guides), axis=1, keepdims=True)
     documents, losses, masked = [index for index in range(24) if index % 4], [], 0
@@ -697,9 +700,9 @@ def test_guide_masks_nearer_texts() -> None:
         scores = unit[kept] @ unit[query] / 0.3
         losses.append(float(scores.logsumexp(0) - unit[query + 1] @ unit[query] / 0.3))
     assert float(loss.value) == pytest.approx(np.mean(losses), abs=1e-9)
-    assert loss.num_masked == masked > 10
+    assert loss.sums["masked_per_row"] == masked > 10
     for directions in ("both", "all"):
-        assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+        assert torch.isfinite(InBatch(0.3, directions=directions)(vectors, roles).value)
 
 
 def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -11,6 +11,7 @@ from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.losses import OBJECTIVES, BatchLoss, ScoreLoss, SentenceLoss, loss_parameter
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
 from bertkit.tasks.registry import (
@@ -35,10 +36,12 @@ from bertkit.tasks.task import Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
+    "OBJECTIVES",
     "TASKS",
     "Alignment",
     "Answer",
     "AnswerPrediction",
+    "BatchLoss",
     "ChoicePrediction",
     "ChoiceQuestion",
     "CrossEncoding",
@@ -56,8 +59,10 @@ __all__ = [
     "Question",
     "QuestionAnswering",
     "Regression",
+    "ScoreLoss",
     "ScorePrediction",
     "Scorer",
+    "SentenceLoss",
     "SequenceClassification",
     "SiameseClassification",
     "Similarity",
@@ -72,6 +77,7 @@ __all__ = [
     "TextTask",
     "TokenClassification",
     "judged_tasks",
+    "loss_parameter",
     "published_task",
     "read_examples",
     "stored_task",

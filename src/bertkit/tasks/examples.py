@@ -133,6 +133,12 @@ class TextSet:
         return [QUERY, *[POSITIVE] * max(1, len(self.positives)), *[NEGATIVE] * len(self.negatives)]
 
     @property
+    def targets(self) -> tuple[float, ...]:
+        """Scores of the other texts; without any, 1 for positives and 0 for negatives."""
+        scores = self.scores if self.score is None else (self.score,) * (len(self.texts) - 1)
+        return scores or tuple(float(role == POSITIVE) for role in self.roles[1:])
+
+    @property
     def num_characters(self) -> int:
         return sum(map(len, self.texts))
 

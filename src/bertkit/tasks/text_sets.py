@@ -1,20 +1,30 @@
 """Base class of tasks over texts with positives and negatives, with checks and metrics."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
+from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
+from bertkit.tasks.losses import BatchLoss
+from bertkit.tasks.losses.loss import RowKind
+from bertkit.tasks.losses.options import loss_class, losses_of, parameters_of
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import Option, RowScorer, TextTask
+from bertkit.tasks.task import Loss, Option, RowScorer, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEACHER = Option(
     str,
@@ -25,12 +35,118 @@ TEACHER = Option(
 
 @dataclass(frozen=True)
 class OfTextSets(TextTask):
-    """A task over `TextSet`."""
+    """A task over `TextSet` with losses.
+
+    Raises:
+        UsageError: an unknown objective, or a parameter that none of the losses has or whose value is invalid.
+    """
+
+    objective: str = ""  # of the losses of the task
+    loss_parameters: dict[str, Any] | None = None  # of the losses, by name, where they differ from the defaults
 
     of_tokens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
     example_type: ClassVar[type] = TextSet
     reads_windows: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        having = parameters_of(self.name)
+        for name in self.loss_parameters or {}:
+            if name not in having:
+                raise UsageError(f"{self.name} has no loss with {name}: expected any of {', '.join(having)}")
+            self.check_effect(name, having[name])
+        _ = self.losses  # their parameters are checked
+
+    @property
+    def all_objectives(self) -> tuple[str, ...]:
+        """The objective of each data set."""
+        return (self.objective,)
+
+    @cached_property
+    def losses(self) -> tuple[Any, ...]:
+        """The loss of each data set, with those of the parameters that it has."""
+        given, having = self.loss_parameters or {}, parameters_of(self.name)
+        return tuple(
+            loss_class(self.name, objective)(**{name: given[name] for name in given if objective in having[name]})
+            for objective in self.all_objectives
+        )
+
+    def check_effect(self, option: str, objectives: Sequence[str]) -> None:
+        """Check that an option, which has an effect on these objectives, has one on this task.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if set(objectives).isdisjoint(self.all_objectives):
+            raise UsageError(
+                f"{option} has no effect on objective={', '.join(self.all_objectives)}, only on "
+                f"{', '.join(objectives)}: omit it, or choose another objective"
+            )
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any], **settings: Any) -> Self:
+        """A task with the options that were given, not None, and further settings."""
+        given = {name: value for name, value in options.items() if value is not None}
+        parameters = {name: given.pop(name) for name in parameters_of(cls.name) if name in given}
+        own = {part.name: given[part.name] for part in fields(cls) if part.name in given}
+        return cls(**own | settings, loss_parameters=parameters or None)
+
+    @classmethod
+    def objective_for(cls, rows: Sequence[TextSet], objective: str | None = None) -> str:
+        """The objective, by default the first for this kind of rows, which are checked.
+
+        Raises:
+            DataError: scores that are missing, not used or out of range, or rows without negatives.
+            UsageError: an unknown objective.
+        """
+        losses, taking = losses_of(cls.name), losses_of(cls.name, "scores", "binary", "any")
+        kind, scores = row_kind(rows), {score for row in rows for score in row.targets}
+        usual = next(name for name, loss in losses.items() if kind in loss.default_for and loss.fits(list(scores)))
+        objective = objective or usual
+        loss = loss_class(cls.name, objective)
+        if loss.needs in ("scores", "binary") and kind not in ("scores", "binary"):
+            raise DataError(f"objective={objective} needs a score for each pair, and no row has one")
+        if objective not in taking and kind in ("scores", "binary"):
+            raise DataError(f"objective={objective} takes rows without scores: use {', '.join(taking)}")
+        if loss.needs in ("lists", "teacher") and all(len(row.texts) < 3 for row in rows):
+            raise DataError(
+                f"objective={objective} compares several texts of a query, and every row has one: add negatives "
+                "(bertkit mine), or give pairs scores"
+            )
+        without = [row for row in rows if not row.negatives] if loss.needs == "triplets" else []
+        if without:
+            raise without[0].error(
+                f"has no negative, as {len(without)} of {len(rows)} rows: objective={objective} needs a negative in "
+                f"every row; add negatives (bertkit mine), leave out these rows, or use {usual}"
+            )
+        for row in rows:
+            if not loss.fits(row.targets):
+                expected = "0 and 1" if loss.needs == "binary" else "{:g} to {:g}".format(*loss.score_range)
+                raise row.error(
+                    f"its scores are {shown(row.targets)}: objective={objective} expects {expected}; change them, or "
+                    f"use {' or '.join(name for name, other in taking.items() if other.fits(row.targets))}"
+                )
+        return objective
+
+    def result(self, loss: BatchLoss, totals: Tensor) -> Loss:
+        """The loss of a batch with these totals, and the sums for `metrics`."""
+        number = float(totals[0])
+        sums = [float(loss.value.detach()) * number, *(loss.sums.get(name, 0.0) for name in self._metrics[1:]), number]
+        return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
+
+    @property
+    def _metrics(self) -> list[str]:
+        return ["loss", *dict.fromkeys(name for loss in self.losses for name in loss.metrics)]
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """As `TextTask.metrics`: the loss, and the metrics of the losses per row."""
+        *values, number = sums.tolist()
+        return {name: value / max(number, 1) for name, value in zip(self._metrics, values, strict=True)}
+
+    def card_facts(self) -> dict[str, Any]:
+        """As `TextTask.card_facts`: the losses."""
+        return {"objective": ", ".join(self.all_objectives)}
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
@@ -99,6 +215,19 @@ def check_rows(rows: Sequence[TextSet], *, has_teacher: bool) -> None:
         )
     for row, problem in _contradictions(rows):
         raise row.error(problem)
+
+
+def row_kind(rows: Sequence[TextSet]) -> RowKind:
+    """The kind of rows that `check_rows` accepts."""
+    scores = {row.score for row in rows if row.score is not None}
+    if scores:
+        return "binary" if scores == {0.0, 1.0} else "scores"
+    return "teacher" if rows and all(row.scores for row in rows) else "pairs"
+
+
+def shown(scores: Sequence[float]) -> str:
+    """The first scores, in an error."""
+    return ", ".join(f"{score:g}" for score in scores[:5])
 
 
 def _contradictions(rows: Sequence[TextSet]) -> Iterator[tuple[TextSet, str]]:

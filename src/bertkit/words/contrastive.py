@@ -16,7 +16,6 @@ from tqdm import tqdm
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError
 from bertkit.tasks import Similarity, TextSet
-from bertkit.tasks.similarity.losses import LossOptions, loss_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tokenizer import Tokenizer
 from bertkit.words.encoder import StaticEncoder
@@ -55,7 +54,9 @@ def train_static(
         raise scored.error(
             "has a score, but static encoders learn from pairs without: keep the positive ones, and drop the column"
         )
-    Similarity.of_examples(rows, {"objective": "in-batch"})
+    widths = [settings.dimensions, *(width for width in settings.nested if width < settings.dimensions)]
+    options = {"objective": "in-batch", "temperature": settings.temperature, "dimensions": widths}
+    task = Similarity.of_examples(rows, options)
     is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
     is_known[list(tokenizer.vocabulary.special_ids())] = False
     generator = torch.Generator().manual_seed(settings.seed)
@@ -67,8 +68,6 @@ def train_static(
     per_epoch = full + (rest > 1) or 1
     num_steps, losses = settings.epochs * per_epoch, []
     order: list[int] = []
-    nested = tuple(width for width in settings.nested if width < settings.dimensions)
-    options = LossOptions(temperature=settings.temperature)
     bar = tqdm(total=num_steps, desc="training", delay=2, disable=None if progress is None else not progress)
     with bar:
         for step in range(num_steps):
@@ -80,7 +79,7 @@ def train_static(
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * _share(step, num_steps)
             vectors, roles = _batch(table, chosen, tokenizer, is_known, settings.max_length)
-            loss = loss_of("in-batch", vectors, roles, options, (settings.dimensions, *nested)).value
+            loss = task.batch_loss(vectors, roles).value
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -15,13 +15,14 @@ import numpy as np
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import torch
-from bertkit.tasks.cross_encoder.losses import OBJECTIVES
 from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
-from bertkit.tasks.examples import NEGATIVE, TextSet, naming_long_ones
+from bertkit.tasks.examples import TextSet, naming_long_ones
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.losses import BatchLoss
+from bertkit.tasks.losses.options import LossOptions
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.task import Loss, Option, exact
-from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
+from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -38,7 +39,7 @@ class CrossEncoding(OfTextSets):
     """Scores of the texts of a query by a cross-encoder."""
 
     label_names: tuple[str, ...] = ("score",)
-    objective: str = "cross-entropy"  # a name from OBJECTIVES
+    objective: str = "cross-entropy"
     kind: Kind = "scores"  # of examples
 
     name: ClassVar[str] = "cross-encoder"
@@ -47,18 +48,7 @@ class CrossEncoding(OfTextSets):
     feed: ClassVar[type[LabeledFeed]] = RowFeed
     pipeline: ClassVar[str] = "text-ranking"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
-    options: ClassVar[Mapping[str, Option]] = {
-        "objective": Option(
-            str, f"For cross-encoder: {', '.join(OBJECTIVES)}; by default lambda for queries with several texts, "
-            "margin if these have scores, cross-entropy for pairs with scores from 0 to 1, else squared-error."
-        ),
-        "teacher": TEACHER,
-    }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.objective not in OBJECTIVES:
-            raise UsageError(f"objective={self.objective!r}: expected one of {', '.join(OBJECTIVES)}")
+    options: ClassVar[Mapping[str, Option]] = LossOptions(teacher=TEACHER)  # pyrefly: ignore
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
@@ -73,7 +63,7 @@ class CrossEncoding(OfTextSets):
     @property
     def score_activation(self) -> str:
         """As `TextTask.score_activation`: maps logits to the range of the targets."""
-        return "Sigmoid" if self.objective == "cross-entropy" else "Identity"
+        return self.losses[0].activation
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
@@ -87,34 +77,14 @@ class CrossEncoding(OfTextSets):
         if not examples:
             raise DataError("no examples to train on: expected at least one")
         check_rows(examples, has_teacher=bool(options.get("teacher")))
-        targets = [_targets(row) for row in examples]
-        if any(row.score is not None for row in examples):
-            kind: Kind = "binary" if {target for row in targets for target in row} == {0.0, 1.0} else "scores"
-            usual = "cross-entropy" if all(0 <= row[0] <= 1 for row in targets) else "squared-error"
-        elif all(row.scores for row in examples):
-            kind, usual = "scores", "margin"
-        else:
-            kind, usual = "lists", "lambda"
-        objective = options.get("objective") or usual
-        cls(objective=objective)._check_targets(examples, targets)
-        return cls(objective=objective, kind=kind)
-
-    def _check_targets(self, examples: Sequence[TextSet], targets: Sequence[Sequence[float]]) -> None:
-        for row, of_row in zip(examples, targets, strict=True):
-            if self.objective == "cross-entropy" and not all(0 <= target <= 1 for target in of_row):
-                raise row.error(
-                    f"its scores are {_shown(of_row)}: objective=cross-entropy expects 0 to 1; divide them, or use "
-                    "squared-error"
-                )
-        if all(len(of_row) < 2 for of_row in targets) and self.objective in ("lambda", "margin"):
+        scores = [score for row in examples for score in _targets(row)]
+        objective = cls.objective_for(examples, options.get("objective"))
+        if len(set(scores)) == 1:
             raise DataError(
-                f"objective={self.objective} compares several texts of a query, and every row has one: add negatives "
-                "(bertkit mine), or give pairs scores"
+                f"every text has the score {scores[0]:g}: expected different scores; add negatives (bertkit mine)"
             )
-        if len({target for of_row in targets for target in of_row}) == 1:
-            raise DataError(
-                f"every text has the score {targets[0][0]:g}: expected different scores; add negatives (bertkit mine)"
-            )
+        kinds: Mapping[str, Kind] = {"pairs": "lists", "teacher": "scores", "scores": "scores", "binary": "binary"}
+        return cls.of_options(options, objective=objective, kind=kinds[row_kind(examples)])
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
@@ -150,13 +120,7 @@ class CrossEncoding(OfTextSets):
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
         """The objective's loss of the (S, 1) scores of a whole batch."""
         targets, rows = part.labels[:, _TARGET].to(outputs.dtype), part.labels[:, _ROW]
-        loss, number = OBJECTIVES[self.objective](outputs.squeeze(1), targets, rows), float(totals[0])
-        return Loss(loss, torch.tensor([float(loss.detach()) * number, number], dtype=torch.float64))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss."""
-        loss, number = sums.tolist()
-        return {"loss": loss / max(number, 1)}
+        return self.result(BatchLoss(self.losses[0].of_scores(outputs.squeeze(1), targets, rows)), totals)
 
     def decode(self, examples: Sequence[TextSet], encodings: Encodings, logits: np.ndarray) -> list[TextScores]:
         """As `TextTask.decode`: the scores of the texts of each query."""
@@ -172,10 +136,6 @@ class CrossEncoding(OfTextSets):
     def constant_predictions(self, train: Sequence[TextSet], dev: Sequence[TextSet]) -> tuple[str, list[TextScores]]:
         """As `TextTask.constant_predictions`: the same score for every text."""
         return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
-
-    def card_facts(self) -> dict[str, Any]:
-        """As `TextTask.card_facts`: the loss."""
-        return {"objective": self.objective}
 
     def score_of(self, prediction: TextScores) -> float:
         """As `OfTextSets.score_of`."""
@@ -193,11 +153,6 @@ def _targets(row: TextSet) -> tuple[float, ...]:
     """
     if not row.positives and not row.negatives:
         raise row.error("has a query but no text to score: give it positives or negatives")
-    scores = (row.score,) if row.score is not None else row.scores
-    if any(not math.isfinite(score) for score in scores):
-        raise row.error(f"its scores are {_shown(scores)}: expected finite numbers")
-    return scores or tuple(float(role != NEGATIVE) for role in row.roles[1:])
-
-
-def _shown(scores: Sequence[float]) -> str:
-    return ", ".join(f"{score:g}" for score in scores[:5])
+    if not all(map(math.isfinite, row.targets)):
+        raise row.error(f"its scores are {shown(row.targets)}: expected finite numbers")
+    return row.targets

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertkit.batch import LabeledEncodings
-from bertkit.later import F, torch
+from bertkit.later import F
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
 from bertkit.tokenizer import Encodings
 
@@ -44,7 +44,7 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     known = np.full((len(counts), counts.max()), _NONE, np.float64)
     starts = np.cumsum(counts) - counts
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
-    scores = np.concatenate([_scores(row) for row in rows])
+    scores = np.concatenate([(math.nan, *row.targets) for row in rows])  # NaN for the query
     _, datasets = np.unique([row.dataset for row in rows], return_inverse=True)
     guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
     width = np.full(len(roles), guides[0].shape[1])
@@ -57,13 +57,6 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
         axis=1,
     )
     return LabeledEncodings(encodings, labels, with_vectors=True)
-
-
-def _scores(row: TextSet) -> list[float]:
-    """Score of each text of a row including the query, NaN without one."""
-    if row.scores:
-        return [math.nan, *row.scores]
-    return [math.nan if row.score is None else row.score] * len(row.texts)
 
 
 def _text_ids(rows: Sequence[TextSet], encodings: Encodings) -> np.ndarray:
@@ -100,7 +93,6 @@ class Roles:
     roles: Tensor  # (S,) int64
     texts: Tensor  # (S,) int64
     known: Tensor  # (S, K) int64 known positives of the sequence's query that are in other rows, padded with -1
-    scores: Tensor  # (B,) float32 of the instances
     queries: Tensor  # (B,) indices of the instances' queries
     positives: Tensor  # (B,) and of their positives
     documents: Tensor  # (D,) indices of all positives and negatives
@@ -121,7 +113,7 @@ class Roles:
         known = _WIDTH + 1 + width
         guide = F.normalize(labels[:, _WIDTH + 1 : known].float(), dim=-1) if width else None
         return cls(
-            rows, roles, numbers[:, _TEXT], numbers[:, known:], scores[positives], query_of[positives], positives,
+            rows, roles, numbers[:, _TEXT], numbers[:, known:], query_of[positives], positives,
             documents, query_of[documents], scores[documents], int(numbers[0, DATASET]), guide,
         )  # fmt: skip
 
@@ -131,63 +123,3 @@ class Roles:
         same = self.rows[self.positives][:, None] == self.rows[negatives]  # (B, negatives)
         instance, negative = same.nonzero(as_tuple=True)
         return self.queries[instance], self.positives[instance], negatives[negative]
-
-
-@dataclass(frozen=True)
-class Masked:
-    """Comparisons to mask because the texts belong together."""
-
-    documents: Tensor  # (B, D) of an instance's query with each document
-    queries: Tensor  # (B, B) of an instance's query with the query of each instance
-    positives_to_queries: Tensor  # (B, B) of an instance's positive with the query of each instance
-    positives_to_documents: Tensor  # (B, D) of an instance's positive with each document
-
-    @classmethod
-    def of(cls, roles: Roles) -> Masked:
-        """Mask equal texts, and texts known to belong together."""
-        own = roles.positives[:, None] == roles.documents  # (B, D) the positive itself, which is not masked
-        query_texts, document_texts = roles.texts[roles.queries], roles.texts[roles.documents]
-        positive_texts, known = roles.texts[roles.positives], roles.known[roles.queries]
-        same_rows = query_texts[:, None] == roles.texts[roles.document_queries]  # (B, D)
-        in_own_rows = same_rows & (roles.roles[roles.documents] == POSITIVE)
-        belongs = in_own_rows | _among(document_texts, known)  # (B, D) a known positive of the instance's query
-        documents = (belongs | (query_texts[:, None] == document_texts)) & ~own
-        asks = _among(positive_texts, known)  # (B, B) [i, j]: the positive of j belongs to the other query of i
-        same_query = query_texts[:, None] == query_texts
-        is_self = roles.queries[:, None] == roles.queries
-        return cls(
-            documents,
-            (same_query | asks | asks.T) & ~is_self,
-            (same_query | asks.T) & ~_diagonal(same_query),
-            belongs | (positive_texts[:, None] == document_texts),
-        )._guided(roles, own)
-
-    def _guided(self, roles: Roles, own: Tensor) -> Masked:
-        """Also mask texts that are nearer than the query and positive of the instance by a guide model (Solatorio 2024,
-        "GISTEmbed")."""
-        if roles.guide is None:
-            return self
-        queries, positives, documents = (
-            roles.guide[each] for each in (roles.queries, roles.positives, roles.documents)
-        )
-        nearest = (queries * positives).sum(dim=-1, keepdim=True)  # (B, 1)
-        is_self = roles.queries[:, None] == roles.queries
-        return Masked(
-            self.documents | ((queries @ documents.T > nearest) & ~own),
-            self.queries | ((queries @ queries.T > nearest) & ~is_self),
-            self.positives_to_queries | ((positives @ queries.T > nearest) & ~is_self),
-            self.positives_to_documents | (positives @ documents.T > nearest),
-        )
-
-
-def _among(texts: Tensor, known: Tensor) -> Tensor:
-    """(B, D) bool, True for (D,) texts that are among the (B, K) known ones."""
-    results = torch.zeros(len(known), len(texts), dtype=torch.bool, device=texts.device)
-    for column in known.unbind(dim=1):
-        results |= column[:, None] == texts
-    return results
-
-
-def _diagonal(square: Tensor) -> Tensor:
-    """The diagonal of a (B, B) bool tensor."""
-    return square.new_ones(len(square)).diag()

@@ -14,16 +14,17 @@ import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.later import torch
+from bertkit.later import F, torch
 from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, naming_long_ones
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.losses import BatchLoss
+from bertkit.tasks.losses.options import LossOptions, loss_class, losses_of
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.datasets import BySize, ByTurns
-from bertkit.tasks.similarity.losses import DIRECTIONS, OBJECTIVES, LossOptions, loss_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityPrediction, SimilarityScorer
 from bertkit.tasks.task import Loss, Option
-from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
+from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -35,30 +36,14 @@ if TYPE_CHECKING:
 
 Kind = Literal["pairs", "scores", "binary"]
 
-_SCORED = ("cosent", "cosine", "contrastive")
-_TAUGHT = ("margin", "divergence")  # objectives with a score for each text
-_MARGINS = {"triplet": 1.0}
-_TEMPERATURES = {"divergence": 1.0}
-_OF_OBJECTIVES = {  # options that only some objectives have
-    "temperature": ("in-batch", "cosent", "divergence"),
-    "margin": ("triplet", "contrastive"),
-    "directions": ("in-batch",),
-    "guide": ("in-batch",),
-    "teacher": _TAUGHT,
-}
-_USUAL_MARGIN, _USUAL_TEMPERATURE = 0.5, 0.05
-
 
 @dataclass(frozen=True)
 class Similarity(OfTextSets):
     """Sentence vectors whose cosine is the similarity of the texts."""
 
-    objective: str = "in-batch"  # a name from OBJECTIVES
+    objective: str = "in-batch"
     objectives: tuple[str, ...] = ()  # the objective of each of several data sets; (): one data set
     kind: Kind = "pairs"  # of examples: texts that belong together, pairs with scores, pairs with 0 and 1
-    temperature: float | None = None  # None: the default of the objective
-    margin: float | None = None  # None: the default of the objective
-    directions: str = "query-to-document"
     dimensions: tuple[int, ...] = ()
     query_prompt: str = ""
     document_prompt: str = ""
@@ -71,57 +56,36 @@ class Similarity(OfTextSets):
     pipeline: ClassVar[str] = "sentence-similarity"
     unit_vectors: ClassVar[bool | None] = None
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
-    options: ClassVar[Mapping[str, Option]] = {
-        "objective": Option(
-            str, f"For similarity: {', '.join(OBJECTIVES)}; by default contrastive for scores of 0 and 1, cosent for "
-            "other scores, margin for texts with scores of a teacher, and in-batch for pairs, triplets and texts."
-        ),
-        "objectives": Option(list[str], "For similarity with several files: the objective of each, in the same order."),
-        "temperature": Option(
-            float, "For similarity: divisor of cosines in in-batch and cosent (default 0.05), and of inner products in "
-            "divergence (default 1)."
-        ),
-        "margin": Option(float, "For similarity: by default 1 for triplet (Euclidean), 0.5 for contrastive (cosine)."),
-        "directions": Option(str, f"For similarity with in-batch: {', '.join(DIRECTIONS)}."),
-        "dimensions": Option(list[int], "For similarity: widths N; the first N components are trained as vectors too."),
-        "query_prompt": Option(str, "For similarity: prefix of every query."),
-        "document_prompt": Option(str, "For similarity: prefix of every positive and negative."),
-        "turns": Option(bool, "For similarity with several files: take batches from the files in turn, not by size."),
-        "teacher": TEACHER,
-        "guide": Option(
+    options: ClassVar[Mapping[str, Option]] = LossOptions(  # pyrefly: ignore
+        objectives=Option(list[str], "For similarity with several files: the objective of each, in the same order."),
+        dimensions=Option(list[int], "For similarity: widths N; the first N components are trained as vectors too."),
+        query_prompt=Option(str, "For similarity: prefix of every query."),
+        document_prompt=Option(str, "For similarity: prefix of every positive and negative."),
+        turns=Option(bool, "For similarity with several files: take batches from the files in turn, not by size."),
+        teacher=TEACHER,
+        guide=Option(
             str,
-            "For similarity with in-batch: a sentence encoder; texts that it scores above a positive are masked.",
+            "For similarity with negatives from the batch: a sentence encoder; texts that it scores above a positive "
+            "are masked.",
         ),
-    }  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in [(self.directions, DIRECTIONS), *((one, OBJECTIVES) for one in self._all_objectives)]:
-            if name not in known:
-                option = "directions" if known is DIRECTIONS else "objective"
-                raise UsageError(f"{option}={name!r}: expected one of {', '.join(known)}")
-        for objective in self._all_objectives:
-            options = self._loss_options(objective)
-            if not 0 < options.temperature < math.inf or not 0 <= options.margin < math.inf:
-                raise UsageError(
-                    f"temperature={options.temperature!r}, margin={options.margin!r}: expected numbers above 0, and at "
-                    "least 0"
-                )
+        losses = losses_of(self.name).items()
+        if self.guide:
+            self.check_effect("guide", [name for name, loss in losses if loss.uses_guide])
+        if self.teacher:
+            self.check_effect("teacher", [name for name, loss in losses if loss.needs == "teacher"])
+        if self.turns and not self.objectives:
+            raise UsageError("turns has no effect on one data set: omit it, or give several files")
         if any(width < 1 for width in self.dimensions) or len(set(self.dimensions)) < len(self.dimensions):
             raise UsageError(f"dimensions={list(self.dimensions)}: expected different widths of at least 1")
 
     @property
-    def _all_objectives(self) -> tuple[str, ...]:
-        """The objective of each data set."""
+    def all_objectives(self) -> tuple[str, ...]:
+        """As `OfTextSets.all_objectives`."""
         return self.objectives or (self.objective,)
-
-    def _loss_options(self, objective: str) -> LossOptions:
-        temperature, margin = self.temperature, self.margin
-        return LossOptions(
-            _TEMPERATURES.get(objective, _USUAL_TEMPERATURE) if temperature is None else temperature,
-            _MARGINS.get(objective, _USUAL_MARGIN) if margin is None else margin,
-            self.directions,
-        )
 
     @property
     def feed(self) -> type[LabeledFeed]:  # pyrefly: ignore
@@ -148,81 +112,44 @@ class Similarity(OfTextSets):
             UsageError: different numbers of objectives and data sets.
         """
         cls.check_options(options)
-        numbers = sorted({row.dataset for row in examples})
-        asked = tuple(options.get("objectives") or ())
-        if asked and len(asked) != len(numbers):
+        numbers = sorted({row.dataset for row in examples}) or [0]
+        asked = options.get("objectives") or (options.get("objective"),) * len(numbers)
+        if len(asked) != len(numbers):
             raise UsageError(f"{len(asked)} objectives for {len(numbers)} files: give one for each, in their order")
-        if len(numbers) < 2:
-            own = {"objectives": (), "objective": asked[0]} if asked else {}
-            return cls._of_dataset(examples, dict(options) | own)._checked(options)
-        tasks = []
-        for position, number in enumerate(numbers):
-            rows = [row for row in examples if row.dataset == number]
-            own = {"objectives": ()} | ({"objective": asked[position]} if asked else {})
-            tasks.append(cls._of_dataset(rows, dict(options) | own))
-        return replace(tasks[0], objectives=tuple(task.objective for task in tasks))._checked(options)
-
-    def _checked(self, options: Mapping[str, Any]) -> Self:
-        """Check that every option has an effect.
-
-        Raises:
-            UsageError: an option of another objective, or of several data sets.
-        """
-        for name, objectives in _OF_OBJECTIVES.items():
-            is_given = options.get(name) not in (None, getattr(type(self), name))
-            if is_given and set(objectives).isdisjoint(self._all_objectives):
-                raise UsageError(
-                    f"{name} has no effect on objective={', '.join(self._all_objectives)}, only on "
-                    f"{', '.join(objectives)}: omit it, or choose another objective"
-                )
-        if options.get("turns") and not self.objectives:
-            raise UsageError("turns has no effect on one data set: omit it, or give several files")
-        return self
+        datasets = [[row for row in examples if row.dataset == number] for number in numbers]
+        has_teacher = bool(options.get("teacher"))
+        objectives = tuple(map(cls._objective_of, datasets, asked, [has_teacher] * len(datasets)))
+        kind = row_kind(datasets[0])
+        return cls.of_options(
+            options,
+            objective=objectives[0],
+            objectives=objectives if len(objectives) > 1 else (),
+            kind="pairs" if kind == "teacher" else kind,
+        )
 
     @classmethod
-    def _of_dataset(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
+    def _objective_of(cls, examples: Sequence[TextSet], objective: str | None, has_teacher: bool) -> str:
+        """The objective of a data set, by default that for its kind of rows, which are checked."""
         if len(examples) < 2:
             raise DataError(f"{len(examples)} rows: expected at least two, to compare texts of one with the other")
-        check_rows(examples, has_teacher=bool(options.get("teacher")))
-        scores = [row.score for row in examples if row.score is not None]
-        kind: Kind = "pairs" if not scores else "binary" if {0.0, 1.0} == set(scores) else "scores"
-        taught = kind == "pairs" and all(row.scores for row in examples)
-        usual = {"pairs": "margin" if taught else "in-batch", "scores": "cosent", "binary": "contrastive"}
-        settings: dict[str, Any] = {"objective": usual[kind], "kind": kind}
-        task = cls(**settings | dict(options))
-        task._check_scores(examples, scores)
-        if len({text for row in examples for text in row.texts}) == 1:
-            raise DataError("every text is the same: expected different texts")
-        without = [row for row in examples if not row.negatives] if task.objective == "triplet" else []
-        if without:
-            raise without[0].error(
-                f"has no negative, as {len(without)} of {len(examples)} rows: objective=triplet needs a negative in "
-                "every row; add negatives (bertkit mine), leave out these rows, or use in-batch"
-            )
-        return task
-
-    def _check_scores(self, examples: Sequence[TextSet], scores: Sequence[float]) -> None:
-        if self.objective in _SCORED and not scores:
-            raise DataError(f"objective={self.objective} needs a score for each pair, and no row has one")
-        if self.objective not in _SCORED and scores:
-            raise DataError(f"objective={self.objective} takes rows without scores: use {', '.join(_SCORED)}")
+        check_rows(examples, has_teacher=has_teacher)
+        needs_teacher = bool(objective) and loss_class(cls.name, objective or "").needs == "teacher"
         for row in examples:
-            if self.objective in _TAUGHT and len(row.scores) < 2 and (row.scores or not self.teacher):
+            if not all(map(math.isfinite, row.targets)):
+                raise row.error(f"its scores are {shown(row.targets)}: expected finite numbers")
+            is_taught = len(row.scores) > 1 or row.score is not None or (has_teacher and not row.scores)
+            if needs_teacher and not is_taught:
                 raise row.error(
-                    f"has {len(row.scores)} scores of texts: objective={self.objective} needs two or more; name a "
+                    f"has {len(row.scores)} scores of texts: objective={objective} needs two or more; name a "
                     "--teacher to compute them, and add negatives (bertkit mine) where a row has one text"
                 )
-            if any(not math.isfinite(score) for score in (row.score or 0.0, *row.scores)):
-                raise row.error(f"its score is {row.score or row.scores}: expected a finite number")
-            if self.objective == "cosine" and not -1 <= (row.score or 0.0) <= 1:
-                raise row.error(
-                    f"its score is {row.score}: objective=cosine expects -1 to 1; divide the scores, or use cosent, "
-                    "which reads their order alone"
-                )
-            if self.objective == "contrastive" and row.score not in (0, 1):
-                raise row.error(f"its score is {row.score}: objective=contrastive expects 0 and 1")
-        if scores and min(scores) == max(scores):
-            raise DataError(f"every pair has the score {scores[0]:g}: there is nothing to learn")
+        objective = cls.objective_for(examples, objective)
+        scores = {row.score for row in examples} - {None}
+        if len(scores) == 1:
+            raise DataError(f"every pair has the score {scores.pop():g}: there is nothing to learn")
+        if len({text for row in examples for text in row.texts}) == 1:
+            raise DataError("every text is the same: expected different texts")
+        return objective
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
@@ -258,21 +185,16 @@ class Similarity(OfTextSets):
         """The objective's loss of the (S, E) vectors of a whole batch."""
         if self.dimensions and max(self.dimensions) > outputs.shape[1]:
             raise UsageError(f"dimensions={list(self.dimensions)}: this model's vectors have {outputs.shape[1]}")
-        roles = Roles.of(part.labels)
-        objective = self._all_objectives[roles.dataset]
-        loss = loss_of(objective, outputs, roles, self._loss_options(objective), self.dimensions)
-        number = float(totals[0])
-        sums = [float(loss.value.detach()) * number, loss.num_right, loss.num_masked, number]
-        return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
+        return self.result(self.batch_loss(outputs, Roles.of(part.labels)), totals)
 
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss; for in-batch also the number of masked comparisons per row, and the share of rows whose positive is
-        nearest in the batch."""
-        loss, right, masked, number = sums.tolist()
-        results = {"loss": loss / max(number, 1)}
-        if "in-batch" in self._all_objectives:
-            results |= {"nearest_accuracy": right / max(number, 1), "masked_per_row": masked / max(number, 1)}
-        return results
+    def batch_loss(self, vectors: Tensor, roles: Roles) -> BatchLoss:
+        """The loss of (S, E) vectors of a data set; with ``dimensions`` the sum over vectors truncated to each of these
+        widths and normalized (Matryoshka, Kusupati et al. 2022)."""
+        loss = self.losses[roles.dataset]
+        if not self.dimensions:
+            return loss(vectors, roles)
+        parts = [loss(F.normalize(vectors[:, :width], dim=-1), roles) for width in self.dimensions]
+        return BatchLoss(torch.stack([part.value for part in parts]).sum(), parts[0].sums)
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """As `TextTask.read_out`: the sentence vectors."""
@@ -298,8 +220,8 @@ class Similarity(OfTextSets):
         ]
 
     def card_facts(self) -> dict[str, Any]:
-        """As `TextTask.card_facts`: the losses, and the similarity of the vectors."""
-        return {"objective": ", ".join(self._all_objectives), "similarity": "cosine"}
+        """As `TextTask.card_facts`: also the similarity of the vectors."""
+        return super().card_facts() | {"similarity": "cosine"}
 
     def score_of(self, prediction: SimilarityPrediction) -> float:
         """As `OfTextSets.score_of`: the cosine."""
