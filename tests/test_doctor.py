@@ -12,8 +12,10 @@ import torch
 from bertkit.cli import doctor, run
 from bertkit.device import CPU_PRECISIONS
 from bertkit.inference import equality
+from bertkit.transformer.few_rows import weights
 from bertkit.transformer.kernels import dispatch, instruction_sets
-from bertkit.transformer.kernels.linear import PlainInt8Linear, WidenedLinear
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
+from bertkit.transformer.kernels.linear import CompiledInt8Linear, CompiledLinear, WidenedLinear
 
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
 
@@ -149,14 +151,22 @@ def test_reason_for_slower_kernels(monkeypatch):
     monkeypatch.setattr(dispatch, "has_fast_bfloat16", lambda: False)
     monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
     slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
-    assert [each.linear for each in slower] == [WidenedLinear, PlainInt8Linear]
-    assert "lacks fast bfloat16 instructions" in slower[0].reason
-    assert "does not multiply int8 exactly on this processor" in slower[1].reason
+    widened = CompiledLinear if multiplies_panels_fast() else WidenedLinear
+    assert [each.linear for each in slower] == [widened, CompiledInt8Linear]
+    assert "lacks fast bfloat16 instructions" in slower[0].reason and not slower[0].is_fast
+    assert slower[1].is_fast and "does not multiply int8 exactly on this processor" in slower[1].reason
     monkeypatch.setattr(dispatch, "has_onednn", lambda operation: False)
-    assert dispatch.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")
+    assert "this build of torch lacks onednn::qlinear_pointwise" in dispatch.linear_for("int8").reason
     rows = {name: (status, value) for name, status, value in doctor._kernels()}
-    assert rows["float64"][0] == "ok" and rows["float32"][0] == "note" and "lacks mkldnn" in rows["float32"][1]
-    assert rows["short texts"][1].startswith("layer by layer: this ")
+    assert rows["float64"][0] == "ok" and rows["float32"][0] == "ok" and "lacks mkldnn" in rows["float32"][1]
+    assert rows["short texts"][1].startswith("up to 48 tokens in float32 or ")
+    for module in (dispatch, weights):
+        for name in ("has_fused_multiplication", "has_wide_registers"):
+            monkeypatch.setattr(module, name, lambda *feature: False)
+    rows = {name: (status, value) for name, status, value in doctor._kernels()}
+    for precision in ("float32", "int8"):
+        assert rows[precision][0] == "note" and "torch's slower products" in rows[precision][1]
+    assert rows["short texts"][1].startswith("layer by layer: this processor lacks fused multiplications")
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the names are those of x86")

@@ -22,25 +22,38 @@ from bertkit.transformer.few_rows.prepared import FewRows
 from bertkit.transformer.few_rows.tiles import TILE_ROWS, tile_rows
 from bertkit.transformer.few_rows.weights import offered_few_rows
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.dispatch import kernels_for, linear_for, offered_linears
+from bertkit.transformer.kernels.dispatch import kernels_for, offered_linears
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear
+from bertkit.transformer.kernels.linear import (
+    CompiledInt8Linear,
+    CompiledLinear,
+    OneDNNInt8Linear,
+    OneDNNLinear,
+    WidenedLinear,
+)
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
+from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.rows import read_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared.encoder import in_row_counts
+from bertkit.transformer.prepared.int8_steps import hidden_states_of
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
 WIDENED = "bfloat16 in float32"
-LINEAR = {"float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear}
+LINEAR = {
+    "float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear,
+    "float32 compiled": CompiledLinear, "bfloat16 compiled": CompiledLinear, "int8 compiled": CompiledInt8Linear,
+}  # fmt: skip
 OFFERED = {name: linear in offered_few_rows(name.partition(" ")[0]) for name, linear in LINEAR.items()}
 IS_INTEL = not llvmlite.binding.get_host_cpu_name().startswith("znver")
-supported = pytest.mark.skipif(not OFFERED["float32"], reason="layers of a few rows need FMA and oneDNN")
+supported = pytest.mark.skipif(not any(OFFERED.values()), reason="layers of a few rows need FMA")
 
 PRODUCTS = [
     *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
     *(("bfloat16", width) for width in (32, 96, 384, 768, 1536, 2080)),
     *((WIDENED, width) for width in (16, 768, 1536)),
+    *((name, width) for name in ("float32 compiled", "bfloat16 compiled") for width in (16, 48, 768, 2064)),
 ]
 NUM_LAYERS = 3
 
@@ -77,12 +90,16 @@ def prepared_pair(model: Model, precision: str = "float32") -> tuple[PreparedTra
 
 @pytest.mark.skipif(not IS_INTEL or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN's choices are known on Intel")
 def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> None:
-    is_usual = linear_for("float32").linear is OneDNNLinear and has_fused_multiplication()
+    is_fused, offered = has_fused_multiplication(), [choice.linear for choice in offered_linears("float32")]
+    is_usual = is_fused and OneDNNLinear in offered and PANEL == 64
     assert {
         "float32": is_usual,
         "bfloat16": is_usual and has_wide_registers("avx512bf16") and "amx-bf16" not in instruction_sets(),
         WIDENED: is_usual,
         "int8": is_usual and has_byte_products(),
+        "float32 compiled": is_fused,
+        "bfloat16 compiled": is_fused,
+        "int8 compiled": has_wide_registers("avx2"),
     } == OFFERED
 
 
@@ -91,9 +108,9 @@ def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> 
 @pytest.mark.every_processor
 @pytest.mark.parametrize("num_rows", TILE_ROWS)
 @pytest.mark.parametrize(("precision", "width"), PRODUCTS)
-def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width: int) -> None:
+def test_product_is_bit_identical_to_linear_layers(num_rows: int, precision: str, width: int) -> None:
     require(precision)
-    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    dtype = torch.float32 if precision.startswith("float32") else torch.bfloat16
     generator = torch.Generator().manual_seed(width)
     weight, bias, x, residual = (
         torch.randn(*shape, generator=generator).to(dtype)
@@ -101,8 +118,7 @@ def test_product_is_bit_identical_to_oneDNN(num_rows: int, precision: str, width
     )
     with torch.inference_mode():
         linear = LINEAR[precision](weight, bias)
-        block = weights.block_of(linear)
-        must_exist(block)
+        must_exist(weights.is_known(linear))
         product = partial(weights._multiply, weights.weights_of([linear]))
         assert torch.equal(product(x), linear(x))
         assert torch.equal(product(x, residual), linear(x, residual=residual))
@@ -129,6 +145,22 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
     product = weights._multiply_int8(linear, values, bool(subtracts_after))
     assert torch.equal(product, linear.multiply(values))
     assert product.abs().max() > 0
+
+
+@pytest.mark.full(sample=1)
+@supported
+@pytest.mark.every_processor
+@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("width", [64, 384, 1536, 2112])
+@torch.inference_mode()
+def test_compiled_int8_product_is_bit_identical_to_linear_layers(num_rows: int, width: int) -> None:
+    require("int8 compiled")
+    generator = torch.Generator().manual_seed(width)
+    bias, x = torch.randn(192, generator=generator), torch.randn(num_rows, width, generator=generator) * 3 + 1
+    linear = CompiledInt8Linear(torch.randn(192, width, generator=generator), bias)
+    expected = np.empty((num_rows, 192), np.float32)
+    read_rows(linear(hidden_states_of(x).quantized), expected)
+    np.testing.assert_array_equal(weights._multiply(weights.weights_of([linear]), x).numpy(), expected)
 
 
 @supported
@@ -223,7 +255,7 @@ def test_hidden_states_with_other_activations_are_bit_identical_to_layers(precis
 @pytest.mark.parametrize("precision", LINEAR)
 @pytest.mark.parametrize(
     "options",
-    [{"hidden_act": "tanh"}, {"hidden_size": 100}, {"hidden_size": 96}, {"intermediate_size": 500}],
+    [{"hidden_act": "tanh"}, {"hidden_size": 100}, {"hidden_size": 72}, {"intermediate_size": 500}],
     ids=str,
 )
 @torch.inference_mode()
@@ -234,7 +266,7 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(precision: str, option
     batch = collate(model.tokenizer.encode_batch(TEXTS[:1]))
     expected = model.encoder(batch).last_hidden_state
     largest = float(expected.abs().max())
-    close = {"float32": 1e-5, "int8": 0.25 * largest}.get(precision, 0.05 * largest)
+    close = {"float32": 1e-5, "int8": 0.25 * largest}.get(precision.partition(" ")[0], 0.05 * largest)
     torch.testing.assert_close(prepared(batch).last_hidden_state, expected, rtol=0, atol=close)
 
 
@@ -249,7 +281,8 @@ def test_processors_without_its_instructions_are_left_to_the_kernels_of_any_size
 
 @supported
 def test_weights_in_another_layout_are_left_to_the_kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, kept = PreparedTransformer(model_of().encoder).layers, []
+    require("float32")
+    layers, kept = prepared_pair(model_of())[0].layers, []
     must_exist(FewRows.of(layers))
 
     def address_of_rows(linear: OneDNNLinear) -> int:

@@ -20,7 +20,7 @@ from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
-from bertkit.transformer.kernels.linear import WidenedLinear, has_onednn, multiply_unpacked
+from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear, has_onednn, multiply_unpacked
 from bertkit.transformer.kernels.rows import (
     Quantized,
     gelu_rows,
@@ -253,11 +253,11 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     weight, bias = torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
     quantized = empty_quantized(num_rows, inputs)
     quantize_rows(x.numpy(), 0, num_rows, quantized)
-    scales = weight.abs().amax(1) / 127
-    rounded = (weight / scales[:, None]).round() * scales[:, None]
+    kernel = linear(weight, bias)
+    rounded = (weight / kernel.scales[:, None]).round() * kernel.scales[:, None]
     exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
     results = np.empty((num_rows, outputs), np.float32)
-    product = linear(weight, bias)(quantized)
+    product = kernel(quantized)
     read_rows(product, results)
     torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
     far = empty_quantized(num_rows, outputs)
@@ -297,7 +297,7 @@ def test_bfloat16_products_are_rounded_once(linear, num_rows: int) -> None:
     )
     product = x.double() @ weight.double().T + bias.double()
     kernel = linear(weight, bias)
-    then = ONE_ROUNDING if linear is WidenedLinear else {"rtol": 2.0**-7, "atol": 2.0**-7}
+    then = ONE_ROUNDING if linear in (WidenedLinear, CompiledLinear) else {"rtol": 2.0**-7, "atol": 2.0**-7}
     torch.testing.assert_close(kernel(x), product.bfloat16(), **ONE_ROUNDING)
     torch.testing.assert_close(kernel(x, residual=residual), (product + residual).bfloat16(), **then)
     torch.testing.assert_close(kernel(x, activation="gelu"), F.gelu(product).bfloat16(), **then)

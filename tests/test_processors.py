@@ -103,7 +103,7 @@ def test_libraries_use_the_simulated_processor() -> None:
     )  # fmt: skip
     first, second = result.stdout.splitlines()
     assert first == "AVX2 ('haswell', '+avx2,+fma')"
-    assert second.startswith("False ") and "PlainLinear" in second
+    assert second.startswith("False ") and "CompiledLinear" in second
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,6 @@ def test_probe_detects_different_summation_order(dtype: torch.dtype, share: floa
 
 def test_int8_products_of_extreme_values_are_exact() -> None:
     """oneDNN adds pairs of products in 16 bits, and overflows, on processors without 8-bit dot products."""
-    weight = torch.full((16, 64), 2.0)
-    kernel = kernels_for("int8", torch.device("cpu")).linear
-    product = kernel(weight, torch.zeros(16)).multiply(torch.full((8, 64), 255, dtype=torch.uint8))
-    assert torch.equal(product, torch.full((8, 16), 127.0 * 2 * 64))
+    linear = kernels_for("int8", torch.device("cpu")).linear(torch.full((16, 64), 2.0), torch.zeros(16))
+    product, weight = linear.multiply(torch.full((8, 64), 255, dtype=torch.uint8)), (2 / linear.scales).round()
+    assert torch.equal(product, (127.0 * 64 * weight * linear.scales).expand(8, 16))

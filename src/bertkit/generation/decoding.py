@@ -18,8 +18,9 @@ from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.prepared import few_rows_of
-from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
+from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.prepared.decoder import PreparedDecoder
 
 

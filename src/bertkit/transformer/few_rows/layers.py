@@ -13,18 +13,11 @@ from numba.extending import overload
 
 from bertkit.compiled import compiled, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
-from bertkit.transformer.few_rows.products import (
-    PADDING_ROWS,
-    PLAIN,
-    RoundedWeights,
-    Weights,
-    activated,
-    multiply,
-    scratch_of,
-)
+from bertkit.transformer.few_rows.products import PADDING_ROWS, RoundedWeights, Weights, multiply, scratch_of
 from bertkit.transformer.kernels.modern_rows import norm_without_bias
 from bertkit.transformer.kernels.rows import Norm, norm_rows, read, write
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.vector_functions import PLAIN, activated
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _STEPS = 9  # of a layer

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from bertkit.transformer.few_rows.products import ADD, CODES, PADDING_ROWS, PLAIN, Weights, multiply_few_rows
-from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
+from bertkit.transformer.few_rows.products import PADDING_ROWS, Weights, multiply_few_rows
+from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.kernels.vector_functions import ADD, CODES, PLAIN
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_ROWS = 192
@@ -27,7 +29,7 @@ class PanelLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         num_outputs, self.width = weight.shape
         panels = array(weight).reshape(-1, PANEL, self.width).transpose(0, 2, 1)
-        self.panels = np.ascontiguousarray(panels)  # (N / 64, K, 64)
+        self.panels = np.ascontiguousarray(panels)  # (N / PANEL, K, PANEL)
         self.bias = np.zeros(num_outputs, np.float32) if bias is None else array(bias.float())
         self._weights = self.of_layers([self])
 

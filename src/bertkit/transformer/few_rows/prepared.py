@@ -15,23 +15,15 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.attention import RotaryAttention, SequenceAttention
 from bertkit.transformer.few_rows.layers import COUNTERS, CrossLayers, Layers, Workspace, encode_few_rows
 from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
-from bertkit.transformer.few_rows.products import (
-    ADD,
-    ADD_ROUNDED,
-    CODES,
-    GELU,
-    PADDING_ROWS,
-    PLAIN,
-    SHORT_GELU,
-    multiply_few_rows,
-)
+from bertkit.transformer.few_rows.products import PADDING_ROWS, multiply_few_rows
 from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.few_rows.weights import is_known, norms_of, tensor_of, weights_of
 from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear
+from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, PLAIN, SHORT_GELU
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 
@@ -67,7 +59,7 @@ class FewRows:
         norms = [(layer.attention_norm, layer.feed_forward_norm) for layer in layers] if norms is None else norms
         weights = [weights_of(linears) for linears in zip(*map(_linears_of, layers), strict=True)]
         code = CODES[first.activation]
-        if code == GELU and (isinstance(first.expand, OneDNNInt8Linear) or (not is_gated and _is_bfloat16(weights[2]))):
+        if code == GELU and (isinstance(first.expand, PlainInt8Linear) or (not is_gated and _is_bfloat16(weights[2]))):
             code = SHORT_GELU
         attention_norm, feed_forward_norm = (norms_of(same, has_norm_bias) for same in zip(*norms, strict=True))
         self._layers = Layers(

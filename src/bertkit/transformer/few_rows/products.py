@@ -1,11 +1,11 @@
 """Products of a few rows in float32, bfloat16 or 8 bits, compiled.
 
 The product of a few rows takes as long as reading the weights. Here weights are prefetched, and threads share a
-product without Python between them (`shared_steps`). The weights are those packed by oneDNN, in panels of 64 outputs:
-(N / 64, K, 64) float32, (N / 64, K / 2, 64, 2) bfloat16, or (N / 64, K / 4, 64, 4) int8. Terms are added in the order
-of oneDNN, which makes the bits those of larger batches: products of ``block`` inputs are added up from 0 in float32,
-then the sums of the blocks in turn, then bias and residual. Rows of bfloat16 are multiplied with weights of either
-kind, as in `OneDNNLinear` and `WidenedLinear`.
+product without Python between them (`shared_steps`). The weights are those of larger batches, packed by
+`panel_product` or, where panels have 64 outputs, by oneDNN: (N / PANEL, K, PANEL) float32, (N / PANEL, K / 2, PANEL, 2)
+bfloat16, or (N / PANEL, K / 4, PANEL, 4) int8. Terms are added in the order of those, which gives their bits: products
+of ``block`` inputs are added up from 0 in float32, then the sums of the blocks in turn, then bias and residual. Rows of
+bfloat16 are multiplied with weights of either kind, as in `OneDNNLinear` and `WidenedLinear`.
 
 Sums of 8-bit products are integers, so that no order of terms matters; but from 2^24 on, it matters whether the part of
 the zero point is subtracted before a sum becomes float32, as oneDNN does, or after it, as oneDNN does with AMX.
@@ -19,16 +19,16 @@ import numpy as np
 from numba.extending import overload
 
 from bertkit.compiled import compiled, part
-from bertkit.transformer.few_rows.tiles import NUM_VECTORS, PANEL, multiply_tile, tile_rows, tile_vectors
+from bertkit.transformer.few_rows.tiles import NUM_VECTORS, multiply_tile, tile_rows
+from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.rows import Quantized, quantize_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, normal, silu
+from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, PLAIN, activated
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
     broadcast,
     difference_of_integers,
     fma,
-    larger,
     load,
     rounded_as,
     store,
@@ -37,14 +37,6 @@ from bertkit.transformer.kernels.vectors import (
 
 PADDING_ROWS = WIDTH
 """Unused rows at the end of an array: rows are read in blocks of sixteen."""
-
-PLAIN, ADD, ADD_ROUNDED, GELU, SHORT_GELU, GELU_TANH, SILU, RELU = range(8)
-"""What a product does after adding the bias: nothing; add the residual, or that after rounding to the dtype of the
-inputs; or an activation: SHORT_GELU is for results that are then rounded to bfloat16 or 8 bits. Callers pass
-``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
-
-CODES = {"gelu": GELU, "gelu_new": GELU_TANH, "silu": SILU, "relu": RELU}
-"""Codes of activations by their names in ACTIVATIONS."""
 
 _CHUNK = 32
 """Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
@@ -56,7 +48,7 @@ class Weights(NamedTuple):
     addresses: np.ndarray  # (L,) int64, of the packed weights, whose N is a multiple of PANEL
     packed: np.ndarray  # (0,) in the dtype of the packed weights
     block: int  # words of 32 bits of a row, or its numbers if they are widened, that are added up at a time
-    bias: np.ndarray  # (L, N) in the dtype of products: float32 with packed bfloat16 means (N / 64, K, 64) weights
+    bias: np.ndarray  # (L, N) in the dtype of products: float32 with packed bfloat16 means that each is widened
 
 
 class RoundedWeights(NamedTuple):
@@ -100,8 +92,7 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
     block = weights.block
     num_words, num_units, tile = words.shape[1], out.shape[1] // PANEL, tile_rows(num_rows)
     size = 2 if 2 * weights.packed.itemsize == weights.bias.itemsize else 4  # bytes of a word of packed weights
-    num_parts = NUM_VECTORS // tile_vectors(tile)
-    num_tiles = num_rows // tile * num_parts  # that read the same weights
+    num_tiles = num_rows // tile  # that read the same weights
     chunk = num_words if num_tiles == 1 else _CHUNK
     lines = max(1, NUM_VECTORS // num_tiles)  # requested from memory for each row of a panel and tile
     has_columns = False
@@ -120,12 +111,11 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
                 fetched = 0
                 for row in range(0, num_rows, tile):
                     at, to = row * num_words + first * tile, row * PANEL
-                    for column in range(0, PANEL, PANEL // num_parts):
-                        multiply_tile(
-                            weights.packed, weights.bias, columns, at, tile, rows + size * column, count, own,
-                            to + column, first > start, fetched, lines,
-                        )  # fmt: skip
-                        fetched += count * lines
+                    multiply_tile(
+                        weights.packed, weights.bias, columns, at, tile, rows, count, own, to, first > start, fetched,
+                        lines,
+                    )  # fmt: skip
+                    fetched += count * lines
             if start > 0:
                 _add_sums(sums, num_rows * PANEL)
         for row in range(num_rows):
@@ -225,21 +215,6 @@ def _after_product(bias, x, vector, then, residual, at):
     if then == ADD_ROUNDED:
         return rounded_as(x, vector) + load(residual, at)
     return activated(rounded_as(bias, vector), then)
-
-
-@part
-def activated(vector, code):
-    """The activation with a code, GELU to RELU."""
-    if code == GELU:
-        cdf, _ = normal(vector)
-        return vector * cdf
-    if code == SHORT_GELU:
-        return gelu(vector)
-    if code == GELU_TANH:
-        return gelu_tanh(vector)
-    if code == SILU:
-        return silu(vector)
-    return larger(vector, broadcast(np.float32(0)))
 
 
 @part

@@ -6,7 +6,7 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-from bertkit.compiled import compiled, part
+from bertkit.compiled import compiled
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
@@ -14,27 +14,22 @@ from bertkit.transformer.kernels.llvm_vectors import (
     SHORTS,
     bfloat16_products,
     byte_products,
-    has_wide_registers,
+    float_products,
     in_all_lanes,
     llvm_function,
     pointer_of,
-    suffix,
     widen,
 )
+from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.vectors import WIDTH
 
 intrinsic: Any = extending.intrinsic
-
-PANEL = 64
-"""Outputs of a panel of packed weights."""
 
 TILE_ROWS = {1: 1, 2: 2, 4: 4, 8: 4, 12: 6, 14: 2, 16: 4, 24: 6, 32: 4, 48: 6}
 """Number of rows -> rows of a tile, whose sums are kept in registers."""
 
 NUM_VECTORS = PANEL // WIDTH
 """Vectors of a row of a panel."""
-
-_HAS_WIDE_REGISTERS = has_wide_registers()
 
 _AHEAD = 32  # rows of a panel between a weight and the one that is requested from memory
 
@@ -47,31 +42,17 @@ def tile_rows(num_rows):
     return 4 if num_rows % 4 == 0 else min(num_rows, 2)
 
 
-@part
-def tile_vectors(num_rows):
-    """Vectors of a tile with a number of rows.
-
-    With AVX-512 tiles are as wide as a panel, since weights that are read in the order of memory arrive up to 1.7 times
-    as fast (AMD EPYC, Zen 4). With 16 registers of 8 numbers or 32 of 4, a vector takes two or four, and tiles are
-    narrower. The sums of each output are added up alone: they have the same bits in any tile.
-    """
-    if _HAS_WIDE_REGISTERS or num_rows == 1:
-        return NUM_VECTORS
-    return 2 if num_rows == 2 else 1
-
-
 @intrinsic
 def multiply_tile(
     typing_context, packed, bias, columns, at, num_rows, address, count, sums, to, continues, fetched, lines
 ):
-    """``sums[to + r * 64 + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count, for the columns
-    c of the first `tile_vectors`.
+    """``sums[to + r * PANEL + c] = sum of columns[at + k * num_rows + r] * weights[k, c]`` over k < count.
 
     Args:
         packed, bias: arrays in the dtypes of the weights (float32, bfloat16 or int8) and of products.
         columns: float32, or two bfloat16 or four uint8 in the bits of each.
         num_rows: one of the values of TILE_ROWS.
-        address: of (count, 64) weights, or pairs or fours of them.
+        address: of (count, PANEL) weights, or pairs or fours of them.
         sums: float32, of int8 the bits of int32.
         continues: they are added to those that are there.
         fetched, lines: as in `_sums_of_tile`.
@@ -79,7 +60,7 @@ def multiply_tile(
     if packed.dtype == types.int8:
         add_products, vector = byte_products, INTS
     else:
-        add_products = _float_products if bias.dtype == types.float32 else bfloat16_products
+        add_products = float_products if bias.dtype == types.float32 else bfloat16_products
         vector = FLOATS if packed.dtype == bias.dtype else SHORTS
     lanes = INTS if vector == INTS else FLOATS  # of sums
 
@@ -91,8 +72,7 @@ def multiply_tile(
         target = builder.bitcast(pointer_of(context, builder, signature.args[7], sums, to)[0], lanes.as_pointer())
 
         def tile(rows: int) -> None:
-            numbers = [r * NUM_VECTORS + v for r in range(rows) for v in range(tile_vectors(rows))]
-            pointers = [builder.gep(target, [INT(number)]) for number in numbers]
+            pointers = [builder.gep(target, [INT(number)]) for number in range(rows * NUM_VECTORS)]
             zeros = ir.Constant(lanes, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
             results = _sums_of_tile(builder, rows, inputs, weights, count, add_products, before, fetched, lines)
@@ -104,12 +84,6 @@ def multiply_tile(
 
     kinds = (packed, bias, columns, *[types.intp] * 4, sums, types.intp, types.boolean, types.intp, types.intp)
     return types.void(*kinds), generate
-
-
-def _float_products(builder: Any, number: Any, weights: Any, sums: Any) -> Any:
-    """sums + the products of a number of a row and weights."""
-    fma = llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3)
-    return builder.call(fma, [number, weights, sums])
 
 
 def _sums_of_tile(
@@ -136,7 +110,7 @@ def _sums_of_tile(
     Returns:
         The sums, row by row.
     """
-    num_vectors, is_short = tile_vectors(num_rows), weights.type.pointee == SHORTS
+    is_short = weights.type.pointee == SHORTS
     byte = ir.IntType(8).as_pointer()
     prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
@@ -156,13 +130,13 @@ def _sums_of_tile(
         line = builder.add(builder.add(following_lines, line), k.type(_AHEAD * NUM_VECTORS))
         ahead = builder.gep(weights, [line])
         builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
-    for v in range(num_vectors):
+    for v in range(NUM_VECTORS):
         loaded = builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=2)
         vectors.append(widen(builder, loaded) if is_short else loaded)
     new = []
     for r in range(num_rows):
         number = in_all_lanes(builder, builder.load(builder.gep(column, [k.type(r)]), align=4))
-        new += [add_products(builder, number, vectors[v], sums[r * num_vectors + v]) for v in range(num_vectors)]
+        new += [add_products(builder, number, vectors[v], sums[r * NUM_VECTORS + v]) for v in range(NUM_VECTORS)]
     following = builder.add(k, k.type(1))
     k.add_incoming(following, loop)
     for each, added in zip(sums, new, strict=True):

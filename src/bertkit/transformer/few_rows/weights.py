@@ -22,15 +22,26 @@ from bertkit.transformer.few_rows.products import (
     multiply,
     scratch_of,
 )
-from bertkit.transformer.few_rows.tiles import PANEL, TILE_ROWS
+from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import linear_for, offered_linears
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, WidenedLinear, has_onednn
+from bertkit.transformer.kernels.linear import (
+    CompiledInt8Linear,
+    CompiledLinear,
+    OneDNNInt8Linear,
+    OneDNNLinear,
+    WidenedLinear,
+    has_onednn,
+)
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
+from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 from bertkit.transformer.kernels.rows import Norm
 from bertkit.transformer.kernels.vectors import WIDTH
+
+_ONEDNN_PANEL = 64
+"""Outputs of a panel of the weights that oneDNN packs."""
 
 _USUAL_BLOCKS = (512, 1_024)
 """Numbers of inputs that oneDNN adds up at a time on an Intel Xeon (family 6 model 207), of up to 1,024 and of more."""
@@ -43,9 +54,17 @@ def is_known(linear: Any) -> bool:
             return True
         case RoundedLinear():
             return is_known(linear.linear)
+        case CompiledLinear():
+            return has_fused_multiplication() and _has_whole_panels(*linear.kind[1:3])
+        case CompiledInt8Linear():
+            return has_wide_registers("avx2") and _has_whole_panels(*linear.kind[1:3], inputs=4)
         case OneDNNInt8Linear():
-            return has_byte_products() and _subtracts_after(*linear.kind[1:]) is not None
+            return has_byte_products() and PANEL == _ONEDNN_PANEL and _subtracts_after(*linear.kind[1:]) is not None
     return block_of(linear) is not None
+
+
+def _has_whole_panels(num_outputs: int, width: int, inputs: int = 1) -> bool:
+    return num_outputs % PANEL == 0 and width % (inputs * WIDTH) == 0
 
 
 def block_of(linear: Any) -> int | None:
@@ -54,7 +73,7 @@ def block_of(linear: Any) -> int | None:
     None if `multiply` does not give its bits: weights of another kind or shape, or packed or added in another way, or
     a processor without the instructions.
     """
-    if type(linear) not in (OneDNNLinear, WidenedLinear):
+    if type(linear) not in (OneDNNLinear, WidenedLinear) or PANEL != _ONEDNN_PANEL:
         return None
     num_outputs, width, packed = *linear.kind[1:3], bias_of(linear).dtype
     has_products = has_wide_registers("avx512bf16") if packed == torch.bfloat16 else has_fused_multiplication()
@@ -78,6 +97,15 @@ def weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
             return PanelLinear.of_layers(linears)
         case RoundedLinear():
             return weights_of([linear.linear for linear in linears])
+        case CompiledLinear():
+            packed, biases = zip(*(linear.weight for linear in linears), strict=True)
+            return Weights(_addresses_of(packed), biases[0][:0], linears[0].kind[2], np.stack(biases))
+        case CompiledInt8Linear():
+            packed, biases = [linear.weight.packed for linear in linears], [linear.bias[:-WIDTH] for linear in linears]
+            vectors = np.stack([_vectors_of(linear) for linear in linears])
+            return RoundedWeights(
+                _addresses_of(packed), np.empty(0, np.int8), linears[0].kind[2] // 4, np.stack(biases), vectors
+            )
         case OneDNNInt8Linear():
             return _rounded_weights(linears, bool(_subtracts_after(*linears[0].kind[1:])))
     block = block_of(linears[0])
@@ -102,6 +130,15 @@ def _rounded_weights(linears: Sequence[OneDNNInt8Linear], subtracts_after: bool)
     return RoundedWeights(_addresses(linears), np.empty(0, np.int8), inputs // 4, biases, all_vectors)
 
 
+def _vectors_of(linear: CompiledInt8Linear) -> np.ndarray:
+    _, offsets, scales = linear.weight
+    return np.stack([offsets, np.zeros_like(offsets), scales, linear.weight_sums[:-WIDTH]])
+
+
+def _addresses_of(packed: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([panels.ctypes.data for panels in packed], np.int64)
+
+
 def _addresses(linears: Sequence[Any]) -> np.ndarray:
     return np.array([address_of(linear) for linear in linears], np.int64)
 
@@ -122,7 +159,7 @@ def norms_of(norms: Sequence[Any], has_bias: bool = True) -> LayerNorms:
 def offered_few_rows(precision: str) -> list[type]:
     """Those of `offered_linears` whose layers run in one compiled function for a few rows: of some shapes at least."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    weight, bias = probe_weight(PANEL, PANEL, dtype), torch.zeros(PANEL, dtype=dtype)
+    weight, bias = probe_weight(PANEL, 4 * WIDTH, dtype), torch.zeros(PANEL, dtype=dtype)
     return [choice.linear for choice in offered_linears(precision) if is_known(choice.linear(weight, bias))]
 
 
@@ -134,8 +171,6 @@ def kernel_of_short_texts() -> str:
         return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
     if not has_fused_multiplication():
         return "layer by layer: this processor lacks fused multiplications (FMA)"
-    if linear_for("float32").linear is not OneDNNLinear:
-        return "layer by layer: this build of torch lacks oneDNN"
     return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
 
 

@@ -4,7 +4,8 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 
 | step | where | kernels, the first that fits |
 |---|---|---|
-| products | CPU, inference | `dispatch.offered_linears`: oneDNN's where its rows and 8 bits are exact, else torch's |
+| products | CPU, inference | `dispatch.offered_linears`: oneDNN's, 8 bits where they are exact; else `panel_product` |
+| | AVX2 without AVX-512 | `panel_product`, where `multiplies_panels_fast` |
 | | a few rows | `few_rows`: all layers in one compiled function, where it gives the bits of those products |
 | | CPU, training | `trained_linear`, inside `training_kernels` |
 | attention | CPU, inference | `attend_pairs` where `multiplies_pairs_fast`, else `attend_tiles` |
@@ -25,6 +26,12 @@ from torch import Tensor
 
 from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
 from bertkit.transformer.relative import PositionRows
+
+
+def multiplies_panels_fast() -> bool:
+    """Whether products of this package are the fastest in float32: with AVX2 and without AVX-512."""
+    return has_wide_registers("avx2") and has_wide_registers("fma") and not has_wide_registers()
+
 
 _SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")
 """Intel processors, which add pairs of bfloat16 products at half the rate of single float32 products (measured on an

@@ -12,7 +12,7 @@ from bertkit.transformer.kernels.rows import quantize_rows, whole_vectors
 from bertkit.transformer.kernels.tile_attention import longest_of, padded_width, put, sum_values, take, transpose_block
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
-    add_products,
+    add_matrix,
     add_tile,
     eight_lanes,
     in_tile,
@@ -112,8 +112,7 @@ def _near_products(block, first, across, begin, length, head_dim, near):
     width, stride = block.shape[1], across.shape[1]
     for x in range(0, length + QUERIES - 1, WIDTH):
         tile = in_tile(broadcast(np.float32(0)))
-        for c in range(head_dim):
-            tile = add_products(tile, block, first * width + c, width, load(across, c * stride + begin + x))
+        tile = add_matrix(tile, block, first * width, 1, width, across, begin + x, stride, head_dim)
         store_tile(near, x, near.shape[1], tile)
 
 
@@ -125,8 +124,7 @@ def _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(0, length, WIDTH):
         tile = in_tile(load(beyond_end, key))
-        for c in range(head_dim):
-            tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
+        tile = add_matrix(tile, queries, 0, 1, width, keys_across, key, stride, head_dim)
         # Row r of `near` is shifted by 7 - r columns.
         tile = add_tile(tile, load_tile(near, key + QUERIES - 1, near.shape[1] - 1))
         tile = add_tile(tile, load_tile(of_keys, query * of_keys.shape[1] + key, of_keys.shape[1]))

@@ -9,9 +9,11 @@ import torch
 from bertkit.device import CPU_PRECISIONS
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import inference_steps as steps
-from bertkit.transformer.kernels.choices import multiplies_pairs_fast
+from bertkit.transformer.kernels.choices import multiplies_pairs_fast, multiplies_panels_fast
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
+    CompiledInt8Linear,
+    CompiledLinear,
     OneDNNInt8Linear,
     OneDNNLinear,
     PlainInt8Linear,
@@ -21,6 +23,7 @@ from bertkit.transformer.kernels.linear import (
     has_fast_bfloat16,
     has_onednn,
 )
+from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication, has_wide_registers
 
 
 class Kernels(NamedTuple):
@@ -112,25 +115,51 @@ def offered_linears(precision: str) -> list[LinearChoice]:
     reference = PlainInt8Linear if precision == "int8" else PlainLinear
     if precision == "float64":
         return [LinearChoice(reference, True, "torch's own operations, the reference")]
-    operation = "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
+    compiled = _compiled_linears(precision)
+    onednn = _onednn_linears(precision)
+    if precision != "int8" and multiplies_panels_fast():
+        onednn, compiled = compiled, onednn
+    offered = [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
+    if precision == "bfloat16" and not has_fast_bfloat16():
+        offered = [each._replace(is_fast=False, reason=f"{each.reason}; {_WITHOUT_BFLOAT16}") for each in offered]
+    return offered
+
+
+_WITHOUT_BFLOAT16 = (
+    "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX), "
+    "so products run in float32 and take its time"
+)
+
+
+def _compiled_linears(precision: str) -> list[LinearChoice]:
+    operation, reason = _onednn_operation(precision), "the fastest with AVX2 and without AVX-512"
     if not has_onednn(operation):
-        return [LinearChoice(reference, False, f"this build of torch lacks {operation}, so its slower products run")]
-    slower = LinearChoice(reference, False, "torch's slower products, the reference")
-    reason = f"torch has {operation}, and this processor its instructions"
+        reason = f"as this build of torch lacks {operation}"
+    elif precision == "int8":
+        reason = "as oneDNN does not multiply int8 exactly on this processor"
+    reason = f"products of this package, {reason}"
     if precision == "int8":
-        if _has_exact_int8():
-            return [LinearChoice(OneDNNInt8Linear, True, reason), slower]
-        reason = "oneDNN does not multiply int8 exactly on this processor, so torch's slower products run"
-        return [slower._replace(reason=reason)]
-    fast = LinearChoice(OneDNNLinear, True, reason)
+        return [LinearChoice(CompiledInt8Linear, True, reason)] if has_wide_registers("avx2") else []
+    return [LinearChoice(CompiledLinear, True, reason)] if has_fused_multiplication() else []
+
+
+def _onednn_operation(precision: str) -> str:
+    return "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
+
+
+def _onednn_linears(precision: str) -> list[LinearChoice]:
+    operation = _onednn_operation(precision)
+    reason = f"torch has {operation}, and this processor its instructions"
+    if not has_onednn(operation):
+        return []
+    if precision == "int8":
+        return [LinearChoice(OneDNNInt8Linear, True, reason)] if _has_exact_int8() else []
+    fast, widened = LinearChoice(OneDNNLinear, True, reason), LinearChoice(WidenedLinear, False, reason)
     if precision == "float32":
-        return [fast, slower]
-    reason = "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX)"
-    reason = f"{reason}, so products run in float32 and take its time"
-    widened = LinearChoice(WidenedLinear, False, reason)
+        return [fast]
     if has_fast_bfloat16():
-        return [fast, widened, slower]
-    return [widened, *([fast._replace(is_fast=False)] if has_bfloat16() else []), slower]
+        return [fast, widened]
+    return [widened, fast] if has_bfloat16() else [widened]
 
 
 @cache

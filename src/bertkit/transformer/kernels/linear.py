@@ -17,10 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.executor import on_one_core
+from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
+from bertkit.transformer.kernels.shared_steps import on_shared_threads
+from bertkit.transformer.kernels.vector_functions import ADD, CODES, PLAIN
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_PRIMITIVES = "64"
@@ -87,8 +90,8 @@ class PlainLinear(RowInvariant):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape, weight.dtype, bias is not None)
-        self.weight = self.pack(weight)
         self.bias = None if bias is None else bias.contiguous()  # oneDNN reads it without regard to strides
+        self.weight = self.pack(weight)
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N), in the dtype of the weight."""
@@ -106,7 +109,7 @@ class PlainLinear(RowInvariant):
         bias = torch.zeros(num_outputs, dtype=dtype) if has_bias else None
         return partial(type(self)(probe_weight(num_outputs, width, dtype), bias).multiply, activation)
 
-    def pack(self, weight: Tensor) -> Tensor:
+    def pack(self, weight: Tensor) -> Any:
         return weight
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -155,6 +158,26 @@ class WidenedLinear(OneDNNLinear):
         return super().multiply(activation, x.float(), None if residual is None else residual.float()).bfloat16()
 
 
+class CompiledLinear(PlainLinear):
+    """`PlainLinear` with compiled products: a row has the same bits in any number of them. Numbers of bfloat16 are
+    multiplied in float32, as in `WidenedLinear`."""
+
+    def pack(self, weight: Tensor) -> Any:
+        return panel_product.float_panels(weight, self.bias)
+
+    def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        return self.multiply(activation, x, residual)
+
+    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        product = torch.empty(len(x), self.kind[1])
+        then, rows = CODES.get(activation or "", PLAIN) if residual is None else ADD, x.float().contiguous()
+        added = None if residual is None else residual.float().contiguous()
+        multiply_panels(self.weight, rows, product, then, added)
+        if activation is not None and then == PLAIN:
+            product = apply_activation(product, activation, in_place=True)
+        return product.to(x.dtype)
+
+
 class PlainInt8Linear(RowInvariant):
     """``x W^T + b`` of quantized rows, with float32 operations: the reference; b may be None.
 
@@ -164,11 +187,11 @@ class PlainInt8Linear(RowInvariant):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
-        rounded = (weight / scales[:, None]).round().to(torch.int8)
-        self.kind = (type(self).__name__, *weight.shape)
-        self.weight, self.scales, self.rounded_sums = self.pack(rounded), scales, rounded.sum(dim=1)
-        self.weight_sums = np.pad((self.rounded_sums * scales).numpy(), (0, WIDTH))
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        self.scales = self.scales_of(weight)
+        rounded = (weight / self.scales[:, None]).round().to(torch.int8)
+        self.weight, self.rounded_sums = self.pack(rounded), rounded.sum(dim=1)
+        self.weight_sums = np.pad((self.rounded_sums * self.scales).numpy(), (0, WIDTH))
         self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(bias.numpy(), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> UnscaledProduct:
@@ -184,7 +207,11 @@ class PlainInt8Linear(RowInvariant):
         _, num_outputs, width = self.kind
         return type(self)(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs)).multiply
 
-    def pack(self, weight: Tensor) -> Tensor:
+    def scales_of(self, weight: Tensor) -> Tensor:
+        """(N,) scales of (N, K) weights."""
+        return (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
+
+    def pack(self, weight: Tensor) -> Any:
         return weight.float()
 
     def multiply(self, values: Tensor) -> Tensor:
@@ -205,3 +232,35 @@ class OneDNNInt8Linear(PlainInt8Linear):
             values, 1.0, 128, self.weight, self.scales, self.zero_points, None,
             1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
+
+
+class CompiledInt8Linear(PlainInt8Linear):
+    """`PlainInt8Linear` with compiled products, whose sums are exact: a row has the same bits in any number of them."""
+
+    def scales_of(self, weight: Tensor) -> Tensor:
+        return panel_product.weight_scales(weight)
+
+    def pack(self, weight: Tensor) -> Any:
+        return panel_product.rounded_panels(weight, self.scales)
+
+    def __call__(self, x: Quantized) -> UnscaledProduct:
+        product = self.multiply(torch.from_numpy(x.values))
+        return UnscaledProduct(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
+
+    def multiply(self, values: Tensor) -> Tensor:
+        if missing := -values.shape[1] % 4:
+            values = F.pad(values, (0, missing))
+        product = torch.empty(len(values), len(self.scales))
+        multiply_panels(self.weight, values, product)
+        return product
+
+
+def multiply_panels(
+    panels: Any, rows: Tensor, product: Tensor, then: int = PLAIN, residual: Tensor | None = None
+) -> None:
+    """`panel_product.multiply_panels` on all threads of this one."""
+    added = product if residual is None else residual
+    on_shared_threads(
+        panel_product.multiply_panels, panels, np.zeros(2, np.int64),
+        rows.numpy(), np.intp(then), added.numpy(), product.numpy(),
+    )  # fmt: skip

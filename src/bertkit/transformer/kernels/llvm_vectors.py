@@ -108,28 +108,48 @@ def narrow(context: Any, builder: Any, vector: Any, lanes: ir.VectorType) -> Any
     return builder.trunc(builder.select(is_nan, constant(0x7FC0), rounded), lanes)
 
 
+def float_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
+    """a * b + sums, rounded once."""
+    return builder.call(llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3), [a, b, sums])
+
+
 def bfloat16_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
     """sums + the products of two bfloat16 in the bits of each lane, with AVX-512 BF16."""
     function = llvm_function(builder, "x86.avx512bf16.dpbf16ps.512", FLOATS, [FLOATS, _PAIRS, _PAIRS])
     return builder.call(function, [sums, builder.bitcast(a, _PAIRS), builder.bitcast(b, _PAIRS)])
 
 
+def adds_pairs_of_bytes() -> bool:
+    """Whether `byte_products` adds two products in 16 bits: on x86 with AVX2 and without VNNI."""
+    return has_wide_registers("avx2") and not has_byte_products()
+
+
 def byte_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
-    """sums + the products of four bytes, those of ``a`` unsigned, in the bits of each lane, with VNNI of AVX-512, or of
-    AVX for each half."""
-    if not has_wide_registers("avx512vnni"):
-        halves = [_byte_products_of_half(builder, a, b, sums, first) for first in (0, WIDTH // 2)]
-        return builder.shuffle_vector(*halves, ir.Constant(INTS, list(range(WIDTH))))
-    function = llvm_function(builder, "x86.avx512.vpdpbusd.512", INTS, [INTS, _FOURS, _FOURS])
-    return builder.call(function, [sums, builder.bitcast(a, _FOURS), builder.bitcast(b, _FOURS)])
+    """sums + the products of four bytes, those of ``a`` unsigned, in the bits of each lane, on x86 from AVX2 on.
+
+    Without VNNI two products are added in 16 bits first, which must not overflow.
+    """
+    bits = 512 if has_wide_registers("avx512vnni" if has_byte_products() else "avx512bw") else 256
+    lanes = bits // 32
+    parts = [_byte_products(builder, a, b, sums, first, lanes) for first in range(0, WIDTH, lanes)]
+    return parts[0] if len(parts) == 1 else builder.shuffle_vector(*parts, ir.Constant(INTS, list(range(WIDTH))))
 
 
-def _byte_products_of_half(builder: Any, a: Any, b: Any, sums: Any, first: int) -> Any:
-    half, fours = ir.VectorType(INT, WIDTH // 2), ir.VectorType(ir.IntType(8), 2 * WIDTH)
-    lanes = ir.Constant(half, list(range(first, first + WIDTH // 2)))
-    a, b, sums = (builder.shuffle_vector(each, each, lanes) for each in (a, b, sums))
-    function = llvm_function(builder, "x86.avx512.vpdpbusd.256", half, [half, fours, fours])
-    return builder.call(function, [sums, builder.bitcast(a, fours), builder.bitcast(b, fours)])
+def _byte_products(builder: Any, a: Any, b: Any, sums: Any, first: int, lanes: int) -> Any:
+    """`byte_products` of some lanes."""
+    numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(first, first + lanes)))
+    a, b, sums = (builder.shuffle_vector(each, each, numbers) for each in (a, b, sums))
+    ints, shorts, bytes_ = (ir.VectorType(ir.IntType(bits), 32 * lanes // bits) for bits in (32, 16, 8))
+    a, b, bits = builder.bitcast(a, bytes_), builder.bitcast(b, bytes_), 32 * lanes
+    if has_byte_products():
+        function = llvm_function(builder, f"x86.avx512.vpdpbusd.{bits}", ints, [ints, bytes_, bytes_])
+        return builder.call(function, [sums, a, b])
+    names = ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512") if bits == 512 else ("avx2.pmadd.ub.sw", "avx2.pmadd.wd")
+    pairs = builder.call(llvm_function(builder, f"x86.{names[0]}", shorts, [bytes_, bytes_]), [a, b])
+    ones = ir.Constant(shorts, [1] * (2 * lanes))
+    return builder.add(
+        sums, builder.call(llvm_function(builder, f"x86.{names[1]}", ints, [shorts, shorts]), [pairs, ones])
+    )
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ from bertkit.transformer.kernels.attention_mask import choose_head, key_range, m
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
-    add_products,
+    add_matrix,
     add_tile,
     eight_lanes,
     in_tile,
@@ -118,8 +118,7 @@ def score_tile(queries, keys_across, mask, query, num_queries, first, last, head
     for key in range(first, last, WIDTH):
         tile = in_tile(load(mask.beyond_end, key))
         tile = mask_scores(tile, mask, query, num_queries, key)
-        for c in range(head_dim):
-            tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
+        tile = add_matrix(tile, queries, 0, 1, width, keys_across, key, stride, head_dim)
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
     return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, scores)
@@ -147,13 +146,10 @@ def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_
 def sum_values(weights, values, first, last, head_dim, inverse_sums, mixed):
     """``mixed = inverse_sums * (weights values)``: (8, L) and (L, K) to (8, K); keys first to last."""
     width, stride = values.shape[1], weights.shape[1]
-    for c in range(0, head_dim, 2 * WIDTH):
-        left = right = in_tile(broadcast(np.float32(0)))
-        for key in range(first, last):
-            left = add_products(left, weights, key, stride, load(values, key * width + c))
-            right = add_products(right, weights, key, stride, load(values, key * width + c + WIDTH))
-        store_tile(mixed, c, width, times_tile(left, inverse_sums))
-        store_tile(mixed, c + WIDTH, width, times_tile(right, inverse_sums))
+    for c in range(0, head_dim, WIDTH):
+        tile = in_tile(broadcast(np.float32(0)))
+        tile = add_matrix(tile, weights, first, 1, stride, values, first * width + c, width, last - first)
+        store_tile(mixed, c, width, times_tile(tile, inverse_sums))
 
 
 @part

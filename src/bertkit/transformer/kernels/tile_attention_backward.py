@@ -22,8 +22,8 @@ from bertkit.transformer.kernels.tile_attention import (
 )
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
+    add_matrix,
     add_mixture,
-    add_products,
     add_tile,
     eight_lanes,
     in_tile,
@@ -99,8 +99,7 @@ def attend_two_rows_backward(
                 _scale_tile(probs, first, last, inverse_sums)
                 for key in range(first, last, WIDTH):
                     tile = in_tile(broadcast(np.float32(0)))
-                    for c in range(head_dim):
-                        tile = add_products(tile, grads, c, width, load(values_across, c * stride + key))
+                    tile = add_matrix(tile, grads, 0, 1, width, values_across, key, stride, head_dim)
                     store_tile(grad_scores, key, stride, tile)
                     store_tile(dropped, key, stride, load_tile(probs, key, stride))
                 if dropout is not None:

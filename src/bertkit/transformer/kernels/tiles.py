@@ -1,6 +1,7 @@
 """Tiles for attention, compiled: tuples of eight vectors, one for each of eight queries."""
 
 from bertkit.compiled import part
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.vector_functions import exp2
 from bertkit.transformer.kernels.vectors import add_pairs, broadcast_from, fma, lane, larger, load, store
 
@@ -27,6 +28,39 @@ def add_products(tile, column, at, stride, row):
         fma(broadcast_from(column, at + 6 * stride), row, tile[6]),
         fma(broadcast_from(column, at + 7 * stride), row, tile[7]),
     )
+
+
+@part
+def _add_to_four(tile, column, at, stride, row):
+    """`add_products` of four queries."""
+    return (
+        fma(broadcast_from(column, at), row, tile[0]),
+        fma(broadcast_from(column, at + stride), row, tile[1]),
+        fma(broadcast_from(column, at + 2 * stride), row, tile[2]),
+        fma(broadcast_from(column, at + 3 * stride), row, tile[3]),
+    )
+
+
+def _add_matrix(tile, columns, at, step, stride, rows, index, width, count):
+    """tile + columns x rows: `add_products` of ``count`` columns, ``step`` apart from ``at`` on, and a vector of each
+    row, ``width`` apart from ``index`` on."""
+    for number in range(count):
+        tile = add_products(tile, columns, at + number * step, stride, load(rows, index + number * width))
+    return tile
+
+
+def _add_matrix_in_halves(tile, columns, at, step, stride, rows, index, width, count):
+    """The same with half the sums at a time: eight vectors would not stay in sixteen registers of AVX2."""
+    upper, lower = (tile[0], tile[1], tile[2], tile[3]), (tile[4], tile[5], tile[6], tile[7])
+    for number in range(count):
+        upper = _add_to_four(upper, columns, at + number * step, stride, load(rows, index + number * width))
+    at += 4 * stride
+    for number in range(count):
+        lower = _add_to_four(lower, columns, at + number * step, stride, load(rows, index + number * width))
+    return upper[0], upper[1], upper[2], upper[3], lower[0], lower[1], lower[2], lower[3]
+
+
+add_matrix = part(_add_matrix if has_wide_registers() else _add_matrix_in_halves)
 
 
 @part

@@ -1,4 +1,4 @@
-"""exp2, the logistic function and activations of sixteen numbers at once."""
+"""exp2, the logistic function and activations of sixteen numbers at once, and codes of what follows a product."""
 
 import numpy as np
 
@@ -15,6 +15,14 @@ from bertkit.transformer.kernels.vectors import (
 
 WHOLE = np.float32(3 << 22)
 """Added to a number below 2**22, it rounds it: the lowest bits are the nearest integer."""
+
+PLAIN, ADD, ADD_ROUNDED, GELU, SHORT_GELU, GELU_TANH, SILU, RELU = range(8)
+"""What a product does after adding the bias: nothing; add the residual, or that after rounding to the dtype of the
+inputs; or an activation: SHORT_GELU is for results that are then rounded to bfloat16 or 8 bits. Callers pass
+``np.intp(GELU)``: for plain constants numba would compile the product again for each value."""
+
+CODES = {"gelu": GELU, "gelu_new": GELU_TANH, "silu": SILU, "relu": RELU}
+"""Codes of activations by their names in ACTIVATIONS."""
 
 
 @part
@@ -95,3 +103,18 @@ def normal(x):
     tail = tail * t * power
     cdf = where_positive(x, broadcast(np.float32(1)) - tail, tail)
     return cdf, power * broadcast(np.float32(1 / np.sqrt(2 * np.pi)))
+
+
+@part
+def activated(vector, code):
+    """The activation with a code, GELU to RELU."""
+    if code == GELU:
+        cdf, _ = normal(vector)
+        return vector * cdf
+    if code == SHORT_GELU:
+        return gelu(vector)
+    if code == GELU_TANH:
+        return gelu_tanh(vector)
+    if code == SILU:
+        return silu(vector)
+    return larger(vector, broadcast(np.float32(0)))

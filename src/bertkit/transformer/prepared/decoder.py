@@ -3,9 +3,9 @@
 Shape letters: N new tokens of all rows, R rows, S source tokens, D hidden_size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from bertkit.transformer.few_rows.prepared import FewRows
 from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels.dispatch import Kernels
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
-from bertkit.transformer.kernels.linear import WidenedLinear
+from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear
 from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.prepared.float_steps import GenerationSteps, generation_kernels_for
@@ -39,13 +39,14 @@ def decoder_kernels(precision: str, device: torch.device) -> Kernels:
         UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
     """
     kernels = generation_kernels_for(precision, device)
-    if kernels.linear is WidenedLinear and has_fused_multiplication():
-        return kernels._replace(linear=_narrow_linear)
+    is_widened = precision == "bfloat16" and kernels.linear in (WidenedLinear, CompiledLinear)
+    if is_widened and has_fused_multiplication():
+        return kernels._replace(linear=partial(_narrow_linear, kernels.linear))
     return kernels
 
 
-def _narrow_linear(weight: Tensor, bias: Tensor | None) -> PanelLinear | WidenedLinear:
-    return (PanelLinear if PanelLinear.fits(weight) else WidenedLinear)(weight, bias)
+def _narrow_linear(widened: Callable, weight: Tensor, bias: Tensor | None) -> Any:
+    return (PanelLinear if PanelLinear.fits(weight) else widened)(weight, bias)
 
 
 class PreparedDecoder:
