@@ -13,7 +13,9 @@ from test_few_rows import LINEAR, after_delay, must_exist, require, supported
 from test_generation import TEXTS, bert_decoder, bert_pair, gpt2, marian
 from torch import Tensor
 
+from bertkit.errors import UsageError
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
+from bertkit.transformer import Encoder, PreparedDecoder, Qwen3Config
 from bertkit.transformer.few_rows import panel_linear, prepared
 from bertkit.transformer.few_rows.layers import encode_few_rows
 from bertkit.transformer.few_rows.panel_linear import PanelLinear
@@ -201,3 +203,11 @@ def test_rows_of_weights_that_stay_bfloat16(num_outputs: int, width: int, activa
 
 def test_weights_of_other_sizes_do_not_stay_bfloat16() -> None:
     assert not any(PanelLinear.fits(torch.empty(shape)) for shape in ((72, 64), (64, 40)))
+
+
+def test_decoders_whose_layers_are_not_written_here_are_refused() -> None:
+    config = Qwen3Config(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, head_dim=16
+    )
+    with pytest.raises(UsageError, match=r"positions=RotaryPositions.*gate='separate'.*others do not generate"):
+        PreparedDecoder(Encoder(config))

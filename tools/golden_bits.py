@@ -176,7 +176,7 @@ def all_bits() -> dict[str, str]:
         add(name, plain_bits(encoder, config.vocab_size))
         if config.num_hidden_layers:
             add(name, training_bits(encoder, partial(last_states, encoder), config.vocab_size))
-        if config.is_decoder:
+        if config.is_decoder and config.layer(0).positions is None:  # others do not generate
             add(name, step_bits(encoder, config.vocab_size, None))
     for size, numbers in SIZES.items():
         for kind in (BertConfig, TransformerConfig):

@@ -60,7 +60,8 @@ class PreparedDecoder:
         precision: one of PRECISIONS; weights in float64 have their own.
 
     Raises:
-        UsageError: another precision, or one that the device of the weights does not support.
+        UsageError: another precision, one that the device of the weights does not support, or layers with
+            positions of their own, gates or norms of heads.
     """
 
     def __init__(self, stack: Any, precision: str = "float32") -> None:
@@ -75,6 +76,12 @@ class PreparedDecoder:
         with torch.inference_mode():
             self.stack = PreparedLayers(stack, GenerationSteps(self.kernels, self.dtype))
         self.layers = self.stack.layers
+        config = stack.config.layer(0)
+        if (config.positions, config.gate, config.has_head_norms) != (None, "none", False):
+            raise UsageError(
+                f"a decoder with positions={config.positions!r}, gate={config.gate!r} and has_head_norms="
+                f"{config.has_head_norms}: expected None, 'none' and False, as in GPT-2; others do not generate"
+            )
         # Reading keys and values takes half of a long step with weights in 8 bits.
         is_rounded = precision == "int8" and self.kernels.cache is CompiledKeyValueCache
         self._cache_dtype = torch.bfloat16 if is_rounded else self.dtype
