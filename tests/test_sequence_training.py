@@ -151,21 +151,6 @@ def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monke
     assert shares == [(0, 2), (1, 2)] and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-def test_command_line_joins_the_ranks_of_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pairs.csv").write_text("source,target\n01,10\n")
-    given, calls = [], []
-    ranks = OneOfTwo(0)
-    monkeypatch.setattr(Ranks, "from_environment", lambda device: ranks)
-    monkeypatch.setattr(ranks, "shutdown", lambda: calls.append("shutdown"))
-    monkeypatch.setattr(ranks, "exit", lambda: calls.append("exit"))
-    monkeypatch.setattr(
-        SequenceTraining, "start", lambda self, *_, **__: given.append(self.ranks) or {"reason": "finished"}
-    )
-    arguments = ["--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "out")]
-    assert run(["finetune", "seq2seq", *arguments]) == 0
-    assert given == [ranks] and calls == ["shutdown", "exit"]
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     model = small_model(tmp_path / "start")

@@ -1,6 +1,6 @@
 """bertkit distill"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import OutPath, note
+from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
 from bertkit.finetuning.settings import FinetuningSettings
@@ -17,6 +18,7 @@ from bertkit.training.distillation import DistillationSettings
 
 if TYPE_CHECKING:
     from bertkit.model import Model
+    from bertkit.training import Ranks
 
 DEFAULTS, WEIGHTS = FinetuningSettings(), DistillationSettings()
 
@@ -83,7 +85,6 @@ def command(
     from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.tasks.example_file import labeled_file
-    from bertkit.training import stop_signals
 
     settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
     of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
@@ -95,8 +96,7 @@ def command(
             [*(name for name, given in for_examples.items() if given), *changed_fields(settings)],
             "a masked LM: its recipe is domain-adapt",
         )
-        student = _initial_student(model, teacher, layers, out)
-        _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
+        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, steps, resume, device)
         return
     if steps is not None:
         raise UsageError("--steps applies only to a masked LM: use --num-epochs")
@@ -116,23 +116,24 @@ def command(
         files = [replace(as_trained(file.path, columns=file.columns), labeled=file.labeled) for file in files]
     parts = [list(kind.read(file)) for file in files]
     note_reading(bad_rows)
-    student = _initial_student(model, teacher, layers, out, of_labels)
-    if is_of_task:
-        run: Finetuning = Distillation(
-            out, student, kind.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
-            log_line=note,
-        )  # fmt: skip
-    else:
-        run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, device=device, log_line=note)
     if unlabeled and is_of_task:
         parts = [labeled_by(model, part) for part in parts]
     held_out = [] if dev is None else parts.pop()
-    with stop_signals(note) as should_stop:
-        examples = [example for part in parts for example in part]
+    examples = [example for part in parts for example in part]
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        with ranks.first_before_others():
+            student = _initial_student(model, teacher, layers, out, of_labels)
+        how: dict[str, Any] = {"device": device, "log_line": note, "ranks": ranks}
+        if is_of_task:
+            how |= {"teacher": teacher, "distillation": weights}
+            run: Finetuning = Distillation(out, student, kind.name, settings.completed(PAPER), **how)
+        else:
+            run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, **how)
         outcome = run.start(examples, held_out, resume=resume, should_stop=should_stop)
-    if outcome.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
-    emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
+        return {"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}
+
+    run_training("distill", out, device, start)
 
 
 def _check_none(names: list[str], teacher: str) -> None:
@@ -174,20 +175,22 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path, setti
 
 
 def _distill_masked_lm(
-    model: "Model", corpus: list[str], out: Path, student: Path, held_out: Path | None, weights: DistillationSettings,
-    steps: int | None, resume: bool, device: str,
+    model: "Model", teacher: str, layers: int, corpus: list[str], out: Path, held_out: Path | None,
+    weights: DistillationSettings, steps: int | None, resume: bool, device: str,
 ) -> None:  # fmt: skip
     """Run the distillation of a masked LM like `bertkit pretrain`."""
-    from functools import partial
-
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
-    from bertkit.training import stop_signals
     from bertkit.training.distillation import distilled
 
     recipe = with_length(read_recipe("domain-adapt", ()), num_steps=steps, minutes=None, changes=())
-    inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
-    run = Pretraining(out, recipe, inputs, log_line=note, device=device)
-    run.make_task = partial(distilled, model.network, "masked_lm", weights)
-    with stop_signals(note) as should_stop:
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        with ranks.first_before_others():
+            student = _initial_student(model, teacher, layers, out)
+        inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
+        run = Pretraining(out, recipe, inputs, ranks, note, device)
+        run.make_task = partial(distilled, model.network, "masked_lm", weights)
         reason = run.start(resume=resume, should_stop=should_stop)
-    emit([{"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}])
+        return {"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}
+
+    run_training("distill", out, device, start)

@@ -1,19 +1,25 @@
 """bertkit finetune"""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import OutPath, note
 from bertkit.cli.task_options import NO_OPTIONS, TaskOptions, given_options
+from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
+
+if TYPE_CHECKING:
+    from bertkit.training import Ranks
 
 
 class GivenSettings(FinetuningSettings):
@@ -101,7 +107,6 @@ def command(
         return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
-    from bertkit.training import Ranks, stop_signals
 
     kind = task_kind(task)
     asked = given_options(options)
@@ -113,22 +118,14 @@ def command(
     may_refuse = (chosen.on_long or kind.on_long) != "truncate"
     new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
     *examples, skipped = read_both(kind, train, dev, columns_of(columns), asked, skip_bad, label_names, new_model)
-    ranks = Ranks.from_environment(device)
-    run.num_set_aside, run.ranks = len(skipped), ranks
-    if ranks.is_first:
-        note_skipped(skipped)
-    if sweep is not None and ranks.num_ranks > 1:
-        raise UsageError("--sweep runs in one process: start it without torchrun")
-    with stop_signals(note) as should_stop:
-        if sweep is None:
-            outcome = start_run(run, *examples, resume=resume, should_stop=should_stop)
-        else:
-            outcome = run_sweep(run, SWEEPS[sweep], *examples, resume=resume, should_stop=should_stop)
-        ranks.shutdown()
-    if not ranks.is_first:
-        ranks.exit()
-    if outcome.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit finetune ... --out {out} --resume")
-    emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
-           "rows_skipped": len(skipped), **outcome.metrics}])  # fmt: skip
-    ranks.exit()
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        run.num_set_aside, run.ranks = len(skipped), ranks
+        if ranks.is_first:
+            note_skipped(skipped)
+        begin = start_run if sweep is None else partial(run_sweep, grid=SWEEPS[sweep])
+        outcome = begin(run, train=examples[0], dev=examples[1], resume=resume, should_stop=should_stop)
+        return {"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
+                "rows_skipped": len(skipped), **outcome.metrics}  # fmt: skip
+
+    run_training(f"finetune {task}", out, device, start)

@@ -1,16 +1,20 @@
 """bertkit finetune seq2seq and causal-language-model: generative tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import OutPath, note
+from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
 from bertkit.sequence_training.tasks import NEW_MODELS
-from bertkit.training import Ranks, stop_signals
 
 _TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "max_length", "precision", "seed")
+
+
+if TYPE_CHECKING:
+    from bertkit.training import Ranks
 
 
 def finetune_sequences(
@@ -40,14 +44,9 @@ def finetune_sequences(
         raise UsageError(f"max_length sets the positions of a new model, and those of {model} are fixed: omit it")
     read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
-    ranks = Ranks.from_environment(device)
-    run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note, ranks)
-    with stop_signals(note) as should_stop:
-        outcome = run.start(*examples, resume=resume, should_stop=should_stop)
-        ranks.shutdown()
-    if not ranks.is_first:
-        ranks.exit()
-    if outcome["reason"] == "stopped":
-        note(f"stopped and saved; resume with: bertkit finetune {task} ... --out {out} --resume")
-    emit([{"model": str(out), **outcome}])
-    ranks.exit()
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        run = SequenceTraining(out, task, model or "new", SequenceSettings(**given), device, note, ranks)
+        return {"model": str(out), **run.start(*examples, resume=resume, should_stop=should_stop)}
+
+    run_training(f"finetune {task}", out, device, start)

@@ -106,7 +106,8 @@ class Finetuning:
 
     def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
-        train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
+        with self.ranks.first_before_others():
+            train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
         return train, dev
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:

@@ -66,8 +66,7 @@ def start_run(
     """
     if run.settings.minutes is None:
         return run.start(train, dev, resume=resume, should_stop=should_stop)
-    if run.ranks.num_ranks > 1:
-        raise UsageError("minutes compares runs in one process: start it without torchrun")
+    run.ranks.check_single("minutes compares runs")
     run.settings.check_dev(dev)
     train, dev = run.taught(train, dev)
     _check_head(run, train)
