@@ -37,7 +37,6 @@ def command(
     weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
     settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
     unlabeled: bool = False,
-    steps: int | None = None,
     resume: bool = False,
     device: str = "auto",
 ) -> None:
@@ -46,8 +45,8 @@ def command(
     The student starts with some layers of the teacher and all its other weights; this initial model is stored in
     OUT-student. A student of a classifier or tagger learns the teacher's probabilities and hidden states and the labels
     (DistilBERT's recipe); for unlabeled texts, labels are those that the teacher predicts. A student of a masked LM
-    learns the same from raw text. A student of a sentence encoder learns the teacher's vectors of unlabeled texts,
-    which are cached in OUT-teacher.
+    learns the same from raw text, by the recipe domain-adapt. A student of a sentence encoder learns the teacher's
+    vectors of unlabeled texts, which are cached in OUT-teacher.
 
     Parameters
     ----------
@@ -71,8 +70,6 @@ def command(
         Names of labels that are integers in the files or LABEL_0 and so on in the teacher, in order from 0.
     unlabeled
         The texts have no labels: learn the labels that the teacher predicts.
-    steps
-        For a masked LM: optimizer steps, instead of the length in the recipe domain-adapt.
     resume
         Resume the run in the folder, or start it if there is none.
     device
@@ -86,20 +83,21 @@ def command(
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.tasks.example_file import labeled_file
 
-    settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
+    settings.check_untimed("distillation", "pass --num-epochs or --num-steps")
     of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
     model = open_model(teacher, Compute(device="cpu"))
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
         for_examples = {"columns": columns, "unlabeled": unlabeled, **of_labels}
         _check_none(
-            [*(name for name, given in for_examples.items() if given), *changed_fields(settings)],
+            [
+                *(name for name, given in for_examples.items() if given),
+                *(name for name in changed_fields(settings) if name != "num_steps"),
+            ],
             "a masked LM: its recipe is domain-adapt",
         )
-        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, steps, resume, device)
+        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, settings.num_steps, resume, device)
         return
-    if steps is not None:
-        raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if not is_of_task:
         of_examples = [name for name, value in of_labels.items() if value]
         _check_none(
@@ -176,13 +174,13 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path, setti
 
 def _distill_masked_lm(
     model: "Model", teacher: str, layers: int, corpus: list[str], out: Path, held_out: Path | None,
-    weights: DistillationSettings, steps: int | None, resume: bool, device: str,
+    weights: DistillationSettings, num_steps: int | None, resume: bool, device: str,
 ) -> None:  # fmt: skip
     """Run the distillation of a masked LM like `bertkit pretrain`."""
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
     from bertkit.training.distillation import distilled
 
-    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=steps, minutes=None, changes=())
+    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=num_steps, minutes=None, changes=())
 
     def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
         with ranks.first_before_others():
