@@ -11,6 +11,7 @@ from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.metrics import METRICS, Metric, metric_of
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
 from bertkit.tasks.registry import (
@@ -35,6 +36,7 @@ from bertkit.tasks.task import Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
+    "METRICS",
     "TASKS",
     "Alignment",
     "Answer",
@@ -50,6 +52,7 @@ __all__ = [
     "LabelsPrediction",
     "LevelPrediction",
     "Loss",
+    "Metric",
     "MultiLabelClassification",
     "MultipleChoice",
     "OrdinalRegression",
@@ -72,6 +75,7 @@ __all__ = [
     "TextTask",
     "TokenClassification",
     "judged_tasks",
+    "metric_of",
     "published_task",
     "read_examples",
     "stored_task",
