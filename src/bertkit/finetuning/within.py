@@ -105,7 +105,6 @@ class _Within:
             self.train, self.chosen_by = held_out(train)
 
     def start(self, resume: bool) -> Outcome:
-        """As `start_run`."""
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
         is_new = claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
         if (self.run.out / "config.json").is_file():
