@@ -405,7 +405,7 @@ def test_length_of_a_run_is_set_once(tmp_path: Path) -> None:
     for other in ({"num_epochs": 2}, {"minutes": 1.0}):
         with pytest.raises(UsageError, match=f"num_steps=5 and {next(iter(other))}=[12] both set the length: omit one"):
             FinetuningSettings(num_steps=5, **other)
-    settings = FinetuningSettings(num_steps=5, betas=[0.7, 0.8], eps=1e-8, optimizer="adamw-2018").completed(PAPER)
+    settings = FinetuningSettings(num_steps=5, betas=(0.7, 0.8), eps=1e-8, optimizer="adamw-2018").completed(PAPER)
     training = settings.training(steps_per_epoch=3)
     assert (training.num_steps, training.learning_rate, training.evaluate_every) == (5, 2e-5, 3)
     assert (training.betas, training.eps, training.optimizer) == ((0.7, 0.8), 1e-8, "adamw-2018")

@@ -78,8 +78,6 @@ class OptimizationSettings:
     _sizes: ClassVar[tuple[str, ...]] = ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps")  # > 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.betas, list):  # from a file
-            object.__setattr__(self, "betas", tuple(self.betas))
         check_field_types(self)
         for name in self._counts:
             value = getattr(self, name)
