@@ -31,7 +31,7 @@ from models import MINILM, published_folder
 from pretrained import pretrained_run
 
 from bertkit import load
-from bertkit.evidence.baseline import predict_plainly
+from bertkit.evidence.baseline import predict_baseline
 from bertkit.finetuning import Finetuning, FinetuningSettings, default_settings
 from bertkit.tasks import SequenceClassification, TokenClassification, read_examples, task_kind
 from bertkit.tasks.reading import BadRows
@@ -240,7 +240,7 @@ def _folder(run: Run) -> Path:
 
 def _by_tf_idf(task: Any, train: Examples, test: Examples) -> Sequence[Any]:
     """Predictions of the baseline of the evidence report."""
-    predicted = predict_plainly(task, train, test)
+    predicted = predict_baseline(task, train, test)
     return predicted.tolist() if task.name == "regression" else [task.label_names[number] for number in predicted]
 
 
@@ -271,8 +271,9 @@ def describe(runs: dict[str, dict[str, Any]]) -> list[str]:
         "standard error: learning rate with 3 epochs unless named otherwise, with layer-wise decay, with "
         "another rate of the head, or with a head drawn at random and 10 epochs. trainer: transformers' Trainer at its "
         "defaults (5e-5, 3 epochs, batches of 8), trainer-1e-4: at bertkit's rate and batches. tf-idf: TF-IDF of words "
-        "and pairs of words with logistic or ridge regression. pretrained: a model of 4 layers of 256, pre-trained on "
-        "novels for 150 steps. Rows of banking77 include those of labels with one row, which are left out.",
+        "and pairs of words with a linear support vector machine or ridge regression. pretrained: a model of 4 layers "
+        "of 256, pre-trained on novels for 150 steps. Rows of banking77 include those of labels with one row, which "
+        "are left out.",
         "",
         *_pooled(runs),
     ]

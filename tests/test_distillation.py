@@ -279,7 +279,7 @@ def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     (tmp_path / "dev.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40, 45)))
     code, results, printed = call(
         capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
-        str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "4", "--dev",
+        str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--num-steps", "4", "--dev",
         str(tmp_path / "dev.txt"),
     )  # fmt: skip
     assert code == 0, printed

@@ -14,13 +14,13 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 from sklearn import metrics as sklearn_metrics
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 
 from bertkit import Model, gather_evidence, write_evidence_report
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, DependencyError, UsageError
 from bertkit.evidence import baseline as baselines
-from bertkit.evidence.baseline import predict_plainly
+from bertkit.evidence.baseline import predict_baseline
 from bertkit.evidence.calibration import (
     NUM_BINS,
     calibration_of,
@@ -41,6 +41,7 @@ from bertkit.evidence.leakage import normalized_words, shared_words
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.evidence.scores import measured_difference, measured_scores
 from bertkit.evidence.thresholds import thresholds_of
+from bertkit.finetuning import simple_baselines
 from bertkit.pages import format_number
 from bertkit.tasks import (
     Answer,
@@ -536,9 +537,9 @@ def test_baseline_is_scikit_learns():
     train, test = examples_of("one", 70, seed=2), examples_of("one", 30)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     vectors = vectorizer.fit_transform([one.text for one in train])
-    plain = LogisticRegression(C=10).fit(vectors, [one.label for one in train])
+    plain = LinearSVC().fit(vectors, [one.label for one in train])
     expected = plain.predict(vectorizer.transform([one.text for one in test]))
-    results = predict_plainly(TASKS["one"], train, test)
+    results = predict_baseline(TASKS["one"], train, test)
     assert [NAMES[label] for label in results] == expected.tolist()
     evidence = gather_evidence(model_of("one"), test, train)
     right = np.mean(expected == np.array([one.label for one in test]))
@@ -548,11 +549,19 @@ def test_baseline_is_scikit_learns():
     assert evidence.baseline.by_size[-1].score == evidence.baseline.scores["accuracy"]
 
 
+def test_one_baseline_in_training_and_in_reports(monkeypatch):
+    model, train, test = model_of("one"), examples_of("one", 70, seed=2), examples_of("one", 30)
+    value = gather_evidence(model, test, train).baseline.scores["accuracy"].value
+    assert simple_baselines(model, train, test, "accuracy")["TF-IDF"] == pytest.approx(value)
+    monkeypatch.setattr("bertkit.finetuning.baselines._MOST_ROWS", 20)
+    assert list(simple_baselines(model, train, test, "accuracy"))[1] == "TF-IDF, 20 rows"
+
+
 @pytest.mark.full
 def test_baseline_of_texts_without_words():
     empty = [replace(one, text=" ") for one in examples_of("one", 16, seed=2)]
     test = examples_of("one", 8)
-    assert len(set(predict_plainly(TASKS["one"], empty, test))) == 1
+    assert len(set(predict_baseline(TASKS["one"], empty, test))) == 1
     train = empty + examples_of("one", 8)
     curve = gather_evidence(model_of("one"), test, train).baseline.by_size
     assert [point.num_train for point in curve] == [2, 3, 6, 12, 24]
@@ -561,14 +570,14 @@ def test_baseline_of_texts_without_words():
 def test_baseline_spells_entities():
     task = TASKS["entities"]
     train = [task.example(["the", "cat", "run"], ["B-PER", "I-PER", "O"])] * 3
-    results = predict_plainly(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
+    results = predict_baseline(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
     assert [TAGS[label] for label in results[1:]] == ["O", "B-PER", "I-PER"] and TAGS[results[0]] != "I-PER"
 
 
 def test_baseline_of_words():
     task = TASKS["words"]
     train = [task.example(*rows) for rows in ((["cat", "run", "run"], ["NOUN", "VERB", "NOUN"]), (["run"], ["VERB"]))]
-    results = predict_plainly(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
+    results = predict_baseline(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
     assert [task.label_names[label] for label in results] == ["VERB", "NOUN", "NOUN"]  # of as frequent ones the first
 
 
@@ -589,7 +598,7 @@ def test_baseline_learns_from_words(kind):
         return results
 
     task, test = TASKS[kind], labeled(60, 5)
-    predicted, targets = predict_plainly(task, labeled(300, 4), test), task.targets(test)
+    predicted, targets = predict_baseline(task, labeled(300, 4), test), task.targets(test)
     if kind in ("levels", "number"):
         assert stats.pearsonr(targets, predicted).statistic > 0.7
     else:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,24 @@ from random_models import vocabulary_tokens
 
 from bertkit import Tokenizer, load
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.cli import predict, run
+from bertkit.cli import app, predict, run
 from bertkit.cli.labeled_files import fitting, read_both
 from bertkit.errors import DataError, UsageError
-from bertkit.finetuning import Finetuning
+from bertkit.finetuning import PAPER, Finetuning, FinetuningSettings
 from bertkit.finetuning.advice import still_falling
 from bertkit.inference import InferenceReport
-from bertkit.tasks import TASKS, ChoiceQuestion, MultiLabelClassification, MultipleChoice, OrdinalRegression, Similarity
+from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings
+from bertkit.tasks import (
+    TASKS,
+    ChoiceQuestion,
+    MultiLabelClassification,
+    MultipleChoice,
+    OrdinalRegression,
+    Similarity,
+    judged_tasks,
+)
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import learning_rate_factor
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 FAST = ["--num-epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
@@ -113,12 +124,15 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
     strange = write(tmp_path / "strange.csv", [*rows(4), ("a cat", "cast")])
     (tmp_path / "empty.csv").write_text("")
     for arguments, message in (
-        (["finetune", "poetry", *base[2:]], "task 'poetry': expected one of sequence-classification, "),
+        (["finetune", "poetry", *base[2:]], 'Unknown command "poetry". Available commands: sequence-classification, '),
         ([*base, "--dev", str(strange)], "strange.csv, line 6 has the label 'cast'"),
         ([*base[:4], "--train", str(tmp_path / "empty.csv"), *base[6:]], "empty"),
         ([*base, "--columns", "text"], "role=name"),
         ([*base, "--class-weights", "heavy"], "expected 'balanced'"),
-        ([*base, "--levels", "1", "2"], "has no levels"),
+        (
+            [*base, "--levels", "1", "2"],
+            "--levels is an option of ordinal-regression, not of sequence-classification: omit it",
+        ),
         ([*base, "--patience", "2"], "requires dev"),
         ([*base, "--sweep", "paper"], "requires dev"),
         (["predict", "--model", encoder, "--input", str(train)], "was not trained for a task"),
@@ -304,9 +318,98 @@ def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, caps
         assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error
 
 
-def test_help_of_an_option_is_that_of_every_task_with_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["finetune", "--help"]) == 0
-    shown = "".join(capsys.readouterr().out.split())
-    for kind in TASKS.values():
-        for name, option in kind.options.items():
-            assert shown.count("".join(option.help.split())) == 1, (kind.name, name)
+SHARED_OPTIONS = {"train", "out", "model", "dev", "columns", "resume", "device"}
+NOT_GENERATIVE = {"label_names", "skip_bad", "defaults", "sweep"}
+
+
+def names_of(command: str, task: str) -> set[str]:
+    """The options of a command for a task, in Python's spelling."""
+    arguments = app()[command][task].assemble_argument_collection()
+    return {argument.name.removeprefix("--").replace("-", "_") for argument in arguments if argument.show}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_command_of_a_task_has_its_options_and_no_others(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = TASKS[task]
+    settings = {part.name for part in fields(FinetuningSettings)}
+    assert names_of("finetune", task) == SHARED_OPTIONS | NOT_GENERATIVE | settings | kind.options.keys()
+    assert run(["finetune", task, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, option in kind.options.items():
+        assert f"--{name.replace('_', '-')}" in shown and " ".join(option.help.split()) in shown
+    for name, value in kind.training_defaults.items():
+        argument = next(
+            one for one in app()["finetune"][task].assemble_argument_collection() if one.name == OPTION[name]
+        )
+        assert argument.show_default == str(value)
+
+
+OPTION = {"learning_rate": "--learning-rate", "num_epochs": "--num-epochs"}
+
+
+@pytest.mark.parametrize("task", judged_tasks())
+def test_check_of_a_task_has_its_options_of_reading(task: str) -> None:
+    reading = {name for name, option in TASKS[task].options.items() if option.is_of_reading}
+    of_check = {"train", "model", "columns", "label_names", "skip_bad", "report", "precision", "device"}
+    assert names_of("check", task) == of_check | reading
+
+
+@pytest.mark.parametrize("task", SEQUENCE_TASKS)
+def test_generative_tasks_take_all_their_settings(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert names_of("finetune", task) == SHARED_OPTIONS | {part.name for part in fields(SequenceSettings)}
+    assert run(["finetune", task, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for part in ("--num-beams", "--label-smoothing", "--betas FLOAT FLOAT", "[default: 0.9 0.98]", "[default: 64]",
+                 "[default: inverse-square-root]"):  # fmt: skip
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "having"),
+    [
+        ("cross-encoder", "--directions both", "similarity"),
+        ("similarity", "--num-beams 2", "seq2seq, causal-language-model"),
+        ("seq2seq", "--class-weights balanced", "sequence-classification, multi-label-classification, "
+         "token-classification, siamese-classification"),
+        ("seq2seq", "--lora-rank=4", "sequence-classification, few-shot-classification, multi-label-classification, "
+         "regression, ..."),
+    ],
+)  # fmt: skip
+def test_option_of_another_task_is_refused_by_name(
+    task: str, option: str, having: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["finetune", task, "--train", "train.csv", "--out", "out", *option.split()]
+    assert run(arguments) == 2
+    name = option.split()[0].partition("=")[0]
+    assert f"{name} is an option of {having}, not of {task}: omit it" in capsys.readouterr().err
+    assert run(["finetune", task, "--train", "train.csv", "--out", "out", "--no-such-thing"]) == 2
+    assert "Unknown option: --no-such-thing" in capsys.readouterr().err
+
+
+def test_optimizer_schedule_and_steps_are_those_of_pre_training(tmp_path: Path, encoder: str, capsys) -> None:
+    train, out = write(tmp_path / "train.csv", rows(40)), tmp_path / "out"
+    code, (result,), error = call(
+        capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--out", str(out),
+        "--optimizer", "muon", "--schedule", "cosine", "--num-steps", "8", "--learning-rate", "0.01", "--warmup",
+        "0.25", "--matrix-learning-rate", "0.03", "--betas", "0.8", "0.9", "--batch-size", "10",
+    )  # fmt: skip
+    assert code == 0 and result["step"] == 8, error
+    settings = json.loads((out / "run" / "settings.json").read_text())["settings"]
+    assert settings["num_epochs"] is None and settings["betas"] == [0.8, 0.9] and settings["optimizer"] == "muon"
+    log = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
+    rates = [event["learning_rate"] for event in log if event["event"] == "step"]
+    assert rates == pytest.approx([0.01 * learning_rate_factor("cosine", step / 8, 0.25) for step in range(8)])
+
+
+def test_length_of_a_run_is_set_once(tmp_path: Path) -> None:
+    for other in ({"num_epochs": 2}, {"minutes": 1.0}):
+        with pytest.raises(UsageError, match=f"num_steps=5 and {next(iter(other))}=[12] both set the length: omit one"):
+            FinetuningSettings(num_steps=5, **other)
+    settings = FinetuningSettings(num_steps=5, betas=(0.7, 0.8), eps=1e-8, optimizer="adamw-2018").completed(PAPER)
+    training = settings.training(steps_per_epoch=3)
+    assert (training.num_steps, training.learning_rate, training.evaluate_every) == (5, 2e-5, 3)
+    assert (training.betas, training.eps, training.optimizer) == ((0.7, 0.8), 1e-8, "adamw-2018")
+    for wrong in ({"optimizer": "sgd"}, {"schedule": "none"}, {"betas": (0.9, 1.0)}, {"num_steps": 0}, {"eps": 0.0},
+                  {"matrix_learning_rate": -1.0}, {"precision": "int8"}):  # fmt: skip
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))}=.*: expected"):
+            FinetuningSettings(**wrong)

@@ -29,15 +29,18 @@ from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.outcome import read_outcome
 from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, FROM_FITTED_NARROWEST, MOST_EPOCHS
 from bertkit.tasks import (
+    METRICS,
     Question,
     QuestionAnswering,
     Regression,
     SequenceClassification,
     TextExample,
     TokenClassification,
+    metric_of,
     read_examples,
     task_kind,
 )
+from bertkit.tasks import TASKS as KINDS
 from bertkit.tokenizer.layout import Layout
 
 NARROW, WIDE = FROM_DRAWN["learning_rate"], PAPER["learning_rate"]
@@ -185,6 +188,48 @@ def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> N
     silent = Question("who", "one two", ())
     results = whole_context(QuestionAnswering(no_answer=True), [answered, silent, silent])
     assert results == {"whole context": pytest.approx(2 / 3)}
+
+
+def test_no_more_training_is_advised_where_frozen_features_are_kept(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.finetuning.advice.still_falling", lambda losses: "more epochs may help")
+    for name, rate, kept in (("kept", 1e-12, True), ("trained", 1e-2, False)):
+        lines: list[str] = []
+        settings = FinetuningSettings(learning_rate=rate, num_epochs=12, batch_size=4)
+        run = Finetuning(tmp_path / name, encoder, "sequence-classification", settings, log_line=lines.append)
+        outcome = run.start(labeled(40), labeled(40))  # which it learns by heart, if anything
+        assert (outcome.best_step == 0) == kept
+        assert any("fine-tuning gained nothing" in line for line in lines) == kept
+        assert any("more epochs may help" in line for line in lines) != kept
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_metrics_of_every_task_are_known(name: str) -> None:
+    """Their direction is data, also of those of two classes and of questions without answers."""
+    kind: Any = KINDS[name]
+    tasks = [kind()] if name != "ordinal-regression" else [kind(levels=("low", "high"))]
+    if name in ("sequence-classification", "siamese-classification", "few-shot-classification"):
+        tasks = [kind(("a", "b")), kind(("a", "b", "c"))]
+    elif name in ("multi-label-classification", "token-classification"):
+        tasks = [kind(("O", "B-A", "I-A"))]
+    elif name == "question-answering":
+        tasks = [kind(), kind(no_answer=True)]
+    elif name in ("similarity", "cross-encoder"):
+        kinds = ("pairs", "scores", "binary") if name == "similarity" else ("lists", "scores", "binary")
+        tasks = [kind(kind=which) for which in kinds]
+    for task in tasks:
+        results = task.scorer().results().keys() - {"threshold", "best_f1_threshold"}
+        assert {task.best_by} <= results <= METRICS.keys()
+    lower = {metric for metric in METRICS if not metric_of(metric).higher_is_better}
+    assert lower == {"loss", "mean_squared_error", "mean_absolute_error", "vector_error"}
+
+
+def test_metric_without_a_direction_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"metric 'perplexity': expected one of .*; add others to bertkit\.tasks\.METRICS"
+    ):
+        comparison("perplexity", {"perplexity": 1.0}, {"other": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from random_models import our_model
 
 from bertkit import load
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.cli import run
 from bertkit.errors import UsageError
-from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome
+from bertkit.pretraining import Pretraining
+from bertkit.sequence_training import SequenceTraining
 from bertkit.tasks import SequenceClassification
+from bertkit.tokenizer.layout import Layout
 from bertkit.training import Ranks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,6 +33,16 @@ def write(path: Path, number: int, seed: int) -> str:
     draw = np.random.default_rng(seed)
     rows = [(" ".join(draw.permutation([*draw.choice(WORDS, 5), name])), name) for name in draw.choice(NAMES, number)]
     path.write_text("text,label\n" + "".join(f"{text},{name}\n" for text, name in rows))
+    return str(path)
+
+
+def classifier(path: Path) -> str:
+    model = our_model("sequence_classification", 3, 2, vocab_size=99, hidden_size=20, num_attention_heads=4,
+                      intermediate_size=44, num_hidden_layers=3, hidden_dropout_prob=0.0,
+                      attention_probs_dropout_prob=0.0)  # fmt: skip
+    model.checkpoint.label_names = NAMES
+    model.checkpoint.trained = TrainedTask(SequenceClassification(NAMES), Layout(24, "truncate"))
+    model.save(path)
     return str(path)
 
 
@@ -55,6 +71,88 @@ def test_two_ranks_equal_one(task: str, encoder: Path, tmp_path: Path) -> None:
     assert losses[0] and np.allclose(losses[0], losses[1], atol=1e-5)
     weights = [load(tmp_path / name).network.encoder.state_dict() for name in ("one", "two")]
     assert all((weights[0][name] - weights[1][name]).abs().max() < 1e-3 for name in weights[0])
+
+
+@pytest.mark.slow
+def test_two_ranks_distill_as_one(tmp_path: Path) -> None:
+    """The first one writes the initial student, from which both start."""
+    teacher = classifier(tmp_path / "teacher")
+    train, dev = write(tmp_path / "train.csv", 22, 1), write(tmp_path / "dev.csv", 9, 2)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    losses = []
+    for name, before in (("one", []), ("two", launch)):
+        arguments = [
+            "distill", "--teacher", teacher, "--layers", "2", "--train", train, "--dev", dev,
+            "--out", str(tmp_path / name), "--batch-size", "8", "--num-epochs", "2", "--learning-rate", "0.003",
+        ]  # fmt: skip
+        program = [*before, sys.executable, "-c", "from bertkit.cli import main; main()", *arguments]
+        results = subprocess.run(program, capture_output=True, text=True, timeout=300)
+        assert results.returncode == 0, results.stderr
+        (line,) = results.stdout.splitlines()  # only the first rank prints
+        assert json.loads(line)["reason"] == "finished"
+        log = [json.loads(line) for line in (tmp_path / name / "run" / "metrics.jsonl").read_text().splitlines()]
+        losses.append([event["loss"] for event in log if event["event"] == "step"])
+    assert len(losses[0]) > 1 and losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+class FirstOfTwo(Ranks):
+    """The first of two ranks; ``calls`` are the names of the methods that were called."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+        self.calls: list[str] = []
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+    def exit(self) -> None:
+        self.calls.append("exit")
+
+
+@pytest.mark.parametrize(
+    ("command", "calls"),
+    [
+        ("finetune sequence-classification --train FILE --model MODEL", []),
+        ("finetune seq2seq --train FILE --columns source=text target=label", []),
+        ("distill --train FILE --teacher MODEL --layers 1", ["wait"]),
+        ("pretrain --corpus FILE", []),
+    ],
+)
+def test_every_command_that_trains_joins_the_ranks_of_torchrun(
+    command: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, joined, ranks = write(tmp_path / "rows.csv", 9, 1), [], FirstOfTwo()
+    outcomes = {Finetuning: Outcome("stopped", 3, None, {}), SequenceTraining: {"reason": "stopped"},
+                Pretraining: "stopped"}  # fmt: skip
+    for kind, outcome in outcomes.items():
+        monkeypatch.setattr(kind, "start", lambda self, *_, outcome=outcome, **__: joined.append(self.ranks) or outcome)
+    monkeypatch.setattr(Ranks, "from_environment", lambda device: ranks)
+    arguments = command.replace("FILE", file).replace("MODEL", classifier(tmp_path / "model")).split()
+    assert run([*arguments, "--out", str(tmp_path / "out")]) == 0
+    assert joined == [ranks] and ranks.calls == [*calls, "shutdown", "exit"]
+
+
+@pytest.mark.parametrize(
+    ("command", "work"),
+    [
+        ("finetune sequence-classification --train FILE --dev FILE --sweep paper --out OUT", "a sweep runs"),
+        ("finetune sequence-classification --train FILE --minutes 1 --out OUT", "minutes compares runs"),
+        ("words train FILE --out OUT", "words train runs"),
+        ("words train-pairs FILE --out OUT", "words train-pairs runs"),
+        ("compare-directions --corpus FILE --out OUT", "a comparison runs"),
+    ],
+)
+def test_work_of_one_process_is_refused_under_torchrun(
+    command: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "rows.csv", 9, 1)
+    monkeypatch.setattr(Ranks, "from_environment", lambda device="auto": FirstOfTwo())
+    assert run(command.replace("FILE", file).replace("OUT", str(tmp_path / "out")).split()) == 2
+    assert f"{work} in one process: start it without torchrun" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_batches_are_large_enough_for_the_ranks(encoder: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_commands_work_with_a_new_loss(encoder: Path, tmp_path: Path, capsys: py
     code, predictions, _ = call(capsys, "predict", "--model", str(out), "--input", files[1])
     expected = [prediction.score for prediction in load(out).predict(rows(40, 2))]
     assert code == 0 and [row["score"] for row in predictions] == pytest.approx(expected, abs=1e-6)
-    assert run(["finetune", "--help"]) == 0
+    assert run(["finetune", "similarity", "--help"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "--sharpness FLOAT: For similarity with angle: factor of the angles (default 20.0)" in printed
 

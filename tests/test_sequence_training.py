@@ -151,21 +151,6 @@ def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monke
     assert shares == [(0, 2), (1, 2)] and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-def test_command_line_joins_the_ranks_of_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pairs.csv").write_text("source,target\n01,10\n")
-    given, calls = [], []
-    ranks = OneOfTwo(0)
-    monkeypatch.setattr(Ranks, "from_environment", lambda device: ranks)
-    monkeypatch.setattr(ranks, "shutdown", lambda: calls.append("shutdown"))
-    monkeypatch.setattr(ranks, "exit", lambda: calls.append("exit"))
-    monkeypatch.setattr(
-        SequenceTraining, "start", lambda self, *_, **__: given.append(self.ranks) or {"reason": "finished"}
-    )
-    arguments = ["--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "out")]
-    assert run(["finetune", "seq2seq", *arguments]) == 0
-    assert given == [ranks] and calls == ["shutdown", "exit"]
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     model = small_model(tmp_path / "start")
@@ -273,6 +258,8 @@ def test_settings_of_the_loop() -> None:
     training = settings.training(9)
     assert training.num_steps == 3 * 3 and settings.training(8).num_steps == 3 * 2
     assert replace(settings, num_steps=7).training(9).num_steps == 7
+    timed = replace(settings, minutes=0.5).training(9)
+    assert (timed.num_steps, timed.minutes) == (None, 0.5)
     assert (training.batch_size, training.seed, training.weight_decay) == (4, 5, 0.1)
     assert (training.betas, training.eps, training.warmup) == ((0.9, 0.98), 1e-9, 0.1)  # of the paper
     for wrong in ({"num_epochs": 0}, {"batch_size": 0}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
@@ -365,8 +352,8 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     (tmp_path / "pairs.csv").write_text("source,target\na,b\n")
     arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "y")]
     for further, message in (
-        (["--lora-rank", "4"], "seq2seq has no lora_rank"),
-        (["--skip-bad"], "seq2seq does not support --skip-bad"),
+        (["--lora-rank", "4"], "--lora-rank is an option of"),
+        (["--skip-bad"], "--skip-bad is an option of"),
         (["--model", str(tmp_path / "none")], "none"),
     ):
         assert run([*arguments, *further]) == 2
@@ -385,10 +372,13 @@ def test_options_with_the_values_of_other_tasks_are_taken(tmp_path: Path, capsys
     assert run([*arguments, str(tmp_path / "out"), *given]) == 0
     settings = json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]
     assert (settings["batch_size"], settings["weight_decay"], settings["learning_rate"]) == (32, 0.01, 1e-3)
-    assert run([*arguments, str(tmp_path / "other"), "--clip-norm", "1.0"]) == 2
-    assert "seq2seq has no clip_norm" in capsys.readouterr().err
-    assert run([*arguments, str(tmp_path / "other"), "--max-length", "8"]) == 2
-    assert "max_length sets the positions of a new model, and" in capsys.readouterr().err
+    further = ["--num-steps", "1", "--num-beams", "2", "--label-smoothing", "0.0", "--clip-norm", "0.5"]
+    assert run([*arguments, str(tmp_path / "all"), *further, "--optimizer", "muon", "--schedule", "cosine"]) == 0
+    settings = json.loads((tmp_path / "all" / "run" / "settings.json").read_text())["settings"]
+    assert settings | {"num_beams": 2, "label_smoothing": 0.0, "clip_norm": 0.5, "optimizer": "muon"} == settings
+    for length in ("8", "512"):  # also the default
+        assert run([*arguments, str(tmp_path / "other"), "--max-length", length]) == 2
+        assert f"--max-length {length} is for a new model, and has no effect on" in capsys.readouterr().err
 
 
 def test_byte_level_texts_come_back(tmp_path: Path) -> None:

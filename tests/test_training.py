@@ -846,7 +846,7 @@ def test_invalid_settings_raise_errors() -> None:
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"optimizer": "adam"}, "adamw-2018"),
         ({"schedule": "steps"}, "trapezoid"),
-        ({"precision": "int8"}, "float32 or bfloat16"),
+        ({"precision": "int8"}, "expected one of 'float32', 'bfloat16'"),
         ({"betas": (0.9, 1.5)}, "betas=(0.9, 1.5)"),
         ({"betas": (0.9,)}, "betas=(0.9,): expected a list of 2 items"),
         ({"betas": (0.9, "0.98")}, "each item a finite number"),

@@ -12,12 +12,12 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
 
 COMMANDS = {  # name -> (group, summary); the file is named after the command
     "index": ("Search", "Index files and folders for search."),
@@ -58,6 +58,7 @@ COMMANDS = {  # name -> (group, summary); the file is named after the command
 
 SILENT_SECONDS = 1.5
 """Seconds after which a command on a terminal says that it is loading."""
+_SHOWN = 4  # other commands in an error
 
 
 def app() -> "App":
@@ -158,9 +159,38 @@ def _as_command(message: str, arguments: list[str]) -> str:
     _, commands, _ = app().parse_commands(arguments)
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message
-    names = (name for argument in commands[-1].assemble_argument_collection() for name in argument.names)
-    options = {name.removeprefix("--").replace("-", "_") for name in names if name.startswith("--")}
+    options = {name.removeprefix("--").replace("-", "_") for name in _options(commands[-1])}
     return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names
+
+
+def _options(command: "App") -> set[str]:
+    """The long options of a command."""
+    names = (name for argument in command.assemble_argument_collection() for name in argument.names)
+    return {name for name in names if name.startswith("--")}
+
+
+def misplaced_option(option: str, command: str, others: Sequence[str]) -> str:
+    """The error for an option that only other commands or tasks have."""
+    shown = ", ".join(others[:_SHOWN]) + ", ..." * (len(others) > _SHOWN)
+    return f"{option} is an option of {shown}, not of {command}: omit it"
+
+
+def _misplaced(commands: "App", error: "CycloptsError") -> str:
+    """`misplaced_option` for an option that other commands of the same group have; "" for other errors."""
+    from cyclopts import UnknownOptionError
+
+    *groups, name = error.command_chain or ("",)
+    if not (groups and isinstance(error, UnknownOptionError)):
+        return ""
+    group, option = commands, (error.token.keyword or error.token.value or "").partition("=")[0]
+    for part in groups:
+        group = group[part]
+    others = [
+        other
+        for other in group
+        if not other.startswith("-") and group[other].default_command and option in _options(group[other])
+    ]
+    return misplaced_option(option, name, others) if others else ""
 
 
 def run(arguments: list[str]) -> int:
@@ -185,7 +215,8 @@ def _run(arguments: list[str]) -> int:
     except BertkitError as error:
         return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:
-        return _fail(f"{error} (see {' '.join(['bertkit', *(error.command_chain or ())])} --help)")
+        help_of = " ".join(["bertkit", *(error.command_chain or ())])
+        return _fail(_misplaced(commands, error) or f"{error} (see {help_of} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
             return 0

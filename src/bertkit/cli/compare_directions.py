@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.training_command import check_one_process
 from bertkit.errors import UsageError
 
 _SENTENCES = 1_000  # of each CoNLL-U file, at most
@@ -82,6 +83,7 @@ def command(
     from bertkit.tasks import ExampleFile, Similarity
     from bertkit.training import stop_signals
 
+    check_one_process("a comparison runs")
     if (cloze is None) != (word is None):
         raise UsageError("--cloze and --word require each other: a text with [MASK], and the hidden word")
     if limit is not None and suite is None:

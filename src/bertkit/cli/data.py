@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.output import OutPath, check_jsonl, emit, note
-from bertkit.cli.task_options import AS_FOUND, ReadingOptions, check_options_of, given_options
+from bertkit.cli.task_options import check_options_of, given_options, options_of
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import check_not_input, whole_file
+from bertkit.tasks import TASKS
 
 if TYPE_CHECKING:
     from bertkit.files import BadRows
 
+ReadingOptions: Any = options_of(TASKS.values(), of_reading=True)
+AS_FOUND = ReadingOptions()
 _GUESSED = (
     "question-answering", "multiple-choice", "sequence-classification", "multi-label-classification", "regression",
     "token-classification", "similarity",
@@ -51,7 +54,7 @@ def command(
         Write the examples to this file, in bertkit's jsonl format.
     """
     from bertkit.cli.labeled_files import columns_of
-    from bertkit.tasks import TASKS, ExampleFile, task_kind
+    from bertkit.tasks import ExampleFile, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
     from bertkit.tasks.reading.labels import MULTI_LABEL
@@ -64,7 +67,7 @@ def command(
     options = given_options(reading)
     if task is not None:
         task_kind(task)  # an unknown name
-        check_options_of(task, options, TASKS)
+        check_options_of(task, options)
     errors: list[str] = []
     for name in [task] if task is not None else _GUESSED:
         bad_rows, roles = BadRows(skip=True), columns_of(columns)

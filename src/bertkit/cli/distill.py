@@ -1,6 +1,6 @@
 """bertkit distill"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import OutPath, note
+from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
 from bertkit.finetuning.settings import FinetuningSettings
@@ -17,6 +18,7 @@ from bertkit.training.distillation import DistillationSettings
 
 if TYPE_CHECKING:
     from bertkit.model import Model
+    from bertkit.training import Ranks
 
 DEFAULTS, WEIGHTS = FinetuningSettings(), DistillationSettings()
 
@@ -35,7 +37,6 @@ def command(
     weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
     settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
     unlabeled: bool = False,
-    steps: int | None = None,
     resume: bool = False,
     device: str = "auto",
 ) -> None:
@@ -44,8 +45,8 @@ def command(
     The student starts with some layers of the teacher and all its other weights; this initial model is stored in
     OUT-student. A student of a classifier or tagger learns the teacher's probabilities and hidden states and the labels
     (DistilBERT's recipe); for unlabeled texts, labels are those that the teacher predicts. A student of a masked LM
-    learns the same from raw text. A student of a sentence encoder learns the teacher's vectors of unlabeled texts,
-    which are cached in OUT-teacher.
+    learns the same from raw text, by the recipe domain-adapt. A student of a sentence encoder learns the teacher's
+    vectors of unlabeled texts, which are cached in OUT-teacher.
 
     Parameters
     ----------
@@ -69,8 +70,6 @@ def command(
         Names of labels that are integers in the files or LABEL_0 and so on in the teacher, in order from 0.
     unlabeled
         The texts have no labels: learn the labels that the teacher predicts.
-    steps
-        For a masked LM: optimizer steps, instead of the length in the recipe domain-adapt.
     resume
         Resume the run in the folder, or start it if there is none.
     device
@@ -83,23 +82,22 @@ def command(
     from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.tasks.example_file import labeled_file
-    from bertkit.training import stop_signals
 
-    settings.check_untimed("distillation", "pass --num-epochs, for a masked LM --steps")
+    settings.check_untimed("distillation", "pass --num-epochs or --num-steps")
     of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
     model = open_model(teacher, Compute(device="cpu"))
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
     if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
         for_examples = {"columns": columns, "unlabeled": unlabeled, **of_labels}
         _check_none(
-            [*(name for name, given in for_examples.items() if given), *changed_fields(settings)],
+            [
+                *(name for name, given in for_examples.items() if given),
+                *(name for name in changed_fields(settings) if name != "num_steps"),
+            ],
             "a masked LM: its recipe is domain-adapt",
         )
-        student = _initial_student(model, teacher, layers, out)
-        _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
+        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, settings.num_steps, resume, device)
         return
-    if steps is not None:
-        raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if not is_of_task:
         of_examples = [name for name, value in of_labels.items() if value]
         _check_none(
@@ -116,23 +114,24 @@ def command(
         files = [replace(as_trained(file.path, columns=file.columns), labeled=file.labeled) for file in files]
     parts = [list(kind.read(file)) for file in files]
     note_reading(bad_rows)
-    student = _initial_student(model, teacher, layers, out, of_labels)
-    if is_of_task:
-        run: Finetuning = Distillation(
-            out, student, kind.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
-            log_line=note,
-        )  # fmt: skip
-    else:
-        run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, device=device, log_line=note)
     if unlabeled and is_of_task:
         parts = [labeled_by(model, part) for part in parts]
     held_out = [] if dev is None else parts.pop()
-    with stop_signals(note) as should_stop:
-        examples = [example for part in parts for example in part]
+    examples = [example for part in parts for example in part]
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        with ranks.first_before_others():
+            student = _initial_student(model, teacher, layers, out, of_labels)
+        how: dict[str, Any] = {"device": device, "log_line": note, "ranks": ranks}
+        if is_of_task:
+            how |= {"teacher": teacher, "distillation": weights}
+            run: Finetuning = Distillation(out, student, kind.name, settings.completed(PAPER), **how)
+        else:
+            run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, **how)
         outcome = run.start(examples, held_out, resume=resume, should_stop=should_stop)
-    if outcome.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
-    emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
+        return {"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}
+
+    run_training("distill", out, device, start)
 
 
 def _check_none(names: list[str], teacher: str) -> None:
@@ -174,20 +173,22 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path, setti
 
 
 def _distill_masked_lm(
-    model: "Model", corpus: list[str], out: Path, student: Path, held_out: Path | None, weights: DistillationSettings,
-    steps: int | None, resume: bool, device: str,
+    model: "Model", teacher: str, layers: int, corpus: list[str], out: Path, held_out: Path | None,
+    weights: DistillationSettings, num_steps: int | None, resume: bool, device: str,
 ) -> None:  # fmt: skip
     """Run the distillation of a masked LM like `bertkit pretrain`."""
-    from functools import partial
-
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
-    from bertkit.training import stop_signals
     from bertkit.training.distillation import distilled
 
-    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=steps, minutes=None, changes=())
-    inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
-    run = Pretraining(out, recipe, inputs, log_line=note, device=device)
-    run.make_task = partial(distilled, model.network, "masked_lm", weights)
-    with stop_signals(note) as should_stop:
+    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=num_steps, minutes=None, changes=())
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        with ranks.first_before_others():
+            student = _initial_student(model, teacher, layers, out)
+        inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
+        run = Pretraining(out, recipe, inputs, ranks, note, device)
+        run.make_task = partial(distilled, model.network, "masked_lm", weights)
         reason = run.start(resume=resume, should_stop=should_stop)
-    emit([{"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}])
+        return {"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}
+
+    run_training("distill", out, device, start)

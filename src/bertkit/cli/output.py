@@ -84,9 +84,11 @@ def check_page(path: Path, *inputs: str | Path | None) -> None:
 
 
 def note(message: str) -> None:
-    """Print a line to stderr, separate from the results."""
+    """Print a line to stderr, separate from the results, and above a progress bar."""
+    from tqdm import tqdm
+
     _set_printed()
-    print(message, file=sys.stderr)
+    tqdm.write(message, file=sys.stderr)
 
 
 def _set_printed() -> None:

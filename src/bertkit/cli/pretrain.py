@@ -1,11 +1,15 @@
 """bertkit pretrain"""
 
-import sys
-from functools import partial
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import OutPath, note
 from bertkit.cli.recipes import RunOptions
+from bertkit.cli.training_command import run_training
 from bertkit.errors import NonFiniteError
+
+if TYPE_CHECKING:
+    from bertkit.training import Ranks
 
 
 def command(
@@ -35,18 +39,15 @@ def command(
     tensorboard
         Also write metrics for TensorBoard.
     """
-    from tqdm import tqdm
-
     from bertkit.pretraining import Pretraining
-    from bertkit.training import Ranks, checkpoints, stop_signals
+    from bertkit.training import checkpoints
 
     recipe, inputs = options.read(), options.inputs()
-    log_line = partial(tqdm.write, file=sys.stderr)  # above the progress bar
-    with stop_signals(log_line) as should_stop:
-        ranks = Ranks.from_environment(options.device)
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
         run = Pretraining(
-            out, recipe, inputs, ranks=ranks, log_line=log_line, device=options.device, shard=shard,
-            compile=compile, tensorboard=tensorboard,
+            out, recipe, inputs, ranks=ranks, log_line=note, device=options.device, shard=shard, compile=compile,
+            tensorboard=tensorboard,
         )  # fmt: skip
         try:
             reason = run.start(resume=resume, should_stop=should_stop)
@@ -55,21 +56,10 @@ def command(
             if checkpoints(out):
                 way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
-        ranks.shutdown()
-    if ranks.is_first:
-        if reason == "stopped":
-            note(f"stopped and saved; resume with: bertkit pretrain ... --out {out} --resume")
-        emit(
-            [
-                {
-                    "run": str(out),
-                    "reason": reason,
-                    "step": run.state.step,
-                    "tokens": run.state.num_tokens,
-                    "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
-                    "best_step": run.state.best_step,
-                    "best_masked_lm_loss": run.state.best,
-                }
-            ]
-        )
-    ranks.exit()
+        return {
+            "run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
+            "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
+            "best_step": run.state.best_step, "best_masked_lm_loss": run.state.best,
+        }  # fmt: skip
+
+    run_training("pretrain", out, options.device, start)

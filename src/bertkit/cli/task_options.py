@@ -1,45 +1,38 @@
-"""Options of tasks as arguments of commands: those of training, and those that decide how labeled files are read."""
+"""Options of tasks and settings of training as arguments of commands, None unless they are given."""
 
-from collections.abc import Mapping
-from dataclasses import make_dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, make_dataclass
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
+from bertkit.cli import misplaced_option
 from bertkit.errors import UsageError
 from bertkit.tasks import TASKS, TextTask
-from bertkit.tasks.task import Option
 
 
-def _options() -> dict[str, Option]:
-    """The options of all tasks by name, each with the help of every task that has it."""
-    options: dict[str, Option] = {}
-    for kind in TASKS.values():
-        for name, option in kind.options.items():
-            before = options.setdefault(name, option)
-            if option.help not in before.help:
-                options[name] = replace(before, help=f"{before.help} {option.help}")
-    return options
-
-
-def _arguments(class_name: str, options: Mapping[str, Option]) -> Any:
-    """A dataclass of options, None unless they are given, whose fields are arguments of a command."""
+def options_of(kinds: Iterable[type[TextTask]], *, of_reading: bool = False) -> Any:
+    """A dataclass with the options of tasks; ``of_reading``: those that decide how labeled files are read."""
+    options = [item for kind in kinds for item in kind.options.items() if item[1].is_of_reading or not of_reading]
     arguments = [
-        (name, Annotated[option.type | None, Parameter(help=option.help, consume_multiple=True)], None)
-        for name, option in options.items()
+        (name, _argument(option.type, option.default, help=option.help, consume_multiple=True), None)
+        for name, option in dict(options).items()
     ]
-    return Parameter(name="*")(make_dataclass(class_name, arguments, frozen=True, namespace={"__module__": __name__}))
+    return _class("TaskOptions", arguments)
 
 
-TaskOptions: Any = _arguments("TaskOptions", _options())
-"""Options of all tasks."""
+def settings_of(kind: type, defaults: Mapping[str, Any]) -> Any:
+    """A dataclass with the fields of a class of settings; help shows its defaults, or these."""
+    hints = get_type_hints(kind)
+    arguments = [
+        (part.name, _argument(hints[part.name], defaults.get(part.name, part.default)), None) for part in fields(kind)
+    ]
+    return _class(kind.__name__, arguments, bases=(kind,), __post_init__=lambda self: None)
 
-ReadingOptions: Any = _arguments(
-    "ReadingOptions", {name: option for name, option in _options().items() if option.is_of_reading}
-)
-"""Options of all tasks that decide how labeled files are read."""
 
-NO_OPTIONS, AS_FOUND = TaskOptions(), ReadingOptions()
+def summary_of(kind: type[TextTask]) -> str:
+    """The first paragraph of the docstring of a task."""
+    return " ".join((kind.__doc__ or kind.name).partition("\n\n")[0].split())
 
 
 def given_options(arguments: Any) -> dict[str, Any]:
@@ -47,14 +40,25 @@ def given_options(arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if value is not None}
 
 
-def check_options_of(task: str, options: Mapping[str, Any], tasks: Mapping[str, type[TextTask]]) -> None:
+def check_options_of(task: str, options: Collection[str]) -> None:
     """Check that a task has all options.
 
     Raises:
         UsageError: it lacks one; the message names the tasks that have it.
     """
     for name in options:
-        if name not in tasks[task].options:
-            having = [other for other, kind in tasks.items() if name in kind.options]
-            shown = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{shown} is an option of {', '.join(having)}, not of {task}: omit it")
+        if name not in TASKS[task].options:
+            having = [other for other, kind in TASKS.items() if name in kind.options]
+            raise UsageError(misplaced_option(f"--{name.replace('_', '-')}", task, having))
+
+
+def _argument(kind: Any, default: Any, **how: Any) -> Any:
+    if default is not None:
+        how["show_default"] = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return Annotated[kind | None, Parameter(**how)]
+
+
+def _class(name: str, arguments: list[Any], bases: tuple[type, ...] = (), **members: Any) -> Any:
+    namespace = {"__module__": __name__, **members}
+    made = make_dataclass(name, arguments, bases=bases, frozen=True, namespace=namespace)
+    return Parameter(name="*", parse=bool(arguments))(made)

@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.training_command import check_one_process
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.words.settings import PairTraining, WordTraining
@@ -158,6 +159,7 @@ def train(
 
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
+    check_one_process("words train runs")
     _check_out(out)
     state = out.with_name(out.name + ".training")
     if state.exists() and not resume:
@@ -213,6 +215,7 @@ def train_pairs(
 
     if not files:
         raise UsageError("train-pairs requires at least one file of text pairs")
+    check_one_process("words train-pairs runs")
     _check_out(out)
     roles = columns_of(columns)
     rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file, columns=roles))]

@@ -147,6 +147,8 @@ class TextEstimator(BaseEstimator):
         if kind != cls.__name__:
             raise CheckpointError(f"{directory} holds a {kind}: open it with {kind}.load")
         parameters = member(record, "parameters", dict, path, {})
+        is_tuple = {name for name, default in _SETTINGS.items() if isinstance(default, tuple)}  # a list in JSON
+        parameters |= {name: tuple(parameters[name]) for name in is_tuple & parameters.keys()}
         try:
             estimator = cls(**({"model": str(directory)} | parameters | {"device": device}))
         except UsageError as error:

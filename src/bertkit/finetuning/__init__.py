@@ -12,7 +12,6 @@ from bertkit.later import on_demand
 
 if TYPE_CHECKING:
     from bertkit.finetuning.baselines import comparison as comparison
-    from bertkit.finetuning.baselines import higher_is_better as higher_is_better
     from bertkit.finetuning.baselines import simple_baselines as simple_baselines
     from bertkit.finetuning.outcome import Outcome as Outcome
     from bertkit.finetuning.run import Finetuning as Finetuning

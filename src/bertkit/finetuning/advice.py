@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.evidence.leakage import normalized_sides, normalized_words
-from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, higher_is_better
+from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, goodness
 from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
 from bertkit.tasks import JudgedTask, TextTask
@@ -146,15 +146,20 @@ def got_worse(losses: Sequence[float], saved: float) -> str | None:
     )
 
 
-def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
-    """Advice on a finished run, whose events are in ``log``."""
+def advice_on(outcome: Outcome, best_by: str, log: Path, *, has_gained: bool) -> Iterator[str]:
+    """Advice on a finished run.
+
+    Args:
+        log: the file of its events.
+        has_gained: fine-tuning was not found to be useless: otherwise no more of it is advised.
+    """
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
     events = [event for _, event in logged_lines(log, [])]
     losses = [event["loss"] for event in events if event["event"] == "step"]
     saved = [event["loss"] for event in events if event["event"] == "checkpoint" and "loss" in event]
     sentence = got_worse(losses, saved[-1]) if outcome.best_step is None and losses and saved else None
-    if sentence is None and outcome.reason == "finished":
+    if sentence is None and outcome.reason == "finished" and has_gained:
         sentence = still_falling(losses)
     if sentence is not None:
         yield sentence
@@ -162,12 +167,11 @@ def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
 
 def not_above_baselines(metric: str, value: float, baselines: Mapping[str, float]) -> Iterator[str]:
     """Advice if the fine-tuned model does not beat baselines without a language model."""
-    sign = 1 if higher_is_better(metric) else -1
     for name, other in baselines.items():
-        if not name.startswith(FROZEN) and sign * value <= sign * other:
+        if not name.startswith(FROZEN) and goodness(metric, value) <= goodness(metric, other):
             reason = (
                 "word counts predict as well as this model: check the labels, or use that method"
-                if name in (TF_IDF, FREQUENT_TAG)
+                if name.startswith((TF_IDF, FREQUENT_TAG))
                 else "nothing was learned: check the labels and the text columns"
             )
             yield f"{metric} on dev, {value:.3f}, is not better than {name}, {other:.3f}: {reason}"

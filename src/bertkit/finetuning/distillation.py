@@ -27,7 +27,6 @@ class Distillation(Finetuning):
     distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
     def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
-        """As `Finetuning.facts`."""
         own = {"teacher": str(self.teacher), "distillation": asdict(self.distillation)}
         return super().facts(train, dev) | own
 

@@ -11,12 +11,12 @@ from bertkit.checkpoint.own_record import read_record, write_record
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.evidence import Measured
 from bertkit.evidence.scores import measured_difference
-from bertkit.finetuning.baselines import FROZEN, higher_is_better
+from bertkit.finetuning.baselines import FROZEN
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
 from bertkit.inference import InferenceReport
 from bertkit.model import Model, load
-from bertkit.tasks import TextTask
+from bertkit.tasks import TextTask, metric_of
 from bertkit.training import without_dropout
 
 
@@ -67,7 +67,7 @@ def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> M
     measured = measured_difference(judged.task, dev, judged.predictions, other.predictions, other.task).get(metric)
     if measured is None or math.isnan(measured.value):
         return None
-    if higher_is_better(metric):
+    if metric_of(metric).higher_is_better:
         return measured
     return Measured(-measured.value, -measured.high, -measured.low)
 
@@ -98,8 +98,7 @@ def shown(metric: str, metrics: Mapping[str, float]) -> str:
     ('93.3 % accuracy', '0.816 spearman')
     """
     value = metrics[metric]
-    is_share = higher_is_better(metric) and metric not in ("spearman", "pearson")
-    return f"{100 * value:.1f} % {metric}" if is_share else f"{value:.3f} {metric}"
+    return f"{100 * value:.1f} % {metric}" if metric_of(metric).is_share else f"{value:.3f} {metric}"
 
 
 def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, examples: str, metric: str) -> str:

@@ -20,7 +20,7 @@ from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
-from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, higher_is_better, simple_baselines
+from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import (
     NO_GAIN,
@@ -40,7 +40,7 @@ from bertkit.inference import InferenceReport
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
-from bertkit.tasks import TextTask, task_kind
+from bertkit.tasks import TextTask, metric_of, task_kind
 from bertkit.training import (
     Ranks,
     Run,
@@ -106,7 +106,8 @@ class Finetuning:
 
     def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
-        train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
+        with self.ranks.first_before_others():
+            train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
         return train, dev
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
@@ -159,15 +160,15 @@ class Finetuning:
             return outcome
         self._finish(model, data, outcome)
         judged = judge(model, dev) if dev else None
-        best_by = self._best_by(model.trained.task)
+        best_by, has_gained = self._best_by(model.trained.task), True
         if judged is not None:
             outcome = replace(outcome, metrics=judged.metrics)
             if self.compare:
-                outcome = self._compared(model, judged, frozen, train, dev, outcome)
+                outcome, has_gained = self._compared(model, judged, frozen, train, dev, outcome)
         self._write_card(model, train, data, dev, judged, outcome)
         self._save(model, outcome)
         if self.compare:
-            for sentence in advice_on(outcome, best_by, self._run / "metrics.jsonl"):
+            for sentence in advice_on(outcome, best_by, self._run / "metrics.jsonl", has_gained=has_gained):
                 self.log_line(f"note: {sentence}")
             self.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
         return outcome
@@ -232,19 +233,21 @@ class Finetuning:
     def _compared(
         self, model: Model, judged: Judged, frozen: Judged | None, train: Sequence[Any], dev: Sequence[Any],
         outcome: Outcome,
-    ) -> Outcome:  # fmt: skip
-        """Add baselines without fine-tuning to the outcome, and log the comparison."""
-        best_by, usual = self._best_by(judged.task), frozen
+    ) -> tuple[Outcome, bool]:  # fmt: skip
+        """The outcome with baselines without fine-tuning, and False if it is no better than frozen features for sure;
+        the comparison is logged."""
+        best_by, usual, has_gained = self._best_by(judged.task), frozen, outcome.best_step != 0
         if frozen is None or self.settings.head != "fitted":
             usual = self.frozen(train, dev)
         frozen = frozen or usual
-        if outcome.best_step == 0:
+        if not has_gained:
             self.log_line(NO_GAIN)
         elif frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, self._named(dev)))
+            has_gained = gain.high >= 0
         known = self.baselines(model, frozen, train, dev)
         others = {} if usual is None or usual is frozen else {FROZEN_DEFAULT: usual.metrics[best_by]}
-        return replace(outcome, baselines=known | others)
+        return replace(outcome, baselines=known | others), has_gained
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
         """Dev predictions of frozen features, with the default head; None for a new head that is not fitted."""
@@ -335,7 +338,7 @@ class Finetuning:
             model.network, task, feed, settings,
             rate_factor=rate_factor(model.network, self.settings.layer_decay, self.settings.head_rate_factor),
             save_model=lambda folder, parameters: self._write(model, folder), best_by=best_by,
-            evaluate=evaluate if dev else None, higher_is_better=higher_is_better(best_by),
+            evaluate=evaluate if dev else None, higher_is_better=metric_of(best_by).higher_is_better,
             patience=self.settings.patience, should_stop=should_stop, keep_first=self.settings.head != "drawn",
         )  # fmt: skip
         return trainer
@@ -344,6 +347,7 @@ class Finetuning:
         best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
+        metric_of(best_by)
         return best_by
 
     def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.training import TrainingSettings
+from bertkit.training import OptimizationSettings, TrainingSettings
 
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
@@ -60,7 +59,7 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
 
 
 @dataclass(frozen=True)
-class FinetuningSettings:
+class FinetuningSettings(OptimizationSettings):
     """Settings of a fine-tuning run, its estimator parameters and its command line options.
 
     The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), except for Adam's bias correction,
@@ -76,20 +75,14 @@ class FinetuningSettings:
         Search for the best model within this time: frozen features, contrastive fine-tuning if there are few rows, and
         fine-tuning at several learning rates.
     num_epochs
-        Passes over the examples; by default 3, or more for few examples with head=drawn.
-    batch_size
-        Examples per optimizer step.
+        Passes over the examples; if the task has no default, 3, or more for few examples with head=drawn.
+    num_steps
+        Optimizer steps, instead of num_epochs.
     learning_rate
-        Peak learning rate; by default 3e-4 for encoders up to 256 wide and 1e-4 up to 512, 5e-4 for both with
-        head=drawn; 2e-5 for wider ones.
+        Peak learning rate; if the task has no default, 3e-4 for encoders up to 256 wide and 1e-4 up to 512, 5e-4 for
+        both with head=drawn; 2e-5 for wider ones.
     head_learning_rate
         Peak learning rate of the head; by default that of the encoder.
-    warmup
-        Share of the run in which the learning rate rises linearly to its peak; then it falls linearly to 0.
-    weight_decay
-        Weight decay of matrices and embeddings.
-    clip_norm
-        Maximum norm of the gradients of all parameters.
     layer_decay
         Learning rate of a layer relative to that of the layer above.
     frozen_layers
@@ -111,23 +104,13 @@ class FinetuningSettings:
         Metric that selects the best weights; by default that of the task.
     patience
         Stop after this number of evaluations without improvement; by default never.
-    precision
-        Precision of matrix products in training.
-    tokens_per_part
-        Maximum number of tokens in one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
-    seed
-        Seed of the new head, the order of examples and dropout.
     """
 
     head: Literal["fitted", "published", "drawn"] = "fitted"
-    minutes: float | None = None
     num_epochs: int | None = None
     batch_size: int = 32
-    learning_rate: float | None = None
     head_learning_rate: float | None = None
     warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip_norm: float | None = 1.0
     layer_decay: float = 1.0
     frozen_layers: int | None = None
     lora_rank: int | None = None
@@ -138,20 +121,17 @@ class FinetuningSettings:
     evaluations_per_epoch: int = 1
     best_by: str | None = None
     patience: int | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
-    tokens_per_part: int | None = None
-    seed: int = 0
+
+    _counts = (*OptimizationSettings._counts, "num_epochs", "evaluations_per_epoch", "patience", "lora_rank")
+    _sizes = (*OptimizationSettings._sizes, "lora_alpha")
 
     def __post_init__(self) -> None:
-        check_field_types(self)
-        for name in ("num_epochs", "evaluations_per_epoch", "patience", "lora_rank"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
-        for name in ("minutes", "lora_alpha"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"{name}={value!r}: expected a number above 0")
+        super().__post_init__()
+        for name in ("num_epochs", "minutes"):
+            if self.num_steps is not None and getattr(self, name) is not None:
+                raise UsageError(
+                    f"num_steps={self.num_steps} and {name}={getattr(self, name):g} both set the length: omit one"
+                )
         if self.head_learning_rate is not None and self.head_learning_rate < 0:
             raise UsageError(f"head_learning_rate={self.head_learning_rate!r}: expected a number, 0 or above")
         if not 0 < self.layer_decay <= 1:
@@ -164,7 +144,6 @@ class FinetuningSettings:
         if self.lora_rank is not None and self.frozen_layers is not None:
             raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")
         Layout(self.max_length, self.on_long or "window", self.stride)
-        self.completed(PAPER).training(steps_per_epoch=1)
 
     def check_dev(self, dev: Sequence[Any]) -> None:
         """Raise a UsageError if these settings need dev examples, and there are none."""
@@ -177,8 +156,13 @@ class FinetuningSettings:
             raise UsageError(f"minutes={self.minutes:g} does not limit {work}: omit it, or {instead}")
 
     def completed(self, values: Mapping[str, Any]) -> Self:
-        """A copy in which these values replace None."""
-        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        """A copy in which these values replace None, except that no number of epochs is added to ``num_steps``."""
+        is_of_steps = self.num_steps is not None
+        missing = {
+            name: value
+            for name, value in values.items()
+            if getattr(self, name) is None and not (is_of_steps and name == "num_epochs")
+        }
         return replace(self, **missing) if missing else self
 
     @property
@@ -187,19 +171,12 @@ class FinetuningSettings:
         return 1.0 if self.head_learning_rate is None else self.head_learning_rate / (self.learning_rate or 1.0)
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
-        """The settings of the training loop; learning rate and epochs must be set."""
-        assert self.num_epochs is not None and self.learning_rate is not None
-        return TrainingSettings(
-            num_steps=steps_per_epoch * self.num_epochs,
-            batch_size=self.batch_size,
-            tokens_per_part=self.tokens_per_part,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            warmup=self.warmup,
-            clip_norm=self.clip_norm,
-            precision=self.precision,
-            evaluate_every=-(-steps_per_epoch // self.evaluations_per_epoch),
-            save_every=steps_per_epoch,
-            keep_last=1,
-            seed=self.seed,
-        )
+        """The settings of the training loop; the learning rate and the epochs or steps must be set."""
+        num_steps = self.num_steps
+        if num_steps is None:
+            assert self.num_epochs is not None
+            num_steps = steps_per_epoch * self.num_epochs
+        return self.of_loop(
+            num_steps=num_steps, evaluate_every=-(-steps_per_epoch // self.evaluations_per_epoch),
+            save_every=steps_per_epoch, keep_last=1,
+        )  # fmt: skip

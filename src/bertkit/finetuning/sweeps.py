@@ -44,6 +44,7 @@ def sweep(
     if not dev:
         raise UsageError("a sweep requires dev examples, to select the best run")
     run.settings.check_untimed("a sweep", "search within that time without a sweep")
+    run.ranks.check_single("a sweep runs")
     folder = run.out / "run"
     train, dev = run.taught(train, dev)
     task = task_kind(run.task).of_examples(train, run.options)

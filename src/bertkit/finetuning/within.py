@@ -66,8 +66,7 @@ def start_run(
     """
     if run.settings.minutes is None:
         return run.start(train, dev, resume=resume, should_stop=should_stop)
-    if run.ranks.num_ranks > 1:
-        raise UsageError("minutes compares runs in one process: start it without torchrun")
+    run.ranks.check_single("minutes compares runs")
     run.settings.check_dev(dev)
     train, dev = run.taught(train, dev)
     _check_head(run, train)
@@ -106,7 +105,6 @@ class _Within:
             self.train, self.chosen_by = held_out(train)
 
     def start(self, resume: bool) -> Outcome:
-        """As `start_run`."""
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
         is_new = claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
         if (self.run.out / "config.json").is_file():

@@ -22,14 +22,12 @@ from bertkit.sequence_training.batches import SequenceData
 from bertkit.sequence_training.examples import SequenceExample
 from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
-from bertkit.sequence_training.settings import SequenceSettings
+from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
 from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.tasks.field_types import changed_fields
 from bertkit.training import Ranks, Run, checkpoint_folder, checkpoints, claim_run_folder, evaluate
 
 _OUTCOME = "outcome.json"
-_OF_NEW_MODELS = ("dropout", "vocab_size", "max_length")  # settings
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
@@ -70,8 +68,8 @@ class SequenceTraining:
             raise DataError("no examples to train on: expected at least one")
         self.ranks.check_batch_size(self.settings.batch_size)
         if self.model not in NEW_MODELS:
-            for name, value in changed_fields(self.settings).items():
-                if name in _OF_NEW_MODELS:
+            for name in OF_NEW_MODELS:
+                if (value := getattr(self.settings, name)) is not None:
                     raise UsageError(f"{name}={value!r} is for a new model, and has no effect on {self.model}: omit it")
         run_folder = self.out / "run"
         if checkpoints(run_folder):

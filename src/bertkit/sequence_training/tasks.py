@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import UsageError
 from bertkit.locate import locate, transformer_folder
@@ -26,6 +26,9 @@ class SequenceTask:
 
     read: Callable[..., list[SequenceExample]]
     create: Callable[[str, Sequence[SequenceExample], SequenceSettings], Generator]  # model name, training examples
+    summary: str  # what the model learns, for help
+    help_of_files: str
+    help_of_model: str
 
 
 def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
@@ -43,12 +46,13 @@ def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings
         folder = locate(model)
         is_pair = is_encoder_decoder(transformer_folder(folder))
         return SequenceToSequence(open_encoder_decoder(folder) if is_pair else warm_started(folder, settings.seed))
+    chosen = settings.of_new_model()
     texts = [text for example in train for text in (example.source, example.target) if text is not None]
-    tokenizer = train_byte_level(texts, settings.vocab_size)
-    return SequenceToSequence(new_encoder_decoder(_new_config(model, tokenizer, settings), tokenizer, settings.seed))
+    tokenizer = train_byte_level(texts, chosen["vocab_size"])
+    return SequenceToSequence(new_encoder_decoder(_new_config(model, tokenizer, chosen), tokenizer, settings.seed))
 
 
-def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) -> EncoderDecoderConfig:
+def _new_config(model: str, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> EncoderDecoderConfig:
     from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
     from bertkit.transformer import TransformerConfig
 
@@ -56,8 +60,8 @@ def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) ->
     encoder, decoder = (
         TransformerConfig(
             vocab_size=len(tokenizer.vocabulary), hidden_size=width, num_hidden_layers=layers,
-            num_attention_heads=heads, intermediate_size=4 * width, hidden_dropout_prob=settings.dropout,
-            max_position_embeddings=settings.max_length, is_decoder=is_decoder,
+            num_attention_heads=heads, intermediate_size=4 * width, hidden_dropout_prob=settings["dropout"],
+            max_position_embeddings=settings["max_length"], is_decoder=is_decoder,
         )
         for is_decoder in (False, True)
     )  # fmt: skip
@@ -82,7 +86,19 @@ def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSett
 
 
 SEQUENCE_TASKS: Mapping[str, SequenceTask] = {
-    "seq2seq": SequenceTask(read_pairs, _sequence_to_sequence),
-    "causal-language-model": SequenceTask(read_texts, _causal),
+    "seq2seq": SequenceTask(
+        read_pairs,
+        _sequence_to_sequence,
+        "Target texts from source texts, by an encoder-decoder.",
+        "Pairs of source and target: csv, tsv, jsonl or parquet.",
+        "A new model, new-tiny, new or new-base; or one to start from, a folder or a hub name. By default new.",
+    ),
+    "causal-language-model": SequenceTask(
+        read_texts,
+        _causal,
+        "Texts, each token from those before it.",
+        "Texts: lines of a txt file, or a column of csv, tsv, jsonl or parquet.",
+        "The left-to-right model to start from: a folder or a hub name.",
+    ),
 }
 """Generative tasks by name."""

@@ -12,6 +12,7 @@ from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExa
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.losses import OBJECTIVES, BatchLoss, ScoreLoss, SentenceLoss, loss_parameter
+from bertkit.tasks.metrics import METRICS, Metric, metric_of
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
 from bertkit.tasks.registry import (
@@ -36,6 +37,7 @@ from bertkit.tasks.task import Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
+    "METRICS",
     "OBJECTIVES",
     "TASKS",
     "Alignment",
@@ -53,6 +55,7 @@ __all__ = [
     "LabelsPrediction",
     "LevelPrediction",
     "Loss",
+    "Metric",
     "MultiLabelClassification",
     "MultipleChoice",
     "OrdinalRegression",
@@ -78,6 +81,7 @@ __all__ = [
     "TokenClassification",
     "judged_tasks",
     "loss_parameter",
+    "metric_of",
     "published_task",
     "read_examples",
     "stored_task",

@@ -103,13 +103,11 @@ class Alignment(TextTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaughtText]:
-        """As `TextTask.read`."""
         for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
             yield TaughtText(example.text, location=example.location)
 
     @classmethod
     def card_example(cls, example: TaughtText) -> str:
-        """As `TextTask.card_example`."""
         return '"A good day."'
 
     @classmethod
@@ -124,7 +122,6 @@ class Alignment(TextTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """As `TextTask.encode`."""
         if layout.on_long == "window":
             raise UsageError("alignment uses one vector per text: use on_long='truncate' or 'error'")
         with naming_long_ones(examples, first_index):
@@ -154,7 +151,6 @@ class Alignment(TextTask):
     def decode(
         self, examples: Sequence[TaughtText], encodings: Encodings, logits: np.ndarray
     ) -> list[VectorPrediction]:
-        """As `TextTask.decode`."""
         return [VectorPrediction(tuple(vector)) for vector in logits.tolist()]
 
     def constant_predictions(
@@ -176,18 +172,15 @@ class AlignmentScorer:
         self._cosines: list[np.ndarray] = []
 
     def add(self, examples: Sequence[TaughtText], predictions: Sequence[VectorPrediction]) -> None:
-        """As `Scorer.add`."""
         truth, predicted = _vectors(examples), np.array([one.vector for one in predictions], np.float32)
         self._errors.append(np.square(predicted - truth).sum(axis=1))
         lengths = np.linalg.norm(predicted, axis=1) * np.linalg.norm(truth, axis=1)
         self._cosines.append(np.divide((predicted * truth).sum(axis=1), lengths, out=lengths * 0, where=lengths > 0))
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
         return {name: float(np.mean(rows)) if rows else float("nan") for name, rows in self.values().items()}
 
     def values(self) -> dict[str, list[float]]:
-        """As `RowScorer.values`."""
         names = {"vector_error": self._errors, "mean_cosine": self._cosines}
         return {name: [value for part in parts for value in part.tolist()] for name, parts in names.items()}
 

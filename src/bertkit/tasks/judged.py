@@ -29,7 +29,6 @@ class JudgedTask(TextTask):
     thresholds: ClassVar[tuple[float, ...]] = ()  # of each label in multi-label tasks; (): 0.5
 
     def choices_for(self, train: Sequence[Any]) -> Iterator[str]:
-        """See `TextTask.choices_for`."""
         if names := self.known_labels:
             yield f"{len(names)} labels: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
         yield from super().choices_for(train)
@@ -72,7 +71,6 @@ class JudgedTask(TextTask):
         return None
 
     def scorer(self) -> "JudgedScorer":
-        """See `TextTask.scorer`."""
         return JudgedScorer(self)
 
     def probabilities(
@@ -114,7 +112,6 @@ class JudgedScorer:
         self._number = 0
 
     def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-        """See `Scorer.add`."""
         truth = self.task.truth(examples)
         self._scores.add(truth, self.task.predicted(predictions), self.task.example_of(examples))
         losses = self.task.losses(truth, predictions)
@@ -122,6 +119,5 @@ class JudgedScorer:
         self._number += len(examples)
 
     def results(self) -> dict[str, float]:
-        """See `Scorer.results`."""
         loss = {"loss": self._loss / max(self._number, 1)} if self._has_loss else {}
         return loss | self._scores.results()

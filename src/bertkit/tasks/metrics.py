@@ -5,13 +5,48 @@ correlation with a constant is NaN. Shape letters: R draws of the same examples,
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bertkit.errors import UsageError
+
 _CONSTANT = 1e-28
 """Relative variance below which numbers are constant up to rounding."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Facts about a metric that comparisons and printed lines depend on."""
+
+    higher_is_better: bool = True
+    is_share: bool = True  # from 0 to 1, and printed in percent
+
+
+_CORRELATIONS = ("pearson", "spearman", "matthews", "mean_cosine")
+_ERRORS = ("loss", "mean_squared_error", "mean_absolute_error", "vector_error")
+
+METRICS: dict[str, Metric] = {
+    **dict.fromkeys(("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "token_accuracy"), Metric()),
+    **dict.fromkeys(("exact_match", "answerable_exact_match", "answerable_f1", "unanswerable_accuracy"), Metric()),
+    **dict.fromkeys(("average_precision", "best_f1", "mrr", "ndcg_at_10", "recall_at_1", "triplet_accuracy"), Metric()),
+    **dict.fromkeys(_CORRELATIONS, Metric(is_share=False)),
+    **dict.fromkeys(_ERRORS, Metric(higher_is_better=False, is_share=False)),
+}
+"""Metrics that can select weights, by name; a task with others adds them."""
+
+
+def metric_of(name: str) -> Metric:
+    """The facts about a metric.
+
+    Raises:
+        UsageError: a name that is not in METRICS.
+    """
+    if name not in METRICS:
+        raise UsageError(f"metric {name!r}: expected one of {', '.join(METRICS)}; add others to bertkit.tasks.METRICS")
+    return METRICS[name]
 
 
 class LabelScore(NamedTuple):

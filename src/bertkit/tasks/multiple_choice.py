@@ -59,24 +59,20 @@ class MultipleChoice(OnSentenceVectors):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
-        """See `TextTask.of_published`."""
         return cls()
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[ChoiceQuestion]:
-        """See `TextTask.read`."""
         if file.columns:
             raise UsageError("multiple choice files have fixed column names: omit columns")
         return read_choices(file.path, labeled=file.labeled, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: ChoiceQuestion) -> str:
-        """See `TextTask.card_example`."""
         return '("The sky is", ["blue", "a table"])'
 
     @classmethod
     def of_examples(cls, examples: Sequence[ChoiceQuestion], options: Mapping[str, Any]) -> Self:
-        """See `TextTask.of_examples`."""
         cls.check_options(options)
         if not examples:
             raise DataError("no examples to train on: expected at least one")
@@ -209,17 +205,14 @@ class ChoiceScorer:
         self._losses, self._right = array("d"), array("d")
 
     def add(self, examples: Sequence[ChoiceQuestion], predictions: Sequence[ChoicePrediction]) -> None:
-        """See `Scorer.add`."""
         for label, prediction in zip(_labels(examples).tolist(), predictions, strict=True):
             self._losses.append(-float(np.log(max(prediction.probabilities[label], _SMALLEST))))
             self._right.append(prediction.choice == label)
 
     def results(self) -> dict[str, float]:
-        """See `Scorer.results`."""
         return {name: sum(values) / max(len(values), 1) for name, values in self.values().items()}
 
     def values(self) -> dict[str, list[float]]:
-        """See `RowScorer.values`."""
         return {"loss": self._losses.tolist(), "accuracy": self._right.tolist()}
 
 

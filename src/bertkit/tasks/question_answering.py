@@ -78,25 +78,20 @@ class QuestionAnswering(TextTask):
     pipeline: ClassVar[str] = "question-answering"
     peft_type: ClassVar[str | None] = "QUESTION_ANS"
     options: ClassVar[Mapping[str, Option]] = {
-        "max_answer_length": Option(
-            int, "For question answering: maximum answer length in tokens; by default from the data."
-        ),
-        "num_candidates": Option(int, "For question answering: number of answers in a prediction.", 20),
+        "max_answer_length": Option(int, "Maximum answer length in tokens; by default from the data."),
+        "num_candidates": Option(int, "Number of answers in a prediction.", 20),
     }
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
-        """See `TextTask.of_published`."""
         return cls()
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[Question]:
-        """See `TextTask.read`."""
         return read_questions(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: Question) -> str:
-        """See `TextTask.card_example`."""
         return '("Who wrote it?", "It was written by Ada Lovelace.")'
 
     def advice_on(self, train: Sequence[Question]) -> str | None:
@@ -110,7 +105,6 @@ class QuestionAnswering(TextTask):
 
     @property
     def has_thresholds(self) -> bool:
-        """See `TextTask.has_thresholds`."""
         return self.no_answer
 
     def __post_init__(self) -> None:
@@ -187,7 +181,6 @@ class QuestionAnswering(TextTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """See `TextTask.encode`."""
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.question for example in examples],
@@ -230,7 +223,6 @@ class QuestionAnswering(TextTask):
         return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
 
     def decode(self, examples: Sequence[Question], encodings: Encodings, logits: np.ndarray) -> list[AnswerPrediction]:
-        """See `TextTask.decode`."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)
         scores = np.where(offsets[:, :1] < offsets[:, 1:], logits, -np.inf)  # no answer begins or ends at white space
@@ -274,11 +266,9 @@ class AnswerScorer:
         self.task, self.scores = task, AnswerScores(no_answer=task.no_answer)
 
     def add(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
-        """See `Scorer.add`."""
         _add(self.scores, examples, predictions)
 
     def results(self) -> dict[str, float]:
-        """See `Scorer.results`."""
         if not self.task.no_answer:
             return self.scores.results()
         threshold = self.scores.best_threshold()

@@ -37,7 +37,6 @@ class RowFeed(LabeledFeed):
         return full + (rest > 1) or 1
 
     def batch(self, position: int, progress: float) -> LabeledBatch:
-        """As `LabeledFeed.batch`."""
         epoch, number = divmod(position, self.batches_per_epoch)
         start, end = number * self.batch_size, (number + 1) * self.batch_size
         if number == self.batches_per_epoch - 1:

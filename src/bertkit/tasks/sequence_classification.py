@@ -208,12 +208,10 @@ class MultiLabelClassification(_Classification):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """See `TextTask.of_published`."""
         return None if label_names is None or problem_type != cls.problem_type else cls(label_names)
 
     @property
     def has_thresholds(self) -> bool:
-        """See `TextTask.has_thresholds`."""
         return bool(self.thresholds)
 
     @classmethod

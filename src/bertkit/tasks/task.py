@@ -94,7 +94,7 @@ class Scorer(Protocol):
         ...
 
     def results(self) -> dict[str, float]:
-        """Metrics of all added examples, by name. For "loss" and names ending in "_error", lower is better."""
+        """Metrics of all added examples, by name; those that can select weights are in `METRICS`."""
         ...
 
 
@@ -316,7 +316,6 @@ class TextTask(ABC):
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
-        """See `Task.vectors`."""
         assert outputs.vectors is not None, f"the head of {self.name} has no vectors"
         return outputs.vectors.float()
 

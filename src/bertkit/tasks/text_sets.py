@@ -150,12 +150,10 @@ class OfTextSets(TextTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
-        """As `TextTask.read`."""
         return read_text_sets(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: TextSet) -> str:
-        """As `TextTask.card_example`."""
         return '("A good day.", "The day is good.")'
 
     @classmethod
@@ -186,7 +184,6 @@ class OfTextSets(TextTask):
 
     @classmethod
     def in_dataset(cls, example: TextSet, number: int) -> TextSet:
-        """As `TextTask.in_dataset`."""
         return replace(example, dataset=number)
 
 

@@ -33,13 +33,11 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
     @classmethod
     def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
-        """As `TextTask.check_columns`."""
         if cls.label_kind == "set":
             check_label_columns(examples, columns)
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextExample]:
-        """See `TextTask.read`."""
         kind = cls.label_kind if file.labeled else None
         return read_labeled_texts(
             file.path,
@@ -81,7 +79,6 @@ class OfTexts(JudgedTask, OnSentenceVectors):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """See `TextTask.encode`."""
         pairs = [example.pair for example in examples if example.pair is not None]
         if pairs and len(pairs) < len(examples):
             alone = next(example for example in examples if example.pair is None)

@@ -106,7 +106,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
-        """See `TextTask.read`."""
         scheme = None if file.label_names is None else guess_scheme(file.label_names)
         return read_tagged(
             file.path,
@@ -122,12 +121,10 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @property
     def reading_options(self) -> dict[str, Any]:
-        """See `TextTask.reading_options`."""
         return {"words": self.words, "scheme": self.scheme}
 
     @classmethod
     def card_example(cls, example: TaggedText) -> str:
-        """See `TextTask.card_example`."""
         return '"Ada Lovelace was born in London."'
 
     def __post_init__(self) -> None:
@@ -164,7 +161,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return cls(label_names=names, scheme=scheme, words=words, **weights)
 
     def choices_for(self, train: Sequence[TaggedText]) -> Iterator[str]:
-        """See `TextTask.choices_for`."""
         types, names = self._tags().types, self.label_names
         shown = ", ".join((types or names)[:8]) + (", ..." if len(types or names) > 8 else "")
         yield (
@@ -192,7 +188,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """See `TextTask.encode`."""
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.text for example in examples],
@@ -211,7 +206,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return LabeledEncodings(encodings, labels, of_tokens=True)
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
-        """See `TextTask.decode`."""
         words = [self._words(example) for example in examples]
         scores, was_read = self.word_scores(examples, encodings, logits)
         _, word_of = self._first_pieces(examples, encodings)

@@ -6,7 +6,8 @@ if that is too large for one, a shard of every parameter (`fully_shard`; Zhao et
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -101,6 +102,11 @@ class Ranks:
         if self.num_ranks == 1:
             raise UsageError("sharding requires several ranks: start them with torchrun")
 
+    def check_single(self, work: str) -> None:
+        """Raise a UsageError if there are several ranks, for work that is not shared, such as "a sweep runs"."""
+        if self.num_ranks > 1:
+            raise UsageError(f"{work} in one process: start it without torchrun")
+
     def check_batch_size(self, batch_size: int) -> None:
         """Raise a UsageError if a batch has fewer sequences than there are ranks."""
         if batch_size < self.num_ranks:
@@ -110,6 +116,15 @@ class Ranks:
         """Wait for all ranks."""
         if self.num_ranks > 1:
             dist.barrier(self._long_timeout_group)
+
+    @contextmanager
+    def first_before_others(self) -> Iterator[None]:
+        """A block that the first rank runs before the others, which find the files that it wrote."""
+        if not self.is_first:
+            self.wait()
+        yield
+        if self.is_first:
+            self.wait()
 
     def shutdown(self) -> None:
         """Disconnect from the other ranks when all have finished."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import check_field_types
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 OPTIMIZERS = ("adamw", "adamw-2018", "muon")
 
-PRECISIONS = ("float32", "bfloat16")
-
 TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
 """Default tokens per part. On the CPU every core computes a part at the same time. Fine-tuning MiniLM on 400 texts of
 512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
@@ -23,40 +21,69 @@ parts of 2,048, in the same processor time, 151 s. A batch of short texts is one
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
-    """Settings of the training loop. The length of a run is either ``num_steps`` or ``minutes``."""
+class OptimizationSettings:
+    """Settings of the updates of weights: those of every recipe, by the same names, with defaults of each.
 
-    num_steps: int | None = None  # optimizer steps
-    minutes: float | None = None  # wall-clock time
-    batch_size: int = 256  # sequences per optimizer step, over all ranks
-    tokens_per_part: int | None = 8_192  # maximum number of tokens in a forward and backward pass; None: by device
-    optimizer: str = "adamw"  # one of OPTIMIZERS
-    learning_rate: float = 1e-4  # at its peak; BERT: 1e-4 (Devlin et al. 2018, appendix A.2)
-    matrix_learning_rate: float = 0.02  # for muon's matrices (Jordan et al. 2024)
-    weight_decay: float = 0.01  # for matrices and embeddings, decoupled
-    betas: tuple[float, float] = (0.9, 0.999)  # decay rates of AdamW's averages
-    eps: float = 1e-6  # added to AdamW's divisor
-    schedule: str = "linear"  # one of SCHEDULES
-    warmup: float = 0.01  # share of the run; BERT: 10,000 of 1,000,000 steps
-    clip_norm: float | None = 1.0  # maximum norm of the gradients of all parameters
-    precision: str = "float32"  # of matrix products: float32 or bfloat16; weights and sums are float32
-    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    log_every: int | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
-    evaluate_every: int | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
-    save_every: int | None = None  # steps between checkpoints; None: up to ten in a run
-    keep_last: int = 2  # number of checkpoints to keep, in addition to the best
-    seed: int = 0  # seed of order, masks and dropout
+    Parameters
+    ----------
+    num_steps
+        Optimizer steps.
+    minutes
+        Wall-clock time of training.
+    batch_size
+        Sequences or examples per optimizer step, over all ranks.
+    tokens_per_part
+        Maximum number of tokens in one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
+    optimizer
+        adamw; adamw-2018, without bias correction, as BERT was trained; or muon, for the matrices of the layers.
+    learning_rate
+        Peak learning rate.
+    matrix_learning_rate
+        Peak learning rate of the matrices that muon updates (Jordan et al. 2024).
+    weight_decay
+        Weight decay of matrices and embeddings, decoupled.
+    betas
+        Decay rates of the averages of AdamW.
+    eps
+        Added to the divisor of AdamW.
+    schedule
+        Learning rate over the run: linear, linear-2018, cosine, trapezoid, inverse-square-root or constant.
+    warmup
+        Share of the run in which the learning rate rises linearly to its peak.
+    clip_norm
+        Maximum norm of the gradients of all parameters.
+    precision
+        Precision of matrix products in training; weights and sums are float32.
+    seed
+        Seed of new weights, order, masks and dropout.
+    """
+
+    num_steps: int | None = None
+    minutes: float | None = None
+    batch_size: int = 256
+    tokens_per_part: int | None = None
+    optimizer: str = "adamw"
+    learning_rate: float | None = None
+    matrix_learning_rate: float = 0.02
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    schedule: str = "linear"
+    warmup: float = 0.01
+    clip_norm: float | None = 1.0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    seed: int = 0
+
+    _counts: ClassVar[tuple[str, ...]] = ("num_steps", "batch_size", "tokens_per_part")  # at least 1, or None
+    _sizes: ClassVar[tuple[str, ...]] = ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps")  # > 0
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        if (self.num_steps is None) == (self.minutes is None):
-            raise UsageError("expected either num_steps or minutes, the length of the run")
-        for name in ("num_steps", "batch_size", "tokens_per_part", "log_every", "evaluate_every", "save_every",
-                     "keep_last"):  # fmt: skip
+        for name in self._counts:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
-        for name in ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps"):
+        for name in self._sizes:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"{name}={value!r}: expected a number above 0")
@@ -68,9 +95,33 @@ class TrainingSettings:
             raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to below 2**63")
         if self.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"precision={self.precision!r}: expected {' or '.join(PRECISIONS)}")
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def of_loop(self, **values: Any) -> TrainingSettings:
+        """The settings of a training loop: these, replaced and completed by ``values``."""
+        return TrainingSettings(
+            **{part.name: getattr(self, part.name) for part in fields(OptimizationSettings)} | values
+        )
+
+
+@dataclass(frozen=True)
+class TrainingSettings(OptimizationSettings):
+    """Settings of the training loop. The length of a run is either ``num_steps`` or ``minutes``."""
+
+    tokens_per_part: int | None = 8_192
+    learning_rate: float = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000 steps
+    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
+    log_every: int | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
+    evaluate_every: int | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
+    save_every: int | None = None  # steps between checkpoints; None: up to ten in a run
+    keep_last: int = 2  # number of checkpoints to keep, in addition to the best
+
+    _counts = (*OptimizationSettings._counts, "log_every", "evaluate_every", "save_every", "keep_last")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.num_steps is None) == (self.minutes is None):
+            raise UsageError("expected either num_steps or minutes, the length of the run")
 
     def most_tokens(self, device: torch.device) -> int:
         """Maximum number of tokens in a forward and backward pass on a device."""
