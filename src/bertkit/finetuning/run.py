@@ -98,6 +98,7 @@ class Finetuning:
         """
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
+        self.ranks.check_batch_size(self.settings.batch_size)
         train, dev = self.taught(train, dev)
         run = replace(self, settings=self.complete_settings(len(train)))
         if not self.ranks.is_first:
@@ -124,7 +125,6 @@ class Finetuning:
     ) -> Outcome:
         """As `start`, with complete settings."""
         self.settings.check_dev(dev)
-        self.ranks.check_batch_size(self.settings.batch_size)
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self._run / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")

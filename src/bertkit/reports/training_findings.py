@@ -13,7 +13,6 @@ import numpy as np
 from bertkit.pages import format_number, format_seconds, format_short, running_mean
 from bertkit.reports.parts import readable
 from bertkit.reports.recorded_run import Series, TrainingRun
-from bertkit.tasks import metric_of
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
@@ -283,6 +282,8 @@ def best_evaluation(run: TrainingRun) -> tuple[int, float, bool] | None:
     dev examples. The baselines are compared in the same direction."""
     if run.best_by is None:
         return None
+    from bertkit.tasks import metric_of  # which imports tokenizers, for runs of tasks only
+
     values, is_higher = run.evaluations[run.best_by], metric_of(run.best_by).higher_is_better
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
