@@ -124,4 +124,6 @@ def test_help_lists_tasks_that_can_be_checked(capsys) -> None:
     shown = capsys.readouterr().out
     assert "token-classification" in shown and "question-answering" not in shown and "alignment" not in shown
     assert run(["check", "question-answering", "--train", "absent.json"]) == 2
-    assert "task 'question-answering': expected one of" in capsys.readouterr().err
+    assert (
+        'Unknown command "question-answering". Available commands: sequence-classification' in capsys.readouterr().err
+    )

@@ -152,7 +152,7 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
         (["--data", data, "--model", model, "--limit", "3"], "Unknown option: --limit"),
         (["--data", data, "--model", model, "--against", model], "Unknown option: --against"),
         (["grammar", data, "--model", model, "--skip-bad"], "Unknown option: --skip-bad"),
-        (["similarity", data, "--run-file", "x"], "Unknown option: --run-file"),
+        (["similarity", data, "--run-file", "x"], "--run-file is an option of retrieval, not of similarity: omit it"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip

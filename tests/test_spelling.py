@@ -17,7 +17,8 @@ PAGES = [
     "examples",
     "src",
 ]
-WORDS = "pres,caf,nd,sme"  # abbreviations, a word without its accent, categories of Unicode, instructions of processors
+# abbreviations, a word without its accent, categories of Unicode, instructions of processors, an operator
+WORDS = "pres,caf,nd,sme,nin"
 
 
 def misspelled(*paths: str | Path) -> str:

@@ -35,8 +35,7 @@ class Application:
         fastapi: the same routes in FastAPI; its OpenAPI document is at /openapi.json.
     """
 
-    def __init__(self, service: Service) -> None:
-        root = service.settings.root_path
+    def __init__(self, service: Service, root_path: str = "") -> None:
         self.fastapi = FastAPI(
             title="bertkit",
             version=__version__,
@@ -44,7 +43,7 @@ class Application:
             redoc_url=None,
             separate_input_output_schemas=False,
             redirect_slashes=False,
-            servers=[{"url": root}] if root else None,
+            servers=[{"url": root_path}] if root_path else None,
         )
         self._handlers: dict[tuple[str, str], Handler] = {}
         for routes in _ROUTES:

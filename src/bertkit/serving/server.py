@@ -144,7 +144,7 @@ async def _serve(
         return False
     service = Service(loading.result(), batches, metrics)
     is_local_only = address.is_local and not settings.api_keys
-    guarded = Guard(Application(service), service, local_only=is_local_only)
+    guarded = Guard(Application(service, service.settings.root_path), service, local_only=is_local_only)
     app: Any = guarded
     if settings.cors_origins:  # pages of other origins cannot read a response without these headers
         exposed = ["retry-after", "x-request-id", "x-inputs-cut", "x-tokens-cut", "x-tokens-unknown", "x-inputs-empty"]

@@ -178,10 +178,11 @@ class Snapshot:
             "AND text = ?1 ORDER BY number",
             [text],
         ).fetchall()
-        bits, positions = self.mask(where).bits, self._view.positions(np.array([number for number, _ in rows]))
-        is_matched = bits[positions >> 4] >> (positions & 15) & 1
-        matched = (document_id for (_, document_id), one in zip(rows, is_matched, strict=True) if one)
-        return [*islice(dict.fromkeys(matched), MOST_COPIES)]
+        if where is not None and len(rows) > 1:
+            bits, positions = self.mask(where).bits, self._view.positions(np.array([number for number, _ in rows]))
+            is_matched = bits[positions >> 4] >> (positions & 15) & 1
+            rows = [row for row, one in zip(rows, is_matched, strict=True) if one]
+        return [*islice(dict.fromkeys(document_id for _, document_id in rows), MOST_COPIES)]
 
     def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
         rows = self.connection.execute(

@@ -121,7 +121,7 @@ def offered_linears(precision: str) -> list[LinearChoice]:
         onednn, compiled = compiled, onednn
     offered = [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
     if precision == "bfloat16" and not has_fast_bfloat16():
-        offered = [each._replace(is_fast=False, reason=f"{each.reason}; {_WITHOUT_BFLOAT16}") for each in offered]
+        offered = [each._replace(is_fast=False, reason=f"{_WITHOUT_BFLOAT16}: {each.reason}") for each in offered]
     return offered
 
 
@@ -149,15 +149,16 @@ def _onednn_operation(precision: str) -> str:
 
 def _onednn_linears(precision: str) -> list[LinearChoice]:
     operation = _onednn_operation(precision)
-    reason = f"torch has {operation}, and this processor its instructions"
     if not has_onednn(operation):
         return []
+    is_slow = precision == "bfloat16" and not has_fast_bfloat16()
+    reason = f"torch has {operation}" + ("" if is_slow else ", and this processor its instructions")
     if precision == "int8":
         return [LinearChoice(OneDNNInt8Linear, True, reason)] if _has_exact_int8() else []
     fast, widened = LinearChoice(OneDNNLinear, True, reason), LinearChoice(WidenedLinear, False, reason)
     if precision == "float32":
         return [fast]
-    if has_fast_bfloat16():
+    if not is_slow:
         return [fast, widened]
     return [widened, fast] if has_bfloat16() else [widened]
 
