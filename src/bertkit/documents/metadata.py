@@ -29,7 +29,7 @@ def check_id(what: str, id: object) -> None:
     """Check the id of a record or document.
 
     Raises:
-        UsageError: it is not a str, has a NUL character, which ends a str in some stores, or a lone surrogate.
+        UsageError: it is not a str, has a NUL character, which ends a str in functions of SQLite, or a lone surrogate.
     """
     if not isinstance(id, str):
         raise UsageError(f"{what} {id!r:.60}: expected a str")

@@ -151,7 +151,7 @@ def advice_on(outcome: Outcome, best_by: str, log: Path, *, has_gained: bool) ->
 
     Args:
         log: the file of its events.
-        has_gained: fine-tuning was not found to be useless: otherwise no more of it is advised.
+        has_gained: False if fine-tuning is no better than frozen features; then longer training is not advised.
     """
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from bertkit.neighbors.exact import top_k
     from bertkit.neighbors.exact_scores import similarities
     from bertkit.neighbors.pairs import duplicate_groups, top_pairs
-    from bertkit.neighbors.proved import Nearest, RowMask
+    from bertkit.neighbors.proved import Nearest
+    from bertkit.neighbors.row_mask import RowMask
     from bertkit.neighbors.scans import SCANS, encode_rows, nearest
 
 __getattr__, __dir__ = on_demand(__name__)

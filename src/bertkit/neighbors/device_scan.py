@@ -18,7 +18,8 @@ from bertkit.device import full_float32, receive, send
 from bertkit.neighbors.device_rows import DeviceRows, as_integers, largest, queries_at_once
 from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.proved import Nearest, RowMask
+from bertkit.neighbors.proved import Nearest
+from bertkit.neighbors.row_mask import RowMask
 
 QUERIES_BEFORE_COPY = 32
 """Number of queries from which on the vectors are copied to the device: that takes as long as scans of the CPU for some

@@ -3,15 +3,14 @@ float32."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from bertkit.executor import map_on_cores, num_cores
-from bertkit.neighbors.block_sizes import LANES
 from bertkit.neighbors.candidates import Candidates, ScanBlocks
 from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
+from bertkit.neighbors.row_mask import RowMask
 
 QUERIES_AT_ONCE = 1024
 _BLOCKS_AT_LEAST = 1024  # minimum blocks per thread
@@ -28,20 +27,6 @@ class Nearest:
     def first(self, k: int) -> "Nearest":
         """The first ``k`` of them."""
         return Nearest(self.positions[:k], self.scores[:k], self.num_scored_again)
-
-
-class RowMask(NamedTuple):
-    """Mask of the rows to compare."""
-
-    bits: np.ndarray  # (ceil(num_rows / 16),) uint16: a bit for every row to compare
-    num_rows: int  # number of rows to compare
-
-    @classmethod
-    def of(cls, num_rows: int, is_counted: np.ndarray | None = None) -> "RowMask":
-        """Mask of (num_rows,) bool; None: all rows."""
-        flags = np.zeros(-(-num_rows // LANES) * LANES, bool)
-        flags[:num_rows] = True if is_counted is None else is_counted
-        return cls(np.packbits(flags, bitorder="little").view("<u2"), int(np.count_nonzero(flags)))
 
 
 def by_bounds(

@@ -14,7 +14,8 @@ from bertkit.neighbors.block_sizes import LANES, ScanName
 from bertkit.neighbors.candidates import ScanBlocks
 from bertkit.neighbors.device_scan import DeviceScan
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.proved import Nearest, RowMask, by_bounds
+from bertkit.neighbors.proved import Nearest, by_bounds
+from bertkit.neighbors.row_mask import RowMask
 
 
 class Scan(NamedTuple):

@@ -1,4 +1,4 @@
-"""Filters on metadata and documents: small trees that each store translates to its query language."""
+"""Filters on metadata and documents: small trees that a store translates to SQL."""
 
 import hashlib
 import math

@@ -53,10 +53,10 @@ def read_table(reading: Reading) -> Iterator[Document]:
                     if why := row.problem or row.invalid or problem or surrogate_in(text):
                         reading.skip(location(reading.name, row.line) + why)
                         continue
-                    others = {name: value for name, value in row.values.items() if name not in columns}
-                    others |= {name: _number(others[name]) for name in numbers if name in others}
+                    values = {name: value for name, value in row.values.items() if name not in columns}
+                    values |= {name: _number(values[name]) for name in numbers if name in values}
                     document = reading.document(text, line=0 if reading.kind == "parquet" else row.line, row=row.line)
-                    metadata = {**document.metadata, **_metadata(others, left_out)}
+                    metadata = {**document.metadata, **_metadata(values, left_out)}
                     yield replace(document, id=f"{reading.name}#{row.line}", metadata=metadata)
         except DataError as error:  # which can name a temporary file
             raise DataError(str(error).replace(str(path), reading.name)) from None
@@ -82,17 +82,17 @@ def _columns(reading: Reading, names: Sequence[str], sample: Sequence[Row]) -> l
     Raises:
         DataError: none of these.
     """
-    wanted = reading.column or ""
-    given = [wanted] if wanted in names else wanted.split(",")
-    columns = [name for name in given if name and name in names]
-    name, problem = text_column(names, columns[0] if columns else wanted or None)
-    if problem and not wanted and not named_twice(names) and (guess := _column_of_sentences(names, sample)):
+    option = reading.column or ""
+    parts = [option] if option in names else option.split(",")
+    columns = [name for name in parts if name and name in names]
+    name, problem = text_column(names, columns[0] if columns else option or None)
+    if problem and not option and not named_twice(names) and (guess := _column_of_sentences(names, sample)):
         _LOG.warning("%s: texts of the column %r, which is a guess: --column names another", reading.name, guess)
         return [guess]
     if problem:
         raise DataError(f"{reading.name}{problem}")
-    if 0 < len(columns) < len(given):
-        lacking = ", ".join(one for one in given if one not in names)
+    if 0 < len(columns) < len(parts):
+        lacking = ", ".join(one for one in parts if one not in names)
         _LOG.warning("%s: no column %s; the texts are in %s", reading.name, lacking, ", ".join(columns))
     return columns or [name]
 

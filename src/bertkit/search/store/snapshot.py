@@ -18,7 +18,8 @@ from bertkit.search.store.shared_pass import SharedPasses
 from bertkit.search.store.view import View
 
 if TYPE_CHECKING:
-    from bertkit.neighbors import Nearest, RowMask
+    from bertkit.neighbors import Nearest
+    from bertkit.neighbors.row_mask import RowMask
 
 RECORDS_AT_ONCE = 1000
 MOST_COPIES = 100
@@ -178,11 +179,9 @@ class Snapshot:
             "AND text = ?1 ORDER BY number",
             [text],
         ).fetchall()
-        if where is not None and len(rows) > 1:
-            bits, positions = self.mask(where).bits, self._view.positions(np.array([number for number, _ in rows]))
-            is_matched = bits[positions >> 4] >> (positions & 15) & 1
-            rows = [row for row, one in zip(rows, is_matched, strict=True) if one]
-        return [*islice(dict.fromkeys(document_id for _, document_id in rows), MOST_COPIES)]
+        is_matched = self.mask(where).at(self._view.positions(np.array([number for number, _ in rows], np.int64)))
+        matched = (document_id for (_, document_id), one in zip(rows, is_matched, strict=True) if one)
+        return [*islice(dict.fromkeys(matched), MOST_COPIES)]
 
     def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
         rows = self.connection.execute(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertkit import neighbors
+from bertkit.neighbors.row_mask import RowMask
 from bertkit.search.filters import Filter
 from bertkit.search.store.generation import Generation
 from bertkit.search.store.state import State
@@ -17,7 +18,7 @@ from bertkit.search.store.state import State
 if TYPE_CHECKING:
     import torch
 
-    from bertkit.neighbors import DeviceScan, RowMask
+    from bertkit.neighbors import DeviceScan
 
 MASKS_KEPT = 16
 """Number of filters whose rows a view caches."""
@@ -62,8 +63,6 @@ class View:
             else:
                 is_counted = np.zeros(len(self.numbers), bool)
                 is_counted[self.positions(numbers())] = True
-            from bertkit.neighbors import RowMask
-
             mask = RowMask.of(len(self.numbers), is_counted)
             if len(self._masks) >= MASKS_KEPT:
                 self._masks.clear()
