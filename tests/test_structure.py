@@ -42,6 +42,7 @@ ROOMS = [  # each imports only rooms above it
     "clusters",
     "pages",
     "model",
+    "redaction",
     "generation",
     "words",
     "mining",

@@ -25,13 +25,16 @@ _END_OF_NAME = re.compile(r"[0-9a-f]{16}\.partial")  # of `_unused_name`
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; on success flush it to disk and rename it to ``path``.
 
     On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged. What a
     killed process left is removed when ``path`` is written again, where the system has locks of files. A link is
     followed: the file that it names is replaced, and its permissions are kept. A device or pipe cannot be replaced:
     ``path`` itself is yielded.
+
+    Args:
+        is_private: only the owner can read the file.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -48,7 +51,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         mode = _made_private(temporary)
         with _held(temporary, path):
             yield temporary
-            temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else mode)
+            if not is_private:
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else mode)
             _flush_to_disk(temporary)
             os.replace(temporary, path)
     finally:

@@ -1,0 +1,153 @@
+"""bertkit redact"""
+
+import codecs
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EXACT, Compute, open_trained
+from bertkit.cli.output import InputFile, OutPath, note
+from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import TO_UTF8, extension, other_encoding, what_it_is
+from bertkit.files.whole_files import check_not_input, check_writable, whole_file
+
+if TYPE_CHECKING:
+    from bertkit.redaction import Key, RedactionReport
+
+_READ_AT_ONCE = 1 << 18
+
+
+def command(
+    input: InputFile,
+    *,
+    out: OutPath | None = None,
+    kinds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    regions: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    model: str | None = None,
+    key: Path | None = None,
+    restore: bool = False,
+    report: Path | None = None,
+    compute: Compute = EXACT,
+) -> None:
+    """Replace personal data in a text of any size by placeholders such as [EMAIL]; the rest keeps its bytes.
+
+    Parameters
+    ----------
+    input
+        A text in UTF-8: prose, JSON, CSV, logs, mail or code; "-" is standard input.
+    out
+        The file to write, atomically; by default the text goes to stdout.
+    kinds
+        What to replace, such as EMAIL PHONE, and the labels of the model; by default everything.
+    regions
+        Countries (two letters) of telephone numbers without an international prefix; by default US GB DE FR.
+    model
+        A model fine-tuned for token classification, whose entities, such as names and places, are replaced too.
+    key
+        Numbers the placeholders, and writes what they stand for to this file; an existing one is extended.
+    restore
+        The input has placeholders of --key: write the original text.
+    report
+        A JSON file with what was examined, and how many of each kind were replaced; never what.
+    """
+    from bertkit.redaction.key import Key
+
+    paths = [path for path in (out, report, None if restore else key) if path is not None]
+    for path in paths:
+        check_writable(path)
+        check_not_input(path, input)
+    if len(set(paths)) < len(paths):
+        raise UsageError("--out, --key and --report name the same file: give each its own")
+    if restore:
+        if key is None:
+            raise UsageError("--restore needs --key: the file that was written with the text")
+        if kinds or regions or model or report:
+            raise UsageError("--restore takes --key and --out only: placeholders say what they stand for")
+        _write(Key.read(key).restore(_pieces(input)), out)
+        return
+    kept_key = None if key is None else Key.read(key) if key.exists() else Key()
+    _redact(input, out, kinds, regions, model, kept_key, key, report, compute)
+
+
+def _redact(
+    input: str, out: Path | None, kinds: list[str] | None, regions: list[str] | None, model: str | None,
+    key: "Key | None", key_path: Path | None, report: Path | None, compute: Compute,
+) -> None:  # fmt: skip
+    from bertkit.files.json_files import write_json
+    from bertkit.redaction.redactor import REGIONS, Redactor
+
+    redactor = Redactor(
+        kinds,
+        regions=REGIONS if regions is None else regions,
+        tagger=None if model is None else open_trained(model, compute),
+        key=key,
+        is_json=extension(input) in (".json", ".jsonl", ".ndjson"),
+    )
+
+    def write_key() -> None:  # before the text is there, so that it can be restored
+        if key is not None and key_path is not None:
+            key.write(key_path)
+
+    try:
+        _write(redactor.redact_stream(_pieces(input)), out, write_key)
+    finally:
+        if out is None:
+            write_key()
+    if report is not None:
+        write_json(report, redactor.report.to_json())
+    note(_summary(input, redactor.report))
+
+
+def _write(pieces: Iterable[str], out: Path | None, before_rename: "object" = None) -> None:
+    with nullcontext() if out is None else whole_file(out) as temporary:
+        with nullcontext(sys.stdout.buffer) if temporary is None else open(temporary, "wb") as file:
+            for piece in pieces:
+                file.write(piece.encode())
+            file.flush()
+        if out is not None and callable(before_rename):
+            before_rename()
+
+
+def _summary(input: str, report: "RedactionReport") -> str:
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(report.replacements.items())) or "nothing"
+    line = f"{input}: {report.num_characters:,} characters: replaced {counts}"
+    if report.regions:
+        line += f"; telephone numbers without + are those of {', '.join(report.regions)} (--regions)"
+    return line if report.tagger else f"{line}; names and places only with --model"
+
+
+def _pieces(input: str) -> Iterator[str]:
+    """The text of a file or of standard input.
+
+    Raises:
+        DataError: no such file, or it is not UTF-8.
+    """
+    if input == "-":
+        yield from _decoded(sys.stdin.buffer, "standard input")
+        return
+    path = Path(input)
+    if not path.is_file():
+        raise DataError(f"{input}{what_it_is(input)}")
+    with open(path, "rb") as file:
+        yield from _decoded(file, input)
+
+
+def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
+    decoder, offset = codecs.getincrementaldecoder("utf-8")(), 0
+    while True:
+        data = file.read(_READ_AT_ONCE)
+        advice = other_encoding(data) if offset == 0 else ""
+        try:
+            text = decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: byte {offset + error.start} is not UTF-8: {advice or TO_UTF8}") from None
+        if "\0" in text:
+            raise DataError(f"{name} has zero bytes: expected text: {advice or 'the file is binary'}")
+        if not data:
+            return
+        offset += len(data)
+        yield text

@@ -1,0 +1,293 @@
+"""Formatted identifiers: patterns of bounded length, and checks of what they match.
+
+A row of `IDENTIFIERS` is an identifier; a new one is a row. Numbers of which one in ten passes the check (a checksum of
+one digit) need groups as they are usually written, or a word that names them before.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from bertkit.errors import UsageError
+
+Check = Callable[[str], bool]
+
+_START = r"(?:(?<![\w\\].)|(?<=\\[nrtbf].)|(?<=\\u[0-9a-fA-F]{4}.)|(?<=\\.)(?<![nrtbfu]))"
+"""After its first character: where a word begins, also after an escaped character, as in JSON. (`re` looks for a
+class of characters faster than for what is before them.)"""
+
+_END = r"(?!\w)"
+
+CONTEXT = 48
+"""Characters before a match in which a word may name it."""
+
+SEPARATORS = " -./()\u00a0\u2009\u202f\u2010\u2011\u2013"
+"""Characters at which a match is shortened until it is valid."""
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """An identifier that a pattern describes.
+
+    Attributes:
+        kind: name in placeholders.
+        pattern: matches at most `longest` characters.
+        longest: of the pattern, in characters.
+        is_valid: check of a match, such as its checksum.
+        words: if any, one of them must stand among the `CONTEXT` characters before, with no digit between.
+    """
+
+    kind: str
+    pattern: re.Pattern[str]
+    longest: int
+    is_valid: Check = bool
+    words: re.Pattern[str] | None = None
+
+
+def identifier(
+    kind: str,
+    first: str,
+    rest: str,
+    longest: int,
+    is_valid: Check = bool,
+    *,
+    words: str = "",
+    ignore_case: bool = False,
+) -> Identifier:
+    """An `Identifier` that begins and ends with words.
+
+    Args:
+        first: pattern of its first character.
+        rest: pattern of the others.
+    """
+    named = re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])\D*\Z", re.IGNORECASE) if words else None
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    return Identifier(kind, re.compile(f"{first}{_START}(?:{rest}){_END}", flags), longest, is_valid, named)
+
+
+@cache
+def library(module: str, package: str) -> Any:
+    """A module of the extra `redact`.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"redaction needs {package}: pip install 'bertkit[redact]'") from error
+
+
+def standard_number(module: str) -> Check:
+    """The check of a module of python-stdnum."""
+    return lambda text: library(f"stdnum.{module}", "python-stdnum").is_valid(_digits_and_letters(text))
+
+
+def _digits_and_letters(text: str) -> str:
+    return "".join(character for character in text if character.isalnum())
+
+
+def _is_card(text: str) -> bool:
+    """A payment card: a length and first digits that are issued, and the checksum of Luhn (ISO/IEC 7812)."""
+    digits = _digits_and_letters(text)
+    lengths = next((lengths for first, lengths in _CARDS if re.match(first, digits)), ())
+    return len(digits) in lengths and len(set(digits)) > 1 and library("stdnum.luhn", "python-stdnum").is_valid(digits)
+
+
+_CARDS = [  # first digits, and numbers of digits
+    (r"4", (13, 16, 19)),
+    (r"5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720", (16,)),
+    (r"3[47]", (15,)),
+    (r"30[0-5]|3[689]", (14, 16)),
+    (r"6011|64[4-9]|65|62", (16, 17, 18, 19)),
+    (r"35(?:2[89]|[3-8])", (16, 17, 18, 19)),
+    (r"50|5[6-9]|6", (13, 14, 15, 16, 17, 18, 19)),
+]
+
+
+def _is_email(text: str) -> bool:
+    _, at, domain = re.split(r"(@|%40|&#64;|\\u0040)", text, maxsplit=1)
+    last = domain.rpartition(".")[2].lower()
+    return at != "@" or last not in _FILE_EXTENSIONS
+
+
+_FILE_EXTENSIONS = ("png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "ts", "py", "json", "html")
+"""Last parts of names such as logo@2x.png."""
+
+
+def _is_address(text: str) -> bool:
+    """An address of a machine, other than the usual names of the own one and of all."""
+    try:
+        return str(ipaddress.ip_address(text)) not in ("127.0.0.1", "0.0.0.0", "::1", "::")
+    except ValueError:
+        return False
+
+
+def _is_ssn(text: str) -> bool:
+    """A social security number of an area, a group and a serial number that are issued."""
+    area, group, serial = text[:3], text[3:].lstrip("-")[:2], text[-4:]
+    return not (area in ("000", "666") or area[0] == "9" or group == "00" or serial == "0000")
+
+
+def phone_check(regions: tuple[str, ...]) -> Check:
+    """Whether a number can be dialed: with + from anywhere, else from one of the regions, grouped as there.
+
+    Args:
+        regions: ISO 3166 codes of two letters.
+    """
+
+    def is_number(text: str, region: str | None) -> bool:
+        phonenumbers = library("phonenumbers", "phonenumbers")
+        try:
+            number = phonenumbers.parse(text, region)
+        except phonenumbers.NumberParseException:
+            return False
+        if not phonenumbers.is_valid_number(number):
+            return False
+        grouped = phonenumbers.Leniency.STRICT_GROUPING
+        matches = phonenumbers.PhoneNumberMatcher(text, region, leniency=grouped, max_tries=1)
+        return any((match.start, match.end) == (0, len(text)) for match in matches)
+
+    def is_valid(text: str) -> bool:
+        if len(_SINGLE_DIGIT.findall(text)) > 2 or text.count("(") > 1:
+            return False  # as no number is written
+        return any(is_number(text, region) for region in ((None,) if text.startswith("+") else regions))
+
+    return is_valid
+
+
+def check_regions(regions: tuple[str, ...]) -> None:
+    """Check the codes of regions.
+
+    Raises:
+        UsageError: an unknown one.
+    """
+    known = library("phonenumbers", "phonenumbers").SUPPORTED_REGIONS
+    for region in regions:
+        if region not in known:
+            raise UsageError(f"regions: unknown region {region!r}: expected codes of two letters such as US, GB or DE")
+
+
+_CODED = r"%[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"
+_LOCAL = rf"(?:[\w.+-]|{_CODED}|'(?=\w)){{0,255}}"
+_LETTER = rf"(?:[^\W_]|{_CODED})"
+_DOMAIN = (
+    rf"(?:{_LETTER}(?:(?:[\w-]|{_CODED}){{0,61}}{_LETTER})?\.){{1,8}}(?:xn--[a-zA-Z0-9-]{{2,50}}|[^\W\d_]{{2,24}})"
+)
+_AT = r"(?:@|%40|&#64;|\\u0040)"
+_TOKENS = {  # by first character
+    "A": r"(?:KI|SI)A[0-9A-Z]{16}|Iza[\w-]{35}",
+    "g": r"h[pousr]_[A-Za-z0-9]{36,255}|ithub_pat_[A-Za-z0-9_]{22,255}|lpat-[\w-]{20,64}",
+    "x": r"ox[abeoprs]-[A-Za-z0-9-]{10,250}",
+    "[psr]": r"k_(?:live|test)_[A-Za-z0-9]{16,250}|k-(?:[a-z]{2,10}-)?[\w-]{20,250}",
+    "h": r"f_[A-Za-z0-9]{30,64}",
+    "n": r"pm_[A-Za-z0-9]{36}",
+    "S": r"G\.[\w-]{22}\.[\w-]{43}",
+}
+
+IDENTIFIERS: list[Identifier] = [
+    identifier(
+        "SECRET", "-",
+        r"----BEGIN (?:[A-Z]+ ){0,3}PRIVATE KEY-----.{1,16000}?-----END (?:[A-Z]+ ){0,3}PRIVATE KEY-----", 16_200,
+    ),
+    identifier("SECRET", "e", r"yJ[\w-]{8,4000}\.eyJ[\w-]{4,8000}\.[\w-]{8,2000}", 14_100),
+    *(identifier("SECRET", first, rest, 300) for first, rest in _TOKENS.items()),
+    identifier("SECRET", r"[^\s/:@\"'<>]", r"(?<=://.)[^\s/:@\"'<>]{0,128}:[^\s/:@\"'<>]{1,256}(?=@)", 400),
+    identifier("EMAIL", r"\w", rf"{_LOCAL}{_AT}{_DOMAIN}", 8_192, _is_email),
+    identifier(
+        "EMAIL", r"[%\\]", rf"(?:(?<=%)[0-9a-fA-F]{{2}}|(?<=\\)u[0-9a-fA-F]{{4}}){_LOCAL}{_AT}{_DOMAIN}", 8_192,
+        _is_email,
+    ),
+    identifier(
+        "IBAN", r"[A-Z]", r"[A-Z]\d{2}(?:[ \u00a0-]?[A-Z0-9]){11,30}", 70, standard_number("iban"), ignore_case=True,
+    ),
+    identifier("CARD", r"\d", r"(?:[ \u00a0\u202f-]?\d){12,18}", 37, _is_card),
+    identifier("IP", r"\d", r"\d{0,2}(?:\.\d{1,3}){3}(?!\.\d)", 15, _is_address),
+    identifier(
+        "IP", r"[0-9a-fA-F:]",
+        r"[0-9a-fA-F]{0,3}(?:(?:(?<=:)|:)[0-9a-fA-F]{0,4}){2,8}(?:(?<=:)(?:\d{1,3}\.){3}\d{1,3})?(?![:.]\w)", 60,
+        _is_address,
+    ),
+    identifier("MAC", r"[0-9a-fA-F]", r"[0-9a-fA-F](?:[:-][0-9a-fA-F]{2}){5}(?![:-])", 17),
+    identifier("SSN", r"\d", r"\d{2}-\d{2}-\d{4}(?!-\d)", 11, _is_ssn),
+    identifier("SSN", r"\d", r"\d{8}", 9, _is_ssn, words="ssn|social security(?: number| no)?"),
+    identifier("NATIONAL_ID", "[A-Z]", r"[A-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]", 13, standard_number("gb.nino")),
+    identifier("NATIONAL_ID", "[XYZ]", r"-?\d{7}-?[A-Z]", 11, standard_number("es.nie")),
+    identifier("NATIONAL_ID", r"\d", r"\d{7}-?[A-Z]", 10, standard_number("es.dni")),
+    identifier(
+        "NATIONAL_ID", "[A-Z]", r"[A-Z]{5}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]", 16,
+        standard_number("it.codicefiscale"),
+    ),
+    identifier("NATIONAL_ID", "[12]", r" ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}", 22, standard_number("fr.nir")),
+    identifier("NATIONAL_ID", r"\d", r"\d{2}\.\d{3}\.\d{3}-\d{2}", 14, standard_number("br.cpf")),
+    identifier("NATIONAL_ID", r"\d", r"\d{5}[-+]\d{4}|\d{7}-\d{4}", 13, standard_number("se.personnummer")),
+    identifier("NATIONAL_ID", r"\d", r"\d{5}[-+A]\d{3}[0-9A-FHJ-NPR-Y]", 11, standard_number("fi.hetu")),
+    identifier("NATIONAL_ID", r"\d", r"\d{3} \d{4} \d{4}(?![ -]?\d)", 14, standard_number("in_.aadhaar")),
+    identifier(
+        "NATIONAL_ID", r"\d", r"\d ?\d{3} ?\d{3} ?\d{3}", 14, standard_number("de.idnr"),
+        words="id-?nr|steuer-?id|identifikationsnummer|steuerliche identifikationsnummer|tax id",
+    ),
+    identifier("NATIONAL_ID", r"\d", r"\d{8}", 9, standard_number("nl.bsn"), words="bsn|burgerservicenummer"),
+    identifier("NATIONAL_ID", r"\d", r"\d{10}", 11, standard_number("pl.pesel"), words="pesel"),
+    identifier(
+        "NATIONAL_ID", r"\d", r"\d{2}[ -]\d{3}[ -]\d{3}", 11, standard_number("ca.sin"),
+        words="sin|social insurance(?: number)?",
+    ),
+    identifier("NATIONAL_ID", r"\d", r"\d{2} ?\d{3} ?\d{3}", 11, standard_number("au.tfn"), words="tfn|tax file no"),
+    identifier("NATIONAL_ID", "[A-Z]", r"[A-Z]{4}\d{4}[A-Z]", 10, standard_number("in_.pan"), words="pan(?: number)?"),
+    identifier("BITCOIN", "[13]", r"[1-9A-HJ-NP-Za-km-z]{25,34}", 35, standard_number("bitcoin")),
+    identifier("BITCOIN", "b", r"c1[02-9ac-hj-np-z]{11,71}", 74, standard_number("bitcoin")),
+    identifier("PASSPORT", "P", r"[A-Z<][A-Z]{3}[A-Z<]{39}\s{1,2}[A-Z0-9<]{44}", 92),
+]  # fmt: skip
+"""Identifiers but telephone numbers, whose check depends on regions; where two begin at the same character, the longer
+one counts, then the first."""
+
+_PHONE_WORDS = (
+    "tel|tel\\.?nr|telephone|phone|phone[ _-]?(?:number|no)|mobile|cell|fax|call(?=[ :])|sms|whatsapp|handy|mobil"
+    "|telefon|t\u00e9l|t\u00e9l\u00e9phone|m\u00f3vil|tel\u00e9fono"
+)
+_DIGITS = r"(?:[ ./()\u00a0\u2009\u202f\u2010\u2011\u2013-]{0,3}\d)"
+_EXTENSION = r"(?:(?: ?x|,? ?ext\.? ?)\d{1,6})?"
+
+
+def phones(regions: tuple[str, ...]) -> list[Identifier]:
+    """Telephone numbers that can be dialed from regions: international, with an area code as it is usually written, or
+    any digits after a word that names them.
+
+    Args:
+        regions: ISO 3166 codes of two letters.
+
+    Raises:
+        UsageError: an unknown region.
+    """
+    check_regions(regions)
+    check = phone_check(regions)
+    written = [  # first character, and the others
+        (r"\+", rf"\d{_DIGITS}{{6,16}}"),
+        (r"\(", rf"(?:\+|0)?\d{_DIGITS}{{5,15}}"),
+        ("0", rf"\d?[ /-]?\d{_DIGITS}{{5,15}}"),
+        ("1", r"([-. ])\d{3}([-. ])\d{3}\2\d{4}"),
+        (r"\d", r"\d{2}([-. ])\d{3}\1\d{4}"),
+    ]
+
+    def is_phone(text: str) -> bool:
+        return not _DATE.match(text) and check(text)
+
+    def is_grouped(text: str) -> bool:
+        return not text.isdigit() and (text[0] != "(" or ")" in text) and is_phone(text)
+
+    return [
+        *(
+            identifier("PHONE", first, rf"(?<!\w[./-].){rest}{_EXTENSION}(?!-\w)", 96, is_grouped)
+            for first, rest in written
+        ),
+        identifier("PHONE", r"\d", rf"{_DIGITS}{{6,15}}{_EXTENSION}", 96, is_phone, words=_PHONE_WORDS),
+    ]
+
+
+_SINGLE_DIGIT = re.compile(r"(?<!\d)\d(?!\d)")
+_DATE = re.compile(r"\d{1,2}([-./])\d{1,2}\1\d{2,4}(?!\d)|\d{4}([-./])\d{1,2}\2\d{1,2}(?!\d)")

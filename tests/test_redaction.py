@@ -1,0 +1,267 @@
+"""Redaction: nothing that was planted is left, nothing else is taken, in pieces of any size."""
+
+import json
+import random
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from planted_identifiers import document
+
+from bertkit.cli import run
+from bertkit.errors import DataError, UsageError
+from bertkit.redaction import Key, Redactor
+from bertkit.redaction.redactor import _Stream, kind_of
+from bertkit.redaction.spans import BLOCK, Span, TaggedFinder, Union, Window
+
+TEXT = "Ada (ada@example.org, +44 20 7946 0958) paid with 4111 1111 1111 1111.\r\n"
+
+
+@pytest.fixture(scope="module")
+def redactor() -> Redactor:
+    return Redactor()
+
+
+def pieces(text: str, rng: random.Random, sizes: Sequence[int] = (1, 2, 7, 50, 1_000)) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        size = rng.choice(sizes)
+        yield text[start : start + size]
+        start += size
+
+
+def forms(values: list[str]) -> list[str]:
+    """Values as they are, and as in JSON."""
+    return [form for value in values for form in (value, json.dumps(value)[1:-1])]
+
+
+def check_documents(redactor: Redactor, seeds: range) -> None:
+    leaks, others, num_right = [], [], 0
+    for seed in seeds:
+        planted = document(seed)
+        redaction = redactor.redact(planted.text)
+        hidden = forms(planted.values)
+        leaks += [(seed, value) for value in hidden if value in redaction.text]
+        for each in redaction.replacements:
+            value = planted.text[each.start : each.end]
+            num_right += value in hidden
+            others += [] if value in hidden else [(seed, value)]
+        shown = re.sub(r"\[[A-Z_]+\]", "", redaction.text)
+        assert len(planted.text) == len(shown) + sum(each.end - each.start for each in redaction.replacements), seed
+    assert leaks == []
+    assert num_right > 2 * len(seeds) and len(others) <= 0.01 * num_right, others[:20]
+
+
+def test_planted_identifiers_are_replaced_and_nothing_else(redactor: Redactor) -> None:
+    check_documents(redactor, range(1_500))
+
+
+@pytest.mark.slow
+def test_many_planted_identifiers(redactor: Redactor) -> None:
+    check_documents(redactor, range(1_500, 100_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mail ada@example.org.", "mail [EMAIL]."),
+        ('{"a": "x\\nada@example.org"}', '{"a": "x\\n[EMAIL]"}'),
+        ("andr\\u00e9@exa.org", "[EMAIL]"),
+        ("DOMAIN\\ada@example.org", "DOMAIN\\[EMAIL]"),
+        ("?email=ada%2Bx%40b.com&x=1", "?email=[EMAIL]&x=1"),
+        ("logo@2x.png @decorator user@localhost", "logo@2x.png @decorator user@localhost"),
+        ("12 4111-1111-1111-1111 12", "12 [CARD] 12"),
+        ("4111111111111112 0000000000000000", "4111111111111112 0000000000000000"),
+        ("IBAN de89 3704 0044 0532 0130 00.", "IBAN [IBAN]."),
+        ("on 01-02-2024 10:15, 2024-11-28, 1.234.567,89", "on 01-02-2024 10:15, 2024-11-28, 1.234.567,89"),
+        ("phone: 2125550142; order 2125550142", "phone: [PHONE]; order 2125550142"),
+        ("(030) 901820 und (siehe 030)", "[PHONE] und (siehe 030)"),
+        ("ssn 219099999, 219-09-9999, 000-12-3456", "ssn [SSN], [SSN], 000-12-3456"),
+        ("fe80::1 and 10:15:30 and std::vector", "[IP] and 10:15:30 and std::vector"),
+        ("localhost 127.0.0.1, version 1.2.3", "localhost 127.0.0.1, version 1.2.3"),
+        ("https://user:hunter2@host.org/x", "https://[SECRET]/x"),
+        ("CPF 529.982.247-25, NIE X1234567L", "CPF [NATIONAL_ID], NIE [NATIONAL_ID]"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n", "[SECRET]\n"),
+        ("", ""),
+    ],
+)
+def test_examples(redactor: Redactor, text: str, expected: str) -> None:
+    redacted = redactor.redact(text).text
+    assert re.sub(r"https://\[SECRET\].*", "https://[SECRET]/x", redacted) == expected
+
+
+@pytest.mark.full(sample=6)
+@pytest.mark.parametrize("seed", range(40))
+def test_pieces_of_any_size_give_the_same_text(monkeypatch, seed: int) -> None:
+    monkeypatch.setattr("bertkit.redaction.redactor._AT_ONCE", 1)  # search after every piece
+    rng = random.Random(seed)
+    text = "".join(document(rng.randrange(10**6)).text for _ in range(12))
+    noise = "".join(rng.choices(' \n-.()+0123456789@:aA[]\\"', k=2_000))
+    text += noise
+    whole = list(Redactor().redact_stream([text]))
+    assert "".join(Redactor().redact_stream(pieces(text, rng))) == "".join(whole)
+
+
+@pytest.mark.parametrize("unit", [TEXT, "a" * 99, "1 ", "a@b.c", "-----BEGIN PRIVATE KEY-----", "0 0 (0", "[EMAIL_1_"])
+def test_memory_does_not_grow_with_the_stream(redactor: Redactor, unit: str) -> None:
+    stream = _Stream(redactor, None)
+    for _ in range(20):
+        stream.feed((unit * 4_000)[:4_000])
+        assert len(stream.text) < 100_000
+
+
+def test_overlapping_spans_are_one() -> None:
+    class Given:
+        def __init__(self, spans: list[Span]) -> None:
+            self.spans, self.position = spans, 0
+
+        def find(self, window: Window) -> Iterator[Span]:
+            yield from self.spans
+            self.spans, self.position = [], window.end
+
+    spans = [
+        Given([Span(0, 4, "A"), Span(9, 12, "A")]),
+        Given([Span(2, 6, "B"), Span(9, 14, "B")]),
+        Given([Span(6, 8, "C")]),
+    ]
+    union = Union(spans)
+    assert list(union.find(Window("x" * 20, 0, True))) == [Span(0, 6, "A"), Span(6, 8, "C"), Span(9, 14, "B")]
+    long = Union([Given([Span(0, 7, "A")]), Given([Span(3, 15, "B")])], longest=10)
+    assert list(long.find(Window("x" * 20, 0, True))) == [Span(0, 10, "A"), Span(10, 15, "B")]
+
+
+def test_a_tagger_reads_the_same_blocks_of_any_pieces() -> None:
+    seen = list[str]()
+
+    def tag(texts: Sequence[str]) -> list[list[Span]]:
+        seen.extend(texts)
+        return [[Span(match.start(), match.end(), "NAME") for match in re.finditer("Ada", text)] for text in texts]
+
+    text = "Ada went home. " * 3_000 + "\n" + "no end" * 3_000
+    whole = list(TaggedFinder(tag).find(Window(text, 0, True)))
+    blocks, seen[:] = list(seen), []
+    finder, spans = TaggedFinder(tag), list[Span]()
+    for end in [*range(1, len(text), 777), len(text)]:
+        spans += finder.find(Window(text[:end], 0, end == len(text)))
+    assert spans == whole and len(whole) == 3_000
+    assert seen == blocks and "".join(blocks) == text and max(map(len, blocks)) <= BLOCK
+
+
+def test_names_of_a_tagger_are_replaced(tagger: SimpleNamespace) -> None:
+    redaction = Redactor(["EMAIL", "PER"], tagger=tagger).redact(TEXT)
+    assert redaction.text.startswith("[PER] ([EMAIL], +44")
+    assert [each.kind for each in redaction.replacements] == ["PER", "EMAIL"]
+    assert Redactor(["EMAIL"], tagger=tagger).redact("Ada").text == "Ada"
+    assert kind_of("person name") == "PERSON_NAME" and kind_of("1st") == "LABEL_1ST"
+
+
+@pytest.fixture
+def tagger() -> SimpleNamespace:
+    from bertkit.tasks import TokenClassification
+
+    def predict(texts: Sequence[str]) -> list[SimpleNamespace]:
+        def entities(text: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(start=one.start(), end=one.end(), label="PER") for one in re.finditer("Ada", text)]
+
+        return [SimpleNamespace(entities=entities(text)) for text in texts]
+
+    task = TokenClassification(("O", "B-PER", "I-PER"), scheme="BIO")
+    return SimpleNamespace(trained=SimpleNamespace(task=task), predict=predict)
+
+
+def test_a_key_restores_the_text() -> None:
+    key, rng = Key(), random.Random(3)
+    redactor = Redactor(key=key)
+    text = "".join(document(seed).text for seed in range(60)) + TEXT + TEXT
+    redacted = "".join(redactor.redact_stream([text]))
+    assert redacted.count(key.placeholder("EMAIL", "ada@example.org")) == 2, "equal values, equal placeholders"
+    assert "".join(key.restore(pieces(redacted, rng))) == text
+    assert "".join(Redactor(key=key).redact_stream([redacted])) == redacted
+    with pytest.raises(UsageError, match=f"of key {key.id}, and this is key"):
+        list(Key().restore([redacted]))
+    with pytest.raises(UsageError, match="not in this key"):
+        list(key.restore([f"[EMAIL_999_{key.id}]"]))
+
+
+def test_json_stays_json() -> None:
+    rows = [{"card": 4111111111111111, "text": 'a "quoted" 4111111111111111, \\', "n": [4111111111111111, 1]}]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    redacted = Redactor(is_json=True).redact(text).text
+    assert json.loads(redacted) == {"card": "[CARD]", "text": 'a "quoted" [CARD], \\', "n": ["[CARD]", 1]}
+
+
+def test_rejects_unknown_kinds_regions_and_models() -> None:
+    with pytest.raises(UsageError, match="unknown kind 'NAME': expected some of SECRET, EMAIL"):
+        Redactor(["NAME"])
+    with pytest.raises(UsageError, match="unknown region 'XX'"):
+        Redactor(regions=["XX"])
+    with pytest.raises(UsageError, match="kinds is empty"):
+        Redactor([])
+    with pytest.raises(UsageError, match="trained for regression: expected token-classification"):
+        Redactor(tagger=SimpleNamespace(trained=SimpleNamespace(task=SimpleNamespace(name="regression"))))
+    with pytest.raises(UsageError, match="expected a str"):
+        Redactor().redact(b"x")  # pyrefly: ignore
+
+
+def test_command(tmp_path: Path, capsysbinary) -> None:
+    source, out, key, report = (tmp_path / name for name in ("in.txt", "out.txt", "key.json", "report.json"))
+    source.write_bytes(b"\xef\xbb\xbf" + TEXT.encode() * 3)
+    code = run(["redact", str(source), "--out", str(out), "--key", str(key), "--report", str(report)])
+    error = capsysbinary.readouterr().err.decode()
+    assert code == 0 and "replaced 3 CARD, 3 EMAIL, 3 PHONE; telephone numbers without + are those of US, GB" in error
+    assert b"4111" not in out.read_bytes() and out.read_bytes().endswith(b"\r\n")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    shown = report.read_text() + error
+    assert "4111" not in shown and "ada@" not in shown
+    assert json.loads(report.read_text())["replacements"] == {"CARD": 3, "EMAIL": 3, "PHONE": 3}
+    assert run(["redact", str(out), "--key", str(key), "--restore"]) == 0
+    assert capsysbinary.readouterr().out == source.read_bytes()
+
+
+def test_command_rejects_bad_input(tmp_path: Path, capsys, monkeypatch) -> None:
+    def error(*arguments: object) -> str:
+        assert run(["redact", *map(str, arguments)]) == 2
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        return line
+
+    text, binary, latin, key, no_key = (tmp_path / name for name in ("a.txt", "b.txt", "c.txt", "k.json", "n.json"))
+    text.write_text(TEXT)
+    binary.write_bytes(b"text\0more")
+    latin.write_bytes("naïve".encode("latin-1"))
+    no_key.write_text('{"a": 1}')
+    assert "no such file" in error(tmp_path / "none.txt")
+    assert "zero bytes" in error(binary)
+    assert "byte 2 is not UTF-8" in error(latin)
+    assert "is not a key file" in error(text, "--key", no_key)
+    assert "no such key file" in error(text, "--key", key, "--restore")
+    assert "--restore needs --key" in error(text, "--restore")
+    assert "--restore takes --key and --out only" in error(text, "--restore", "--key", key, "--kinds", "EMAIL")
+    assert "the same file" in error(text, "--out", tmp_path / "x", "--key", tmp_path / "x")
+    assert "unknown kind 'NAME'" in error(text, "--kinds", "NAME")
+    assert not key.exists() and not (tmp_path / "x").exists()
+    Key().write(key)
+    text.write_text("[EMAIL_1_00000000]")
+    assert "of key 00000000, and this is key" in error(text, "--restore", "--key", key)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"")))
+    assert run(["redact", "-"]) == 0 and "replaced nothing" in capsys.readouterr().err
+
+
+def test_a_broken_key_file_is_refused(tmp_path: Path) -> None:
+    path, key = tmp_path / "key.json", Key()
+    key.placeholder("EMAIL", "ada@example.org")
+    key.write(path)
+    assert Key.read(path).placeholder("EMAIL", "ada@example.org") == key.placeholder("EMAIL", "ada@example.org")
+    content = json.loads(path.read_text())
+    for broken, message in [
+        (content | {"id": "11111111"}, "is no placeholder of this key"),
+        (content | {"bertkit_redaction_key": 2}, "has format 2"),
+        (content | {"placeholders": []}, "lacks the id or the placeholders"),
+    ]:
+        path.write_text(json.dumps(broken))
+        with pytest.raises(DataError, match=message):
+            Key.read(path)
