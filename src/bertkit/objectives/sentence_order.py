@@ -93,7 +93,7 @@ def _pairs_of_document(sentences, documents, document, room, seed, epoch, wanted
         is_swapped = uniform(key, drawn + 1) < 0.5
         drawn += 2
         start = sentence
-        if middle == last:
+        if middle in (first, last):
             continue
         if number == wanted:
             cut_key = random_bits(key, -1 - number)
