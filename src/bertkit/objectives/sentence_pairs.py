@@ -184,7 +184,7 @@ def set_pair(pair, a_start, a_end, b_start, b_end, label, room, key):
 @compiled
 def _count(sentences, documents, rules, epoch):
     cu_examples, balances = np.zeros(len(documents), np.int64), np.zeros(len(documents), np.int64)
-    pair = np.empty(_PAIR, np.int64)
+    pair = np.empty(PAIR, np.int64)
     for document in range(len(documents) - 1):
         number, balance = _pairs_of_document(sentences, documents, document, balances[document], rules, epoch, -1, pair)
         cu_examples[document + 1] = cu_examples[document] + number
