@@ -59,7 +59,7 @@ def test_report_shows_the_run(tmp_path, lines):
         assert shown in reader.text, shown
     headings = reader.text_of("h3")
     assert headings == [
-        "Masked LM loss", "Loss over tokens", "Masked LM accuracy", "Next sentence accuracy",
+        "Masked LM loss", "Loss over tokens", "Next sentence loss", "Masked LM accuracy", "Next sentence accuracy",
         "Learning rate", "Mask rate",
         "Gradient norm, before it is clipped", "Throughput",
     ]  # fmt: skip
