@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,25 @@ import transformers
 from test_pretraining import TINY, digest, events, on_two_ranks, pretraining, write_corpus
 from test_pretraining_batches import CONTINUES, SPECIAL, VOCAB_SIZE, everything, random_documents, rows, shard_of
 
-from bertkit import Tokenizer, load
+from bertkit import Batch, load
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.electra import ElectraConfig
 from bertkit.cli import run as run_command
 from bertkit.cli.killed_runs import verify_resume
 from bertkit.errors import DataError, MissingHeadError, UsageError
-from bertkit.objectives import Loader, Masking, PretrainingBatch, ReplacedTokens, TokenBlocks
+from bertkit.objectives import Loader, Masking, ReplacedTokens, TokenBlocks
 from bertkit.objectives.replaced_tokens import GeneratorAndDiscriminator, WithDraws, draw_tokens
 from bertkit.objectives.sentence_order import OrderedPairs
-from bertkit.pretraining import Inputs, plan, read_recipe
+from bertkit.pretraining import Inputs, Pretraining, read_recipe
+from bertkit.pretraining.recipe import recipe_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training import training_report
 from bertkit.tasks import Task
-from bertkit.training import checkpoints, compute_gradients, outputs_of
+from bertkit.training import compute_gradients, outputs_of
 
 ELECTRA = ["model.architecture=electra", "model.config.embedding_size=20", "objective.name=replaced-tokens",
            "objective.generator_size=0.5"]  # fmt: skip
-ORDER = ["model.architecture=albert", "objective.name=sentence-order"]
+ORDER = ["model.architecture=albert", "model.config.classifier_dropout_prob=0.0", "objective.name=sentence-order"]
 BOTH = pytest.mark.parametrize("changes", [ELECTRA, ORDER], ids=["replaced tokens", "sentence order"])
 
 
@@ -109,7 +111,7 @@ def test_draws_equal_slow_reference_and_depend_on_the_position_alone() -> None:
         first, end = sequences.cu_seqlens[i : i + 2]
         inside = masked.positions[(masked.positions >= first) & (masked.positions < end)] - first
         expected += reference.draws(inside.tolist(), 4, 2, index)
-    assert masked.draws.tolist() == expected and 0 <= min(expected) and max(expected) < 1
+    assert masked.draws.tolist() == expected and min(expected) >= 0 and max(expected) < 1
     (whole,) = batches(1, 12)
     for num_ranks in (2, 3):
         shares = batches(num_ranks, 12)
@@ -163,7 +165,7 @@ def tied_networks(seed: int = 1) -> GeneratorAndDiscriminator:
     return objective.network(discriminator, networks)
 
 
-def theirs(network: Network, kind: type[transformers.PreTrainedModel], tmp_path: Path) -> Any:
+def theirs(network: Network, kind: type[transformers.PreTrainedModel]) -> Any:
     """The same weights in a model of transformers."""
     config = transformers.ElectraConfig(
         vocab_size=VOCAB_SIZE, embedding_size=20, hidden_size=network.config.hidden_size,
@@ -178,12 +180,12 @@ def theirs(network: Network, kind: type[transformers.PreTrainedModel], tmp_path:
     return model
 
 
-def test_loss_and_gradients_equal_those_of_transformers(tmp_path: Path) -> None:
+def test_loss_and_gradients_equal_those_of_transformers() -> None:
     networks = tied_networks()
     source = TokenBlocks(shard_of(random_documents(20, seed=8)), SPECIAL, 24, seed=4)
     batch = Loader([source], masking(4), 4).batch(0, 5, stage=0, mask_rate=0.3)
-    generator = theirs(networks.generator, transformers.ElectraForMaskedLM, tmp_path)
-    discriminator = theirs(networks.discriminator, transformers.ElectraForPreTraining, tmp_path)
+    generator = theirs(networks.generator, transformers.ElectraForMaskedLM)
+    discriminator = theirs(networks.discriminator, transformers.ElectraForPreTraining)
     shared = discriminator.electra.embeddings
     generator.electra.embeddings = shared
     generator.generator_lm_head.weight = shared.word_embeddings.weight
@@ -257,7 +259,7 @@ def test_run_learns(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
 
 @BOTH
 def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
-    changes = [*changes, "model.config.hidden_dropout_prob=0.1"]
+    changes = [*changes, "model.config.hidden_dropout_prob=0.1", "training.precision=bfloat16"]
     assert pretraining(corpus, tmp_path / "whole", *changes).start(resume=False) == "finished"
     made = pretraining(corpus, tmp_path / "parts", *changes)
     assert made.start(resume=False, should_stop=lambda: made.state.step >= 5) == "stopped"
@@ -300,22 +302,122 @@ def electra(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_saved_models_open_in_transformers_with_the_same_logits(electra: Path) -> None:
-    texts = ["the big cat sat on the mat.", "a dog ran."]
     for folder, kind, head in (
         (electra / "model", transformers.ElectraForPreTraining, "replaced_tokens"),
         (electra / "model/generator", transformers.ElectraForMaskedLM, "masked_lm"),
     ):
         ours, other = load(folder), kind.from_pretrained(folder).eval()
-        batch = ours.tokenizer(texts, padding=True, return_tensors="pt") if callable(ours.tokenizer) else None
-        encodings = [ours.tokenizer.encode(text).input_ids for text in texts]
-        for ids in encodings:
-            row = torch.tensor([list(ids)])
+        for text in ("the big cat sat on the mat.", "a dog ran."):
+            ids = torch.tensor([list(ours.tokenizer.encode(text).input_ids)])
             with torch.no_grad():
-                expected = other(row).logits[0]
-            from bertkit import Batch
-
-            logits = ours.network(Batch.from_padded(row)).logits[head].detach()
+                expected = other(ids).logits[0]
+            logits = ours.network(Batch.from_padded(ids)).logits[head].detach()
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+        record = json.loads((folder / "bertkit.json").read_text())
+        assert {tensor["origin"] for tensor in record["provenance"].values()} == {"trained"}
     assert list(load(electra / "model").network.heads) == ["replaced_tokens"]
-    record = json.loads((electra / "model/bertkit.json").read_text())
-    assert {one["origin"] for one in record["provenance"].values()} == {"trained"}
+
+
+def test_generator_fills_the_samples(electra: Path) -> None:
+    (sample,) = events(electra, "samples")[-1]["samples"]
+    (mask,) = load(electra / "model/generator").fill_mask(sample["text"], top_k=5)
+    assert [one["token"] for one in sample["candidates"]] == [one.token for one in mask.candidates]
+
+
+def test_continues_from_a_discriminator_and_its_generator(corpus: Path, electra: Path, tmp_path: Path) -> None:
+    def continued(run: str, model: Path, **inputs: Any) -> Any:
+        changes = ["objective.name=replaced-tokens", "objective.generator_size=0.5", "data.max_seqlen=24",
+                   "data.held_out_share=0.1", "training.num_steps=1", "training.batch_size=16"]  # fmt: skip
+        recipe = read_recipe("domain-adapt", [*changes, "vocabulary.add_words=1"])
+        made = Pretraining(
+            tmp_path / run, recipe, Inputs((corpus,), model=str(model), **inputs), log_line=lambda _: None
+        )
+        made.start(resume=False)
+        return events(tmp_path / run, "evaluation")[0]
+
+    alone = tmp_path / "alone"
+    shutil.copytree(electra / "model", alone)
+    shutil.rmtree(alone / "generator")
+    with pytest.raises(MissingHeadError, match="no folder generator, the model that objective replaced-tokens trains"):
+        continued("without", alone)
+    assert not (tmp_path / "without").exists()
+    first, new = continued("with", electra / "model"), continued("new", alone, new_head=True)
+    last = events(electra, "evaluation")[-1]
+    with_it, without, before = (one["masked_lm_loss"] for one in (first, new, last))
+    assert abs(with_it - before) < 0.05 < without - with_it
+    assert (tmp_path / "with/model/generator/config.json").is_file()
+
+
+# ---- bad input, and commands
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["objective.name=electra"],
+            "objective 'electra': expected one of masked-lm, next-sentence, sentence-order, re",
+        ),
+        (["objective.name=3"], "objective 3: expected one of masked-lm"),
+        (["objective.name=replaced-tokens", "objective.generator_size=0.0"], "above 0 and at most 1"),
+        (["objective.name=replaced-tokens", "objective.generator_size=1.5"], "generator_size=1.5: expected a share"),
+        (["objective.name=replaced-tokens", "objective.detection_weight=0"], "detection_weight=0: expected"),
+        (
+            ["objective.name=masked-lm", "objective.generator_size=0.5"],
+            "unknown setting 'generator_size'; expected one",
+        ),
+        (
+            ["objective.generator_size=0.5", "objective.name=masked-lm"],
+            "unknown setting 'generator_size'; expected one",
+        ),
+        (["objective.final_mask_rate=0.0"], "final_mask_rate=0.0: expected a share above 0"),
+        (["objective.name=sentence-order", "data.max_seqlen=4"], "max_seqlen=4: expected at least 5"),
+        (["objective=3"], "section.name=value"),
+    ],
+)
+def test_invalid_objectives(changes: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_recipe("cpu-minutes", changes)
+
+
+def test_another_objective_keeps_the_settings_that_both_have() -> None:
+    recipe = read_recipe("bert-2018", ["objective.mask_unit=word", "objective.name=replaced-tokens"])
+    assert recipe.objective == ReplacedTokens(mask_unit="word", mask_rate=0.15)
+    assert recipe.facts()["objective"]["name"] == "replaced-tokens"
+    assert recipe_of(json.loads(json.dumps(recipe.facts())), "the run").objective == recipe.objective
+
+
+def test_architectures_and_texts_that_lack_what_an_objective_needs(corpus: Path, tmp_path: Path) -> None:
+    def fails(kind: type[Exception], *changes: str, source: Path = corpus, **options: Any) -> str:
+        made = replace(pretraining(source, tmp_path / "run", *changes), **options)
+        with pytest.raises(kind) as error:
+            made.start(resume=False)
+        return str(error.value)
+
+    said = fails(UsageError, "objective.name=replaced-tokens")
+    assert "bert has no replaced_tokens head" in said and "a model.architecture of electra, or" in said
+    assert not (tmp_path / "run").exists()
+    singles = tmp_path / "singles.txt"
+    singles.write_text("".join(f"the {animal} sat on the mat here.\n\n" for animal in "cat dog bird fish".split() * 9))
+    said = fails(DataError, *ORDER, "data.layout=lines", source=singles)
+    assert "the corpus without its held-out share" in said and "every document has one" in said
+
+
+def test_commands_take_the_objective(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tiny = [change for change in TINY if "architecture" not in change]
+    arguments = ["--corpus", str(corpus), "--recipe", "electra-minutes", "--set", *tiny, *ELECTRA[3:]]
+    assert run_command(["pretrain", *arguments, "--out", str(tmp_path / "run")]) == 0
+    row = json.loads(capsys.readouterr().out)
+    last = events(tmp_path / "run", "evaluation")[-1]
+    assert row["reason"] == "finished" and row["loss"] == last["loss"] and row["best_loss"] <= row["loss"]
+    assert run_command(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report.html")]) == 0
+    assert "objective.generator_size" in (tmp_path / "report.html").read_text()
+    capsys.readouterr()
+    changed = ["--objective", "sentence-order", "--out", str(tmp_path / "order")]
+    assert run_command(["pretrain", *arguments, *changed]) == 2
+    assert "unknown setting 'generator_size'" in capsys.readouterr().err
+    changed = ["--corpus", str(corpus), "--recipe", "bert-minutes", "--objective", "sentence-order", "--set", *tiny]
+    assert run_command(["pretrain", *changed, "--out", str(tmp_path / "order")]) == 0
+    assert json.loads((tmp_path / "order/recipe.json").read_text())["recipe"]["objective"] == {
+        "name": "sentence-order", "mask_unit": "token", "mask_rate": 0.15, "final_mask_rate": None,
+    }  # fmt: skip

@@ -330,7 +330,11 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
     assert "set vocabulary.size" in fails("model.config.vocab_size=400")
     said = fails("model.architecture=modernbert", "objective.name=next-sentence")
-    assert "no next_sentence head" in said and "model.architecture of bert, albert," in said and "such as masked-lm" in said
+    assert (
+        "no next_sentence head" in said
+        and "model.architecture of bert, albert," in said
+        and "such as masked-lm" in said
+    )
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))
     with pytest.raises(UsageError, match="falls from the end of its warm-up"):

@@ -15,7 +15,15 @@ from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
 from bertkit import Model
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
-from bertkit.objectives import MaskedLM, Masking, PretrainingBatch, PretrainingTask, SpecialIds, StaticBatch, StaticShape
+from bertkit.objectives import (
+    MaskedLM,
+    Masking,
+    PretrainingBatch,
+    PretrainingTask,
+    SpecialIds,
+    StaticBatch,
+    StaticShape,
+)
 from bertkit.objectives.loader import Loader
 from bertkit.objectives.loader import _together as pretraining_batch
 from bertkit.objectives.sequences import Sequences
