@@ -16,8 +16,7 @@ import bertkit
 from bertkit import Model
 from bertkit.corpus.shards import open_shard
 from bertkit.evidence import bootstrap_interval, read_suite, score_minimal_pairs
-from bertkit.objectives import PretrainingBatch
-from bertkit.objectives import MaskedLM
+from bertkit.objectives import MaskedLM, PretrainingBatch
 from bertkit.pretraining import held_out_batches
 
 LENGTHS = (64, 128)  # of the sequences a loss is taken over: those that cpu-minutes and transformers train on

@@ -260,8 +260,8 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
 @pytest.mark.parametrize("balanced", ["false", "true"])
 def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, balanced: str) -> None:
     run = tmp_path / "run"
-    made = pretraining(corpus, run, f"objective.balanced={balanced}", "data.final_max_seqlen=40", "data.final_share=0.5",
-                       "objective.mask_unit=word", recipe="bert-2018")  # fmt: skip
+    made = pretraining(corpus, run, f"objective.balanced={balanced}", "objective.mask_unit=word",
+                       "data.final_max_seqlen=40", "data.final_share=0.5", recipe="bert-2018")  # fmt: skip
     assert made.start(resume=False) == "finished"
     first, *_, last = events(run, "step")
     assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500

@@ -25,7 +25,7 @@ class RunOptions:
     corpus
         txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
     recipe
-        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
+        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, electra-minutes, or a TOML file.
     objective
         The pre-training objective instead of the recipe's: masked-lm, replaced-tokens, ...; an unknown name lists all.
     vocab

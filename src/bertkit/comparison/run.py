@@ -249,8 +249,9 @@ class Comparison:
         run = Run(folder, Ranks(), self.log_line)
         folder.mkdir(exist_ok=True)
         task = PretrainingTask()
+        feed = PretrainingFeed(loader, data, MaskedLM(), self.batch_size)
         trainer = run.trainer(
-            network, task, PretrainingFeed(loader, data, MaskedLM(), self.batch_size), training, should_stop=should_stop,
+            network, task, feed, training, should_stop=should_stop,
             save_model=_save, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
             best_by="masked_lm_loss", clock=time.process_time,
         )  # fmt: skip

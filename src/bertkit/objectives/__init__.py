@@ -1,8 +1,8 @@
-"""Pre-training examples from a corpus, and the pre-training loss.
+"""Pre-training objectives: examples from a corpus, tokens to predict, networks and losses.
 
 Takes: a TokenShard.
-Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches by position; the loss of pre-training.
-May import: errors, device, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
+Gives: objectives by name; sources of sequences (blocks of tokens, sentence pairs); masked batches by position; losses.
+May import: errors, device, compiled, randomness, tokenizer, batch, transformer, heads, architectures, corpus, tasks.
 """
 
 from bertkit.objectives.every_token import EveryToken
@@ -19,7 +19,9 @@ from bertkit.objectives.sequences import Sequences, Source, SpecialIds
 from bertkit.objectives.static_shapes import StaticBatch, StaticShape
 from bertkit.objectives.token_blocks import TokenBlocks
 
-OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (MaskedLM, NextSentence, SentenceOrder, ReplacedTokens)}
+OBJECTIVES: dict[str, type[Objective]] = {
+    kind.name: kind for kind in (MaskedLM, NextSentence, SentenceOrder, ReplacedTokens)
+}
 """Pre-training objectives by name, the value of the setting "objective.name"."""
 
 __all__ = [

@@ -30,7 +30,7 @@ from bertkit.objectives.sequences import Sequences
 from bertkit.randomness import key_of, uniform
 from bertkit.tasks.task import Loss, exact, mean_of
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import Encoder, EncoderConfig
+from bertkit.transformer import Encoder
 
 GENERATOR = "generator"
 """Name of the generator among the companions, and of its folder."""
@@ -67,10 +67,10 @@ class ReplacedTokens(MaskedLM):
     def corruption(self, tokenizer: Tokenizer, seed: int) -> Corruption:
         return WithDraws(super().corruption(tokenizer, seed), seed)
 
-    def companions(self, config: EncoderConfig) -> dict[str, Companion]:
+    def companions(self, config: Any) -> dict[str, Companion]:
         num_heads = max(1, round(config.num_attention_heads * self.generator_size))
         width = num_heads * max(1, round(config.hidden_size * self.generator_size / num_heads))
-        changes: dict[str, Any] = {  # of the config of an architecture with a replaced_tokens head
+        changes = {  # of the config of an architecture with a replaced_tokens head
             "hidden_size": width,
             "num_attention_heads": num_heads,
             "intermediate_size": max(1, round(config.intermediate_size * self.generator_size)),

@@ -68,7 +68,7 @@ class TrainedModels:
         yield from self.companions.values()
 
     @property
-    def masks_filler(self) -> Model | None:
+    def mask_filler(self) -> Model | None:
         """The first model with a masked LM head."""
         return next((model for model in self if "masked_lm" in model.network.heads), None)
 

@@ -161,7 +161,7 @@ class Pretraining:
             save_model=models.save,
             evaluate=judge,
             best_by=objective.best_by,
-            sample=partial(_samples, models.masks_filler, self.recipe.samples, self.log_line),
+            sample=partial(_samples, models.mask_filler, self.recipe.samples, self.log_line),
             should_stop=should_stop,
             tensorboard=self.tensorboard,
             compile=self.compile,
@@ -328,8 +328,10 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
 def _check_samples(models: TrainedModels, texts: Sequence[str]) -> None:
     """Raise a UsageError for a text without a mask, or with more tokens than the model has positions, or without a
     model that predicts masks."""
-    model = models.masks_filler
-    if texts and model is None:
+    if not texts:
+        return
+    model = models.mask_filler
+    if model is None:
         raise UsageError(f"samples: no model of objective {models.objective.name} fills masks; omit them")
     for text in texts:
         _check_masked(text, model.tokenizer.vocabulary.special.mask)
