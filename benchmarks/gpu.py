@@ -63,7 +63,7 @@ PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16,
 BOUNDS = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
 """Maximum allowed differences of vectors of length 1 from those of the CPU in float32."""
 LARGEST_GRADIENT_DIFFERENCE, LARGEST_LOSS_DIFFERENCE = 1e-3, 0.05
-SEQUENCES = ('data.sentence_pairs="none"', "data.final_share=0", "training.log_every=1",
+SEQUENCES = ('objective.name="masked-lm"', "data.final_share=0", "training.log_every=1",
              "training.evaluate_every=1000", "training.save_every=1000")  # fmt: skip
 WITHOUT_DROPOUT = ("model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0")
 

@@ -16,8 +16,8 @@ import bertkit
 from bertkit import Model
 from bertkit.corpus.shards import open_shard
 from bertkit.evidence import bootstrap_interval, read_suite, score_minimal_pairs
-from bertkit.objectives import PretrainingBatch
-from bertkit.pretraining import DataSettings, held_out_batches
+from bertkit.objectives import MaskedLM, PretrainingBatch
+from bertkit.pretraining import held_out_batches
 
 LENGTHS = (64, 128)  # of the sequences a loss is taken over: those that cpu-minutes and transformers train on
 _T_TWO_DEGREES = 4.302652729911275  # Student's t, 97.5 %, two degrees of freedom
@@ -99,7 +99,7 @@ def difference(ours: list[list[float]], theirs: list[list[float]]) -> dict[str, 
 
 def _parts(model: Model, shard: Path, length: int, num_sequences: int) -> list[PretrainingBatch]:
     return held_out_batches(
-        open_shard(shard, model.tokenizer), model.tokenizer, DataSettings(max_seqlen=length),
+        open_shard(shard, model.tokenizer), model.tokenizer, MaskedLM(), max_seqlen=length,
         max_sequences=num_sequences, tokens_per_batch=4_096,
     )  # fmt: skip
 

@@ -163,7 +163,7 @@ def _published(rate: float, seed: int) -> dict[str, Any]:
 def _recipe(seed: int) -> dict[str, Any]:
     recipe = with_length(read_recipe("cpu-minutes"), minutes=MINUTES)  # which decides the size
     facts = replace(recipe, training=replace(recipe.training, seed=seed)).facts()
-    return {name: facts[name] for name in ("training", "model", "vocabulary", "data")}
+    return {name: facts[name] for name in ("training", "model", "vocabulary", "data", "objective")}
 
 
 def _long_name(system: str, seed: int) -> str:

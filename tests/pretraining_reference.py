@@ -109,6 +109,56 @@ def pairs(documents, max_seqlen, seed, epoch, short_prob, balanced=False):
     return results
 
 
+def ordered_pairs(documents, max_seqlen, seed, epoch):
+    """All (A, B, label) of an epoch for sentence order: two consecutive texts, swapped for label 1."""
+    results, room = [], max_seqlen - 3
+    for number, document in enumerate(documents):
+        key = key_of(seed, epoch, number)
+        draws = Draws(key)
+        target = draws.integer(2, room) if draws.chance(0.1) else room
+        chunk, made = [], 0
+        for i, sentence in enumerate(document):
+            chunk.append(sentence)
+            if i < len(document) - 1 and sum(map(len, chunk)) < target:
+                continue
+            tokens = [token for sentence in chunk for token in sentence]
+            split = draws.next()
+            is_swapped = draws.chance(0.5)
+            if len(chunk) >= 2:
+                middle = sum(map(len, chunk[: 1 + below(*split, len(chunk) - 1)]))
+            else:
+                middle = 1 + below(*split, len(tokens) - 1) if len(tokens) > 1 else None
+            chunk = []
+            if middle is None:
+                continue
+            a, b = tokens[:middle], tokens[middle:]
+            if is_swapped:
+                a, b = b, a
+            cuts = Draws(bits(key, _64 - 1 - made))
+            while len(a) + len(b) > room:
+                longer = a if len(a) > len(b) else b
+                del longer[0 if cuts.chance(0.5) else -1]
+            results.append((a, b, int(is_swapped)))
+            made += 1
+    return results
+
+
+def draws(positions, seed, epoch, index):
+    """The numbers that draw the replacements at positions of a sequence."""
+    key = key_of(key_of(seed, epoch, index), 2, 0)
+    return [float(uniform(key, position)) for position in positions]
+
+
+def drawn_token(probabilities, number):
+    """The first token whose cumulative probability exceeds a number."""
+    total = 0.0
+    for token, probability in enumerate(probabilities):
+        total += probability
+        if total > number:
+            return token
+    return len(probabilities) - 1
+
+
 def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
     """The masked tokens, and the positions of the masks."""
     key = key_of(seed, epoch, index)

@@ -59,11 +59,11 @@ def test_unsupported_parts_raise() -> None:
 
 
 def test_recipes_of_pretraining() -> None:
-    changes = ["model.architecture=distilbert", "data.sentence_pairs=none", "model.size=tiny"]
+    changes = ["model.architecture=distilbert", "objective.name=masked-lm", "model.size=tiny"]
     new_network(read_recipe("bert-2018", changes), None)
     with pytest.raises(UsageError, match=r"\[model\.config\]: .*type_vocab_size"):
         new_network(read_recipe("bert-2018", [*changes, "model.config.type_vocab_size=2"]), None)
     with pytest.raises(UsageError, match="distilbert has no next_sentence head"):
-        new_network(read_recipe("bert-2018", [*changes, "data.sentence_pairs=balanced"]), None)
+        new_network(read_recipe("bert-2018", [*changes, "objective.name=next-sentence"]), None)
     with pytest.raises(UsageError, match="expected one of bert, modernbert, distilbert"):
         read_recipe("bert-2018", ["model.architecture=t5"])

@@ -20,9 +20,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("pairs", ["none", "published"])
-def test_a_plan_counts_what_the_run_counts(corpus: Path, tmp_path: Path, pairs: str) -> None:
-    recipe = read_recipe("cpu-minutes", [*TINY, f"data.sentence_pairs={pairs}"])
+@pytest.mark.parametrize("objective", ["masked-lm", "next-sentence", "replaced-tokens"])
+def test_a_plan_counts_what_the_run_counts(corpus: Path, tmp_path: Path, objective: str) -> None:
+    electra = ["model.architecture=electra"] if objective == "replaced-tokens" else []
+    recipe = read_recipe("cpu-minutes", [*TINY, *electra, f"objective.name={objective}"])
     planned = plan(recipe, Inputs((corpus,)), device="cpu", seconds=2)
     run = Pretraining(tmp_path / "run", recipe, Inputs((corpus,)), log_line=lambda line: None, device="cpu")
     run.start(resume=False)

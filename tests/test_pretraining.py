@@ -26,7 +26,7 @@ from bertkit.cli.killed_runs import ResumeCheck, verify_resume
 from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.files import SkippedRow
-from bertkit.objectives import PretrainingBatch
+from bertkit.objectives import NextSentence, PretrainingBatch
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.network import new_model
 from bertkit.pretraining.run import _samples
@@ -112,12 +112,12 @@ def test_shortened_run_is_evaluated_and_saved() -> None:
 
 def test_recipe_of_2018_is_the_published_one() -> None:
     recipe = read_recipe("bert-2018")
-    training, data = recipe.training, recipe.data
+    training, data, objective = recipe.training, recipe.data, recipe.objective
     assert (training.num_steps, training.batch_size, training.learning_rate) == (1_000_000, 256, 1e-4)
     assert (training.optimizer, training.schedule, training.warmup) == ("adamw-2018", "linear-2018", 0.01)
     assert (training.betas, training.eps, training.weight_decay, training.clip_norm) == ((0.9, 0.999), 1e-6, 0.01, 1.0)
-    assert (data.max_seqlen, data.final_max_seqlen, data.mask_rate, data.short_prob) == (128, 512, 0.15, 0.1)
-    assert data.sentence_pairs == "published" and data.mask_rate_at(0.7) == 0.15
+    assert objective == NextSentence(mask_rate=0.15, balanced=False, short_prob=0.1)
+    assert (data.max_seqlen, data.final_max_seqlen, objective.mask_rate_at(0.7)) == (128, 512, 0.15)
     assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
 
 
@@ -148,8 +148,8 @@ def test_small_bert_with_both_heads_learns_next_sentences(tmp_path: Path) -> Non
 
 
 def test_mask_rate_falls_in_a_line() -> None:
-    data = read_recipe("bert-modern").data
-    assert [data.mask_rate_at(done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.30, 0.225, 0.15])
+    objective = read_recipe("bert-modern").objective
+    assert [objective.mask_rate_at(done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.30, 0.225, 0.15])
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("trainng.num_steps=1", "unknown section trainng"),
         ("training.num_steps=many", r"toml, \[training\]: num_steps='many': expected an integer or None"),
         ("training.learning_rate=true", "learning_rate=True: expected a finite number"),
-        ("data.mask_unit=letters", "'token', 'word', 'span'"),
-        ("data.mask_unit=3", "mask_unit=3: expected one of 'token', 'word', 'span'"),
+        ("objective.mask_unit=letters", "'token', 'word', 'span'"),
+        ("objective.mask_unit=3", "mask_unit=3: expected one of 'token', 'word', 'span'"),
         ("data.layout=foo", "layout='foo': expected one of 'auto', 'lines'"),
         ("data.max_seqlen=128.0", r"\[data\]: max_seqlen=128.0: expected an integer"),
         ("vocabulary.size=big", r"\[vocabulary\]: size='big': expected an integer"),
         ("model.config=3", r"\[model\]: config=3: expected keys and values"),
-        ("data.mask_rate=1.5", "a share"),
-        ("data.mask_rate=0.0", "a share above 0"),
+        ("objective.mask_rate=1.5", "a share"),
+        ("objective.mask_rate=0.0", "a share above 0"),
         ("data.max_seqlen=-4", r"max_seqlen=-4: expected at least 3, for \[CLS\] A \[SEP\]"),
         ("data.final_max_seqlen=2", "final_max_seqlen=2: expected at least 3"),
         ("model.architecture=gpt", "bert, modernbert"),
@@ -190,7 +190,7 @@ def test_rejects_invalid_recipes(tmp_path: Path) -> None:
         read_recipe(tmp_path / "own.toml")
     (tmp_path / "own.toml").write_text("[training]\nnum_steps = 5\nbatch_size = 8\n")
     with pytest.raises(UsageError, match="max_seqlen=4: expected at least 5, for"):
-        read_recipe("cpu-minutes", ["data.max_seqlen=4", "data.sentence_pairs=published"])
+        read_recipe("cpu-minutes", ["data.max_seqlen=4", "objective.name=next-sentence"])
     (tmp_path / "numbers.toml").write_text("samples = [3]\n[training]\nnum_steps = 5\nbatch_size = 8\n")
     with pytest.raises(UsageError, match=r"samples has 3: expected texts with \[MASK\]"):
         read_recipe(tmp_path / "numbers.toml")
@@ -232,21 +232,21 @@ def test_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
     assert isinstance(model.config, ModernBertConfig) and model.config.intermediate_size == 48
     assert len(model.fill_mask("the big cat sat on [MASK] tree.")[0].candidates) == 5
     with pytest.raises(UsageError, match="no next_sentence head"):
-        pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
+        pretraining(corpus, tmp_path / "pairs", modern, "objective.name=next-sentence").start(resume=False)
 
 
 @pytest.mark.full
 def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
     few = write_corpus(tmp_path / "few.txt", num_documents=8)
     one = "data.held_out_share=0.000001"
-    for run, pairs, number in (("with", "published", 2), ("without", "none", 1)):
-        made = pretraining(few, tmp_path / run, one, f"data.sentence_pairs={pairs}", "training.num_steps=1")
+    for run, objective, number in (("with", "next-sentence", 2), ("without", "masked-lm", 1)):
+        made = pretraining(few, tmp_path / run, one, f"objective.name={objective}", "training.num_steps=1")
         assert made.start(resume=False) == "finished"
         manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
         assert manifest["num_documents"] == number
         assert any("tokens are held out, so held-out loss is mostly chance" in line for line in made.lines)
     single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
-    pairs = ["data.sentence_pairs=published", "data.layout=lines"]
+    pairs = ["objective.name=next-sentence", "data.layout=lines"]
     with pytest.raises(DataError, match=r"^the held-out text .*data\.held_out_share.*--held-out.*there is 1"):
         pretraining(few, tmp_path / "files", *pairs, held_out=(single,)).start(resume=False)
     with pytest.raises(DataError, match=r"^the corpus without its held-out share .*there is 1"):
@@ -257,17 +257,17 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("pairs", ["published", "balanced"])
-def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
+@pytest.mark.parametrize("balanced", ["false", "true"])
+def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, balanced: str) -> None:
     run = tmp_path / "run"
-    made = pretraining(corpus, run, f"data.sentence_pairs={pairs}", "data.final_max_seqlen=40", "data.final_share=0.5",
-                       "data.mask_unit=word", recipe="bert-2018")  # fmt: skip
+    made = pretraining(corpus, run, f"objective.balanced={balanced}", "objective.mask_unit=word",
+                       "data.final_max_seqlen=40", "data.final_share=0.5", recipe="bert-2018")  # fmt: skip
     assert made.start(resume=False) == "finished"
     first, *_, last = events(run, "step")
     assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500
     assert list(load(run / "model").network.heads) == ["masked_lm", "next_sentence"]
     share = events(run, "start")[0]["corpus"]["random_pair_share"]
-    assert share > 0.52 if pairs == "published" else share == pytest.approx(0.5, abs=0.01)
+    assert share > 0.52 if balanced == "false" else share == pytest.approx(0.5, abs=0.01)
     assert any(f"{100 * share:.1f} % of the sentence pairs are random" in line for line in made.lines)
 
 
@@ -329,8 +329,12 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "give --minutes" in fails("model.size=fit")
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
     assert "set vocabulary.size" in fails("model.config.vocab_size=400")
-    said = fails("model.architecture=modernbert", "data.sentence_pairs=published")
-    assert "no next_sentence head" in said and "set model.architecture=bert, or data.sentence_pairs=none" in said
+    said = fails("model.architecture=modernbert", "objective.name=next-sentence")
+    assert (
+        "no next_sentence head" in said
+        and "model.architecture of bert, albert," in said
+        and "such as masked-lm" in said
+    )
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))
     with pytest.raises(UsageError, match="falls from the end of its warm-up"):
@@ -383,7 +387,7 @@ def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, 
     ("text", "message", "changes"),
     [
         ("She sat there. He ran on.\n", "one document, which cannot be split", ()),
-        ("A cat.\n\nA dog.\n\nA mat.\n", "of 2 documents each", ("data.sentence_pairs=balanced",)),
+        ("A cat.\n\nA dog.\n\nA mat.\n", "of 2 documents each", ("objective.name=next-sentence",)),
         ("", "no words to learn from", ()),
     ],
 )
@@ -427,7 +431,7 @@ def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path,
     assert [path.stat().st_mtime_ns for path in made] == times
     with pytest.raises(UsageError, match="prepared with other settings"):
         pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=True)
-    again = pretraining(corpus, run, "training.num_steps=1", "data.mask_rate=0.2")
+    again = pretraining(corpus, run, "training.num_steps=1", "objective.mask_rate=0.2")
     assert again.start(resume=False) == "finished"
     assert [path.stat().st_mtime_ns for path in made] == times
     assert json.loads((run / "recipe.json").read_text())["recipe"]["training"]["num_steps"] == 1
@@ -478,10 +482,10 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
     assert "one sentence" in fails("the cat sat.\n", vocabulary=vocabulary)
     singles = "\n\n".join(["the cat sat."] * 30)
     assert "every document has one" in fails(
-        singles, "data.sentence_pairs=published", "data.layout=lines", vocabulary=vocabulary
+        singles, "objective.name=next-sentence", "data.layout=lines", vocabulary=vocabulary
     )
     assert "[MASK]" in fails(corpus.read_text(), vocabulary=without_mask)
-    assert "no entries such as ##ing" in fails(corpus.read_text(), "data.mask_unit=word", vocabulary=vocabulary)
+    assert "no entries such as ##ing" in fails(corpus.read_text(), "objective.mask_unit=word", vocabulary=vocabulary)
     assert "held" in fails(corpus.read_text(), "data.held_out_share=0", vocabulary=vocabulary)
     assert "--model" in fails(corpus.read_text(), vocabulary=vocabulary, model="all-MiniLM-L6-v2")
     with pytest.raises(DataError, match=r"none\.txt"):
@@ -642,7 +646,7 @@ def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) ->
 def test_new_heads_leave_the_stored_ones(corpus: Path, tmp_path: Path) -> None:
     assert pretraining(corpus, tmp_path / "run", "training.num_steps=1").start(resume=False) == "finished"
     saved = str(tmp_path / "run" / "model")
-    pairs = read_recipe("domain-adapt", ["data.sentence_pairs=balanced", "data.max_seqlen=16"])
+    pairs = read_recipe("domain-adapt", ["objective.name=next-sentence", "data.max_seqlen=16"])
     with pytest.raises(MissingHeadError, match=r"no next_sentence head .*--new-head"):
         new_model(pairs, saved, None)
     heads, stored = new_model(pairs, saved, None, new_head=True).network.heads, load(saved, device="cpu").network.heads

@@ -15,7 +15,15 @@ from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
 from bertkit import Model
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
-from bertkit.objectives import Masking, PretrainingBatch, PretrainingTask, SpecialIds, StaticBatch, StaticShape
+from bertkit.objectives import (
+    MaskedLM,
+    Masking,
+    PretrainingBatch,
+    PretrainingTask,
+    SpecialIds,
+    StaticBatch,
+    StaticShape,
+)
 from bertkit.objectives.loader import Loader
 from bertkit.objectives.loader import _together as pretraining_batch
 from bertkit.objectives.sequences import Sequences
@@ -182,8 +190,8 @@ def test_each_stage_and_rank_has_its_shape() -> None:
     special = SpecialIds(2, 3, 4)
     sources = [PairFeed(pairs=False).loader.sources[0]] * 2
     loader = Loader(sources, Masking(special, np.zeros(99, bool)), 0, rank=1, num_ranks=2)
-    data = DataSettings(max_seqlen=24, final_max_seqlen=48, mask_rate=0.3, final_mask_rate=0.15)
-    feed = PretrainingFeed(loader, data, 12, static_tokens=100)
+    data, objective = DataSettings(max_seqlen=24, final_max_seqlen=48), MaskedLM(mask_rate=0.3, final_mask_rate=0.15)
+    feed = PretrainingFeed(loader, data, objective, 12, static_tokens=100)
     assert feed.shape(0, 100) == (100, 6 + 5, 40, 24) and feed.shape(1, 100) == (100, 6 + 3, 40, 48)
     batch = feed.batch(0, 0.0)
     assert isinstance(batch, StaticBatch) and len(batch) == 6 and batch.shape == feed.shape(0, 100)

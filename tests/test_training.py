@@ -260,13 +260,13 @@ def after_three_steps(optimizer: type[torch.optim.Optimizer], dtype: torch.dtype
 
 
 def test_muon_equals_that_of_torch_where_bfloat16_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertkit.training.optimizers.has_fast_bfloat16", lambda: True)
+    monkeypatch.setattr("bertkit.training.optimizers.muon.has_fast_bfloat16", lambda: True)
     given, expected = (after_three_steps(each, torch.float32) for each in (Muon, torch.optim.Muon))
     assert all(map(torch.equal, given, expected))
 
 
 def test_muon_orthogonalizes_in_float32_where_bfloat16_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertkit.training.optimizers.has_fast_bfloat16", lambda: False)
+    monkeypatch.setattr("bertkit.training.optimizers.muon.has_fast_bfloat16", lambda: False)
     given = after_three_steps(Muon, torch.float32)
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.double)  # what torch's Muon then computes in
     expected = after_three_steps(torch.optim.Muon, torch.float64)

@@ -59,7 +59,7 @@ def test_report_shows_the_run(tmp_path, lines):
         assert shown in reader.text, shown
     headings = reader.text_of("h3")
     assert headings == [
-        "Masked LM loss", "Loss over tokens", "Masked LM accuracy", "Next sentence accuracy",
+        "Masked LM loss", "Loss over tokens", "Next sentence loss", "Masked LM accuracy", "Next sentence accuracy",
         "Learning rate", "Mask rate",
         "Gradient norm, before it is clipped", "Throughput",
     ]  # fmt: skip
@@ -154,7 +154,7 @@ def test_several_masks_in_one_text(tmp_path, lines):
 @pytest.mark.full
 def test_report_of_a_real_run(tmp_path):
     """A tiny model trained for 12 steps: what training writes is what the report reads."""
-    run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "data.sentence_pairs='balanced'")
+    run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "objective.name=next-sentence")
     assert run.start(resume=False) == "finished"
     read_back = read_run(tmp_path / "run")
     assert read_back.steps["step"].tolist() == [2, 4, 6, 8, 10, 12]

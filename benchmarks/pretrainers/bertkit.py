@@ -12,7 +12,7 @@ from trainers import ByName
 
 from bertkit import Model, Tokenizer, load
 from bertkit.corpus.shards import open_shard
-from bertkit.objectives import PretrainingBatch, PretrainingTask
+from bertkit.objectives import MaskedLM, Objective, PretrainingBatch
 from bertkit.pretraining import DataSettings, PretrainingFeed, make_feed
 from bertkit.pretraining.network import new_model
 from bertkit.pretraining.recipe import recipe_of
@@ -31,7 +31,7 @@ class Pretrainer(ByName):
         settings = TrainingSettings(num_steps=_LONG, batch_size=BATCH_SIZE, precision=precision)
         self._run = tempfile.TemporaryDirectory()  # as long as this lives
         data = DataSettings(max_seqlen=MAX_LENGTH)
-        self._trainer = _loop(model, folder / "train", data, settings, Path(self._run.name))
+        self._trainer = _loop(model, folder / "train", data, MaskedLM(), settings, Path(self._run.name))
 
     def steps(self, number: int, sequences: str) -> int:
         assert sequences == "blocks"  # which it cuts itself
@@ -46,9 +46,10 @@ class Pretrainer(ByName):
         start = partial(new_model, recipe, None, Tokenizer.load(folder / "initial"))
         with tempfile.TemporaryDirectory() as run:  # machine code is read, or made
             warm_up = replace(recipe.training, num_steps=3, minutes=None)
-            _loop(start(), folder / "train", recipe.data, warm_up, Path(run)).train()
+            _loop(start(), folder / "train", recipe.data, recipe.objective, warm_up, Path(run)).train()
         model = start()
-        loop = _loop(model, folder / "train", recipe.data, replace(recipe.training, minutes=minutes), out)
+        settings_of_loop = replace(recipe.training, minutes=minutes)
+        loop = _loop(model, folder / "train", recipe.data, recipe.objective, settings_of_loop, out)
         curve = Curve(model.network)
 
         def look(done: float) -> None:
@@ -85,13 +86,16 @@ class _Watched:
         return self._feed.batch(position, done)
 
 
-def _loop(model: Model, shard: Path, data: DataSettings, settings: TrainingSettings, run: Path) -> _Loop:
+def _loop(
+    model: Model, shard: Path, data: DataSettings, objective: Objective, settings: TrainingSettings, run: Path
+) -> _Loop:
     tokens = open_shard(shard, model.tokenizer)
     feed = make_feed(
-        tokens, model.tokenizer, data, batch_size=settings.batch_size, seed=settings.seed, rank=0, num_ranks=1
-    )
+        tokens, model.tokenizer, data, objective, batch_size=settings.batch_size, seed=settings.seed, rank=0,
+        num_ranks=1,
+    )  # fmt: skip
     optimizer = make_optimizer(
         settings.optimizer, model.network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
         betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
     )  # fmt: skip
-    return _Loop(model.network, PretrainingTask(), feed, settings, optimizer, run, save_model=model.save)
+    return _Loop(model.network, objective.task, feed, settings, optimizer, run, save_model=model.save)

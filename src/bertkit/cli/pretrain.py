@@ -43,6 +43,7 @@ def command(
     from bertkit.training import checkpoints
 
     recipe, inputs = options.read(), options.inputs()
+    best_by = recipe.objective.best_by
 
     def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
         run = Pretraining(
@@ -58,8 +59,8 @@ def command(
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         return {
             "run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
-            "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
-            "best_step": run.state.best_step, "best_masked_lm_loss": run.state.best,
+            best_by: run.metrics[best_by] if reason == "finished" else None,
+            "best_step": run.state.best_step, f"best_{best_by}": run.state.best,
         }  # fmt: skip
 
     run_training("pretrain", out, options.device, start)

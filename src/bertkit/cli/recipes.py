@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from bertkit.pretraining import Inputs, Recipe
 
 
+def with_objective(name: str | None, changes: list[str] | None) -> list[str]:
+    """The changes of a recipe by --objective and --set."""
+    return [*([] if name is None else [f"objective.name={name}"]), *(changes or ())]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -20,7 +25,9 @@ class RunOptions:
     corpus
         txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
     recipe
-        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
+        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, electra-minutes, or a TOML file.
+    objective
+        The pre-training objective instead of the recipe's: masked-lm, replaced-tokens, ...; an unknown name lists all.
     vocab
         A vocab.txt; by default one is trained on the corpus.
     model
@@ -43,6 +50,7 @@ class RunOptions:
 
     corpus: Annotated[list[str], Parameter(consume_multiple=True)]
     recipe: str = "cpu-minutes"
+    objective: str | None = None
     vocab: Path | None = None
     model: str | None = None
     new_head: bool = False
@@ -61,7 +69,7 @@ class RunOptions:
         """
         from bertkit.pretraining import read_recipe, with_length
 
-        changes = self.set or ()
+        changes = with_objective(self.objective, self.set)
         return with_length(
             read_recipe(self.recipe, changes), num_steps=self.steps, minutes=self.minutes, changes=changes
         )

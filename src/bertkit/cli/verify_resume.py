@@ -15,6 +15,7 @@ def command(
     *,
     corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     recipe: str = "cpu-minutes",
+    objective: str | None = None,
     model: str | None = None,
     new_head: bool = False,
     steps: int = 60,
@@ -31,7 +32,7 @@ def command(
     ----------
     corpus
         As for pretrain; by default the documentation of the running Python.
-    recipe
+    recipe, objective
         As for pretrain.
     model
         The checkpoint to continue from, as for pretrain.
@@ -55,6 +56,8 @@ def command(
     arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
     if model is not None:
         arguments += ["--model", model]
+    if objective is not None:
+        arguments += ["--objective", objective]
     if new_head:
         arguments.append("--new-head")
     with tempfile.TemporaryDirectory() as folder:

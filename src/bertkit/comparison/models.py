@@ -7,7 +7,7 @@ from torch import nn
 
 from bertkit.architectures import Network, initialize
 from bertkit.comparison.predictors import Predictor
-from bertkit.objectives import EveryToken, Masking, Objective, SpecialIds, continues_word
+from bertkit.objectives import Corruption, EveryToken, Masking, SpecialIds, continues_word
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import BertConfig
 from bertkit.transformer.directional import Direction, DirectionalEncoder, NeighborMean
@@ -26,7 +26,7 @@ class ComparedModel(NamedTuple):
         initialize(network, config, seed)
         return network
 
-    def objective(self, tokenizer: Tokenizer, seed: int) -> Objective:
+    def objective(self, tokenizer: Tokenizer, seed: int) -> Corruption:
         """What it learns to predict."""
         special = special_ids(tokenizer)
         if self.hides_tokens:

@@ -30,7 +30,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
 from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.files.whole_files import whole_file
-from bertkit.objectives import Loader, PretrainingTask, TokenBlocks
+from bertkit.objectives import Loader, MaskedLM, PretrainingTask, TokenBlocks
 from bertkit.pretraining.feed import PretrainingFeed
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.pretraining.text import check_texts, learn_vocabulary, write_shards
@@ -249,8 +249,9 @@ class Comparison:
         run = Run(folder, Ranks(), self.log_line)
         folder.mkdir(exist_ok=True)
         task = PretrainingTask()
+        feed = PretrainingFeed(loader, data, MaskedLM(), self.batch_size)
         trainer = run.trainer(
-            network, task, PretrainingFeed(loader, data, self.batch_size), training, should_stop=should_stop,
+            network, task, feed, training, should_stop=should_stop,
             save_model=_save, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
             best_by="masked_lm_loss", clock=time.process_time,
         )  # fmt: skip

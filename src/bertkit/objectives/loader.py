@@ -32,7 +32,8 @@ class PretrainingBatch:
     batch: Batch
     masked_positions: Tensor  # (P,) int64, into the packed row
     labels: Tensor  # (P,) int64, the original tokens
-    next_sentence_label: Tensor | None  # (B,) int64, 0 = B follows A, 1 = random; None: single texts
+    next_sentence_label: Tensor | None  # (B,) int64, 0 = B follows A, 1 = it does not; None: single texts
+    draws: Tensor | None = None  # (P,) float64 from 0 to below 1, random: an input of networks that sample tokens
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -41,7 +42,8 @@ class PretrainingBatch:
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments that the network takes together with ``batch``."""
-        return {"masked_positions": self.masked_positions}
+        draws = {} if self.draws is None else {"draws": self.draws}
+        return {"masked_positions": self.masked_positions, **draws}
 
     @property
     def num_tokens(self) -> int:
@@ -60,6 +62,7 @@ class PretrainingBatch:
             self.masked_positions[masked] - first,
             self.labels[masked],
             None if self.next_sentence_label is None else self.next_sentence_label[start:end],
+            None if self.draws is None else self.draws[masked],
         )
 
     def to(self, device: torch.device | str) -> "PretrainingBatch":
@@ -68,10 +71,11 @@ class PretrainingBatch:
         if self.next_sentence_label is not None:
             targets.append(self.next_sentence_label)
         positions, labels, *label = send_together(targets, device)
-        return PretrainingBatch(self.batch.to(device), positions, labels, label[0] if label else None)
+        draws = None if self.draws is None else self.draws.to(device)
+        return PretrainingBatch(self.batch.to(device), positions, labels, label[0] if label else None, draws)
 
 
-class Objective(Protocol):
+class Corruption(Protocol):
     """Model inputs and prediction targets of sequences, as a function of seed, epoch and indices."""
 
     def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
@@ -83,7 +87,7 @@ class Loader:
     """Batches from one source per stage of a run; each stage begins with a new epoch.
 
     Args:
-        objective: predicts masked tokens (`Masking`) or all tokens (`EveryToken`).
+        corruption: hides the tokens to predict (`Masking`), or none (`EveryToken`).
         sources: the source of each stage of a run, for example short sequences and then long ones.
         rank, num_ranks: this process takes every ``num_ranks``-th example of a batch, from ``rank`` on.
 
@@ -92,9 +96,9 @@ class Loader:
     """
 
     def __init__(
-        self, sources: Sequence[Source], objective: Objective, seed: int, *, rank: int = 0, num_ranks: int = 1
+        self, sources: Sequence[Source], corruption: Corruption, seed: int, *, rank: int = 0, num_ranks: int = 1
     ) -> None:
-        self.sources, self.objective, self.seed, self.rank, self.num_ranks = sources, objective, seed, rank, num_ranks
+        self.sources, self.corruption, self.seed, self.rank, self.num_ranks = sources, corruption, seed, rank, num_ranks
         for source in sources:
             if not source.num_examples(0):
                 raise DataError("the corpus has no examples: at least one sentence with tokens is required")
@@ -111,7 +115,7 @@ class Loader:
             if len(at):
                 indices = in_random_order(at, number, self.seed, epoch)
                 sequences = source.take(epoch, indices)
-                parts.append((sequences, self.objective(sequences, mask_rate, epoch, indices)))
+                parts.append((sequences, self.corruption(sequences, mask_rate, epoch, indices)))
             epoch, index, offset = epoch + 1, 0, end
         return _together(parts)
 
@@ -149,8 +153,13 @@ def _together(parts: Sequence[tuple[Sequences, Masked]]) -> PretrainingBatch:
         np.concatenate([sequences.token_type_ids for sequences, _ in parts]),
         np.concatenate([np.diff(sequences.cu_seqlens) for sequences, _ in parts]),
     )
+    draws = [masked.draws for _, masked in parts if masked.draws is not None]
     return PretrainingBatch(
-        batch, _tensor(positions), _tensor([masked.labels for _, masked in parts]), _tensor(labels) if labels else None
+        batch,
+        _tensor(positions),
+        _tensor([masked.labels for _, masked in parts]),
+        _tensor(labels) if labels else None,
+        torch.from_numpy(np.concatenate(draws)) if draws else None,
     )
 
 

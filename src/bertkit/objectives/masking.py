@@ -23,7 +23,6 @@ from bertkit.randomness import below, key_of, uniform
 
 MaskUnit = Literal["token", "word", "span"]
 
-_MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
 _UP_TO = 1 - 0.8 ** np.arange(1, 11)  # share of the geometric distribution up to a length of 1, 2, ..., 10 words
 _SPAN_LENGTHS = _UP_TO[:-1] / _UP_TO[-1]  # share of the spans of at most 1, 2, ..., 9 words
 _POSITIONS, _TOKENS = 0, 1  # the two random streams of a sequence
@@ -35,11 +34,14 @@ class Masked(NamedTuple):
     input_ids: np.ndarray  # (T,) int32, input of the model
     positions: np.ndarray  # (P,) int64, positions to predict, ascending
     labels: np.ndarray  # (P,) int64, original tokens at these positions
+    draws: np.ndarray | None = None  # (P,) float64, as in `PretrainingBatch`
 
 
-class _Units(NamedTuple):
-    is_word: bool
-    is_span: bool
+class _Rules(NamedTuple):
+    by_word: bool
+    by_span: bool
+    masked: float
+    kept: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,8 @@ class Masking:
         continues_word: (vocab_size,) bool, the entries that continue a word.
         max_predictions: maximum number of positions in a sequence; None: no limit.
         seed: the mask of a sequence is a function of (seed, epoch, index).
+        replacement: of a draw from 0 to 1: below the first number the token becomes [MASK], below the second it stays,
+            above it becomes any token.
     """
 
     special: SpecialIds
@@ -57,6 +61,7 @@ class Masking:
     unit: MaskUnit = "token"
     max_predictions: int | None = None
     seed: int = 0
+    replacement: tuple[float, float] = (0.8, 0.9)
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(MaskUnit):
@@ -78,9 +83,9 @@ class Masking:
             wanted = np.minimum(wanted, self.max_predictions)
         input_ids = sequences.input_ids.copy()
         positions = np.empty(wanted.sum(), np.int64)
-        units = _Units(self.unit != "token", self.unit == "span")
+        rules = _Rules(self.unit != "token", self.unit == "span", *self.replacement)
         number = _mask(
-            input_ids, sequences.cu_seqlens, wanted, self.special, self.continues_word, units, self.seed, epoch,
+            input_ids, sequences.cu_seqlens, wanted, self.special, self.continues_word, rules, self.seed, epoch,
             indices, positions,
         )  # fmt: skip
         positions = positions[:number]
@@ -93,7 +98,7 @@ def continues_word(tokens: tuple[str, ...]) -> np.ndarray:
 
 
 @compiled
-def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch, indices, positions):
+def _mask(input_ids, cu_seqlens, wanted, special, continues, rules, seed, epoch, indices, positions):
     """Choose positions and replace their tokens; returns the number of positions."""
     longest = 0
     for i in range(len(indices)):
@@ -106,9 +111,9 @@ def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch,
         first, end = cu_seqlens[i], cu_seqlens[i + 1]
         ids = input_ids[first:end]
         key = key_of(seed, epoch, indices[i])
-        num_units = _find_units(ids, special, continues, units.is_word, starts)
+        num_units = _find_units(ids, special, continues, rules.by_word, starts)
         is_chosen[: len(ids)] = False
-        if units.is_span:
+        if rules.by_span:
             _choose_spans(ids, special, starts, num_units, wanted[i], key_of(key, _POSITIONS, 0), is_chosen)
         else:
             _choose_units(starts, num_units, wanted[i], key_of(key, _POSITIONS, 0), order, ids, special, is_chosen)
@@ -117,11 +122,11 @@ def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch,
         for index in range(len(ids)):
             if not is_chosen[index]:
                 continue
-            if not (units.is_span and index and is_chosen[index - 1]):  # the tokens of a span are replaced alike
+            if not (rules.by_span and index and is_chosen[index - 1]):  # the tokens of a span are replaced alike
                 drawn = uniform(token_key, 2 * index)
-            if drawn < _MASKED:
+            if drawn < rules.masked:
                 ids[index] = special.mask
-            elif drawn >= _KEPT:
+            elif drawn >= rules.kept:
                 ids[index] = below(token_key, 2 * index + 1, len(continues))
             positions[total] = first + index
             total += 1

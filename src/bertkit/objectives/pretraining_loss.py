@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
-from bertkit.objectives import PretrainingBatch
+from bertkit.objectives.loader import PretrainingBatch
 from bertkit.tasks.task import Loss, exact, mean_of
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
@@ -37,23 +37,18 @@ class PretrainingTask:
     def loss(self, outputs: NetworkOutput, part: PretrainingBatch, totals: Tensor) -> Loss:
         """Both losses of a part, in nats."""
         logits = outputs.logits
-        lm_loss, lm_sums = _cross_entropy(logits["masked_lm"], part.labels)
+        lm_loss, lm_sums = cross_entropy_sums(logits["masked_lm"], part.labels)
         value, nsp_sums = mean_of(lm_loss, totals[0]), torch.zeros_like(lm_sums)
         if part.next_sentence_label is not None:
-            nsp_loss, nsp_sums = _cross_entropy(logits["next_sentence"], part.next_sentence_label)
+            nsp_loss, nsp_sums = cross_entropy_sums(logits["next_sentence"], part.next_sentence_label)
             value = value + mean_of(nsp_loss, totals[1])
         return Loss(value, torch.cat([lm_sums, nsp_sums]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Losses in nats, accuracies, and the perplexity of masked tokens, exp(loss)."""
         numbers = sums.tolist()
-        lm_loss = numbers[_LM_LOSS] / max(1.0, numbers[_LM_COUNT])
-        metrics = {
-            "loss": lm_loss,
-            "masked_lm_loss": lm_loss,
-            "masked_lm_accuracy": numbers[_LM_CORRECT] / max(1.0, numbers[_LM_COUNT]),
-            "masked_lm_perplexity": math.exp(min(lm_loss, 700.0)) if lm_loss == lm_loss else lm_loss,
-        }
+        metrics = masked_lm_metrics(*numbers[: _LM_COUNT + 1])
+        metrics = {"loss": metrics["masked_lm_loss"], **metrics}
         if numbers[_NSP_COUNT]:
             metrics["next_sentence_loss"] = numbers[_NSP_LOSS] / numbers[_NSP_COUNT]
             metrics["next_sentence_accuracy"] = numbers[_NSP_CORRECT] / numbers[_NSP_COUNT]
@@ -61,7 +56,17 @@ class PretrainingTask:
         return metrics
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def masked_lm_metrics(loss: float, num_correct: float, number: float) -> dict[str, float]:
+    """Metrics of masked tokens, from the sum of their losses, and the numbers of right and of all tokens."""
+    mean = loss / max(1.0, number)
+    return {
+        "masked_lm_loss": mean,
+        "masked_lm_accuracy": num_correct / max(1.0, number),
+        "masked_lm_perplexity": math.exp(min(mean, 700.0)) if mean == mean else mean,
+    }
+
+
+def cross_entropy_sums(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy summed over rows; and (3,) the same sum, number of correct rows, number of rows; on the device."""
     loss = F.cross_entropy(exact(logits), labels, reduction="sum", ignore_index=IGNORED)
     correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()

@@ -29,7 +29,12 @@ class _Rules(NamedTuple):
     seed: int
 
 
-_PAIR = 5  # start and length of A among the tokens, start and length of B, label
+SINGLE_SENTENCES = (
+    "needs documents of two sentences or more, and every document has one: give whole documents, one sentence a line "
+    "or running text, or train without it"
+)
+PAIR = 5  # start and length of A among the tokens, start and length of B, label
+SHORT_PROB = 0.1  # as published
 _TRIES = 10  # to find another document than A's
 
 
@@ -52,7 +57,7 @@ class SentencePairs:
         max_seqlen: int,
         seed: int,
         *,
-        short_prob: float = 0.1,
+        short_prob: float = SHORT_PROB,
         balanced: bool = False,
     ) -> None:
         if max_seqlen < 5:
@@ -65,10 +70,7 @@ class SentencePairs:
                 "without it"
             )
         if np.diff(shard.documents).max() < 2:
-            raise DataError(
-                "next sentence prediction needs documents of two sentences or more, and every document has one: give "
-                "whole documents, one sentence a line or running text, or train without it"
-            )
+            raise DataError(f"next sentence prediction {SINGLE_SENTENCES}")
         self.tokens, self.sentences, self.documents = shard.tokens, shard.sentences, shard.documents
         self.special = special
         self.rules = _Rules(max_seqlen - 3, short_prob, balanced, seed)
@@ -88,11 +90,7 @@ class SentencePairs:
         """The pairs of (B,) int64 ``indices``."""
         cu_examples, balances, _ = self._examples(epoch)
         pairs = _pairs(self.sentences, self.documents, cu_examples, balances, self.rules, epoch, indices)
-        cu_seqlens = np.zeros(len(indices) + 1, np.int64)
-        np.cumsum(pairs[:, 1] + pairs[:, 3] + 3, out=cu_seqlens[1:])
-        input_ids, token_type_ids = np.empty(cu_seqlens[-1], np.int32), np.empty(cu_seqlens[-1], np.int32)
-        _fill(self.tokens, pairs, cu_seqlens, self.special, input_ids, token_type_ids)
-        return Sequences(input_ids, token_type_ids, cu_seqlens, pairs[:, 4].copy())
+        return joined_pairs(self.tokens, self.special, pairs)
 
     def _examples(self, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
         """(D + 1,) int64 number of pairs before each document, (D + 1,) of random minus consecutive pairs, and the
@@ -162,15 +160,7 @@ def _pairs_of_document(sentences, documents, document, balance, rules, epoch, wa
             sentence = split  # the remaining gathered sentences are used again
         balance += 1 if is_random else -1
         if number == wanted:
-            cut_key, num_cut = random_bits(key, -1 - number), 0
-            while (a_end - a_start) + (b_end - b_start) > rules.room:
-                from_front = uniform(cut_key, num_cut) < 0.5
-                num_cut += 1
-                if a_end - a_start > b_end - b_start:
-                    a_start, a_end = (a_start + 1, a_end) if from_front else (a_start, a_end - 1)
-                else:
-                    b_start, b_end = (b_start + 1, b_end) if from_front else (b_start, b_end - 1)
-            pair[0], pair[1], pair[2], pair[3], pair[4] = a_start, a_end - a_start, b_start, b_end - b_start, is_random
+            set_pair(pair, a_start, a_end, b_start, b_end, is_random, rules.room, random_bits(key, -1 - number))
             return number + 1, balance
         number += 1
         start = sentence
@@ -178,9 +168,23 @@ def _pairs_of_document(sentences, documents, document, balance, rules, epoch, wa
 
 
 @compiled
+def set_pair(pair, a_start, a_end, b_start, b_end, label, room, key):
+    """Write the row of a pair, which loses tokens by the random numbers of a key until it has ``room`` tokens."""
+    num_cut = 0
+    while (a_end - a_start) + (b_end - b_start) > room:
+        from_front = uniform(key, num_cut) < 0.5
+        num_cut += 1
+        if a_end - a_start > b_end - b_start:
+            a_start, a_end = (a_start + 1, a_end) if from_front else (a_start, a_end - 1)
+        else:
+            b_start, b_end = (b_start + 1, b_end) if from_front else (b_start, b_end - 1)
+    pair[0], pair[1], pair[2], pair[3], pair[4] = a_start, a_end - a_start, b_start, b_end - b_start, label
+
+
+@compiled
 def _count(sentences, documents, rules, epoch):
     cu_examples, balances = np.zeros(len(documents), np.int64), np.zeros(len(documents), np.int64)
-    pair = np.empty(_PAIR, np.int64)
+    pair = np.empty(PAIR, np.int64)
     for document in range(len(documents) - 1):
         number, balance = _pairs_of_document(sentences, documents, document, balances[document], rules, epoch, -1, pair)
         cu_examples[document + 1] = cu_examples[document] + number
@@ -191,11 +195,20 @@ def _count(sentences, documents, rules, epoch):
 
 @compiled
 def _pairs(sentences, documents, cu_examples, balances, rules, epoch, indices):
-    pairs = np.empty((len(indices), _PAIR), np.int64)
+    pairs = np.empty((len(indices), PAIR), np.int64)
     for i in range(len(indices)):
         document, number = example_of(cu_examples, indices[i])
         _pairs_of_document(sentences, documents, document, balances[document], rules, epoch, number, pairs[i])
     return pairs
+
+
+def joined_pairs(tokens: np.ndarray, special: SpecialIds, pairs: np.ndarray) -> Sequences:
+    """Sequences [CLS] A [SEP] B [SEP], of (B, 5) start and length of A among the tokens, those of B, and labels."""
+    cu_seqlens = np.zeros(len(pairs) + 1, np.int64)
+    np.cumsum(pairs[:, 1] + pairs[:, 3] + 3, out=cu_seqlens[1:])
+    input_ids, token_type_ids = np.empty(cu_seqlens[-1], np.int32), np.empty(cu_seqlens[-1], np.int32)
+    _fill(tokens, pairs, cu_seqlens, special, input_ids, token_type_ids)
+    return Sequences(input_ids, token_type_ids, cu_seqlens, pairs[:, 4].copy())
 
 
 @compiled

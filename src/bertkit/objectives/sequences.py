@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from bertkit.compiled import compiled
+from bertkit.errors import UsageError
+from bertkit.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
@@ -13,7 +15,7 @@ class Sequences(NamedTuple):
     input_ids: np.ndarray  # (T,) int32
     token_type_ids: np.ndarray  # (T,) int32
     cu_seqlens: np.ndarray  # (B + 1,) int64
-    next_sentence_label: np.ndarray | None  # (B,) int64, 0 = B follows A, 1 = random; None: single texts
+    next_sentence_label: np.ndarray | None  # (B,) int64, 0 = B follows A, 1 = it does not; None: single texts
 
 
 class SpecialIds(NamedTuple):
@@ -22,6 +24,15 @@ class SpecialIds(NamedTuple):
     cls: int
     sep: int
     mask: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "SpecialIds":
+        """Those of a tokenizer; raises a UsageError if its vocabulary lacks one."""
+        vocabulary, special = tokenizer.vocabulary, tokenizer.vocabulary.special
+        for token in (special.cls, special.sep, special.mask):
+            if token not in vocabulary:
+                raise UsageError(f"the vocabulary has no {token}, which pre-training needs: add it to its vocab.txt")
+        return cls(*map(vocabulary.id, (special.cls, special.sep, special.mask)))
 
 
 class Source(Protocol):
@@ -36,7 +47,7 @@ class Source(Protocol):
         ...
 
     def random_share(self, epoch: int) -> float | None:
-        """Share of the sentence pairs of an epoch whose second part is random; None: single texts."""
+        """Share of the sentence pairs of an epoch whose second part is random; None: there are no such pairs."""
         ...
 
 

@@ -5,7 +5,7 @@ their first token exists.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -45,12 +45,13 @@ class StaticShape(NamedTuple):
 class StaticBatch(PretrainingBatch):
     """A batch whose parts have one shape."""
 
-    shape: StaticShape
+    shape: StaticShape = field(kw_only=True)
 
     @classmethod
     def of(cls, batch: PretrainingBatch, shape: StaticShape) -> "StaticBatch":
         """The same batch."""
-        return cls(batch.batch, batch.masked_positions, batch.labels, batch.next_sentence_label, shape)
+        values = {part.name: getattr(batch, part.name) for part in fields(PretrainingBatch)}
+        return cls(**values, shape=shape)
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> list[PretrainingBatch]:
         """Split into the fewest parts of neighboring sequences with the static shape; the arguments are ignored."""
@@ -88,4 +89,5 @@ def filled_up(part: PretrainingBatch, shape: StaticShape) -> PretrainingBatch:
         F.pad(part.masked_positions, (0, unused)),
         F.pad(part.labels, (0, unused), value=IGNORED),
         None if label is None else F.pad(label, (num_empty, len(fillers)), value=IGNORED),
+        None if part.draws is None else F.pad(part.draws, (0, unused)),
     )  # fmt: skip

@@ -5,23 +5,12 @@ from pathlib import Path
 
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
-from bertkit.objectives import (
-    Loader,
-    Masking,
-    PretrainingBatch,
-    SentencePairs,
-    Source,
-    SpecialIds,
-    StaticBatch,
-    StaticShape,
-    TokenBlocks,
-    continues_word,
-)
+from bertkit.objectives import Loader, Objective, PretrainingBatch, Source, SpecialIds, StaticBatch, StaticShape
 from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer, Vocabulary
 
-_HELD_OUT_SEED, _HELD_OUT_RATE = 12_345, 0.15
-"""Seed (MLPerf's) and rate (BERT's) of the evaluation masks, fixed so that runs of all recipes are comparable."""
+_HELD_OUT_SEED = 12_345
+"""Seed (MLPerf's) of the evaluation masks, fixed so that runs of all recipes are comparable."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +19,20 @@ class PretrainingFeed:
 
     loader: Loader
     data: DataSettings
+    objective: Objective
     batch_size: int
     static_tokens: int | None = None  # tokens of the parts of a batch, which then have one shape in each stage
 
     def batch(self, position: int, progress: float) -> PretrainingBatch:
         """This rank's share of the batch at a position."""
-        stage, rate = self.data.stage_at(progress), self.data.mask_rate_at(progress)
+        stage, rate = self.data.stage_at(progress), self.objective.mask_rate_at(progress)
         batch = self.loader.batch(position, self.batch_size, stage=stage, mask_rate=rate)
         return batch if self.static_tokens is None else StaticBatch.of(batch, self.shape(stage, self.static_tokens))
 
     def shape(self, stage: int, most_tokens: int) -> StaticShape:
         """The shape of the parts of this rank's batches in a stage."""
         share = self.batch_size // self.loader.num_ranks
-        rate = max(self.data.mask_rate_at(0.0), self.data.mask_rate_at(1.0))
+        rate = max(self.objective.mask_rate_at(0.0), self.objective.mask_rate_at(1.0))
         return StaticShape.of(share, self.data.max_seqlens()[stage], rate, most_tokens)
 
     def next_position(self, position: int, progress: float) -> int:
@@ -51,10 +41,10 @@ class PretrainingFeed:
 
     def facts(self, position: int, progress: float) -> dict[str, float]:
         """Epochs completed and the mask rate."""
-        return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(progress)}
+        return {"epoch": self.loader.epoch(position), "mask_rate": self.objective.mask_rate_at(progress)}
 
     def random_share(self) -> float | None:
-        """Share of random sentence pairs in the first epoch; None without sentence pairs."""
+        """Share of random sentence pairs in the first epoch; None without such pairs."""
         return self.loader.sources[0].random_share(0)
 
 
@@ -62,6 +52,7 @@ def make_feed(
     shard: TokenShard,
     tokenizer: Tokenizer,
     data: DataSettings,
+    objective: Objective,
     *,
     batch_size: int,
     seed: int,
@@ -77,25 +68,31 @@ def make_feed(
     """
     check_share(batch_size, num_ranks)
     text = "the corpus without its held-out share (data.held_out_share)"
-    sources = [_source(shard, tokenizer, data, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
-    loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
-    return PretrainingFeed(loader, data, batch_size, static_tokens)
+    sources = [_source(shard, tokenizer, objective, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
+    loader = Loader(sources, objective.corruption(tokenizer, seed), seed, rank=rank, num_ranks=num_ranks)
+    return PretrainingFeed(loader, data, objective, batch_size, static_tokens)
 
 
 def held_out_batches(
-    shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
+    shard: TokenShard,
+    tokenizer: Tokenizer,
+    objective: Objective,
+    *,
+    max_seqlen: int,
+    max_sequences: int,
+    tokens_per_batch: int,
 ) -> list[PretrainingBatch]:
-    """Fixed evaluation batches: up to ``max_sequences`` sequences, with 15 % of single tokens masked.
+    """Fixed evaluation batches of `Objective.evaluated`: up to ``max_sequences`` sequences.
 
     Raises:
         DataError: a held-out text without such examples.
     """
-    plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
+    objective = objective.evaluated()
     text = "the held-out text (data.held_out_share of the corpus, or the files of --held-out)"
-    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED, text)
-    loader = Loader([source], _masking(tokenizer, plain, _HELD_OUT_SEED), _HELD_OUT_SEED)
+    source = _source(shard, tokenizer, objective, max_seqlen, _HELD_OUT_SEED, text)
+    loader = Loader([source], objective.corruption(tokenizer, _HELD_OUT_SEED), _HELD_OUT_SEED)
     number = min(source.num_examples(0), max_sequences)
-    batch = loader.batch(0, number, stage=0, mask_rate=_HELD_OUT_RATE)
+    batch = loader.batch(0, number, stage=0, mask_rate=objective.mask_rate_at(0.0))
     return batch.split(max(1, round(batch.num_tokens / tokens_per_batch)))
 
 
@@ -105,13 +102,15 @@ def check_share(batch_size: int, num_ranks: int) -> None:
         raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
 
 
-def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
+def check_vocabulary(tokenizer: Tokenizer, objective: Objective) -> None:
     """Raise a UsageError for a vocabulary that lacks tokens these examples need, or joins pairs differently."""
     if not tokenizer.engine.template.has_first:
         raise UsageError("this tokenizer puts no [CLS] before a text, as pre-training does: choose another tokenizer")
-    if data.sentence_pairs != "none" and tokenizer.engine.template.num_separators != 1:
-        raise UsageError("sentence_pairs requires a tokenizer of pairs [CLS] A [SEP] B [SEP]: choose 'none'")
-    _masking(tokenizer, data, _HELD_OUT_SEED)
+    if objective.takes_pairs and tokenizer.engine.template.num_separators != 1:
+        raise UsageError(
+            f"objective {objective.name} requires a tokenizer of pairs [CLS] A [SEP] B [SEP]: choose masked-lm"
+        )
+    objective.corruption(tokenizer, _HELD_OUT_SEED)
 
 
 def check_lowercase(vocabulary: Vocabulary, name: Path) -> None:
@@ -124,34 +123,10 @@ def check_lowercase(vocabulary: Vocabulary, name: Path) -> None:
 
 
 def _source(
-    shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int, text: str
+    shard: TokenShard, tokenizer: Tokenizer, objective: Objective, max_seqlen: int, seed: int, text: str
 ) -> Source:
     """The examples of a shard; ``text`` is its name in errors."""
-    special = _special_ids(tokenizer)
-    if data.sentence_pairs == "none":
-        return TokenBlocks(shard, special, max_seqlen, seed)
-    balanced = data.sentence_pairs == "balanced"
     try:
-        return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+        return objective.source(shard, SpecialIds.of(tokenizer), max_seqlen, seed)
     except DataError as error:
         raise DataError(f"{text}: {error}") from None
-
-
-def _masking(tokenizer: Tokenizer, data: DataSettings, seed: int) -> Masking:
-    continues = continues_word(tokenizer.vocabulary.tokens)
-    if data.mask_unit != "token" and not continues.any():
-        raise UsageError(
-            f"mask_unit={data.mask_unit!r}: this vocabulary has no entries such as ##ing, which mark the "
-            "continuation of a word; choose mask_unit='token'"
-        )
-    return Masking(_special_ids(tokenizer), continues, data.mask_unit, seed=seed)
-
-
-def _special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    vocabulary = tokenizer.vocabulary
-    ids = []
-    for token in (vocabulary.special.cls, vocabulary.special.sep, vocabulary.special.mask):
-        if token not in vocabulary:
-            raise UsageError(f"the vocabulary has no {token}, which pre-training needs: add it to its vocab.txt")
-        ids.append(vocabulary.id(token))
-    return SpecialIds(*ids)

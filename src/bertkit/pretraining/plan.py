@@ -22,10 +22,9 @@ from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.device import resolve_device
 from bertkit.errors import DataError
-from bertkit.model import Model, load
-from bertkit.objectives import PretrainingTask
+from bertkit.model import load
 from bertkit.pretraining.feed import held_out_batches, make_feed
-from bertkit.pretraining.network import new_network, resolve_size, size_for
+from bertkit.pretraining.network import TrainedModels, new_network, resolve_size, size_for
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.run import HELD_OUT_SEQUENCES, Inputs, Pretraining
 from bertkit.pretraining.text import check_texts
@@ -193,17 +192,15 @@ def _blocks(inputs: Inputs, recipe: Recipe) -> Iterator[str]:
 
 def _trial_recipe(recipe: Recipe, size: str | None, longest: int) -> Recipe:
     """The recipe for one stage of the run, in small steps and without evaluations; it is to be stopped."""
-    final = recipe.data.final_mask_rate
-    data = replace(
-        recipe.data, layout="lines", max_seqlen=longest, final_max_seqlen=None, held_out_share=0.05,
-        mask_rate=recipe.data.mask_rate if final is None else (recipe.data.mask_rate + final) / 2, final_mask_rate=None,
-    )  # fmt: skip
+    data = replace(recipe.data, layout="lines", max_seqlen=longest, final_max_seqlen=None, held_out_share=0.05)
     training = replace(
         recipe.training, num_steps=_NEVER, minutes=None, log_every=1, evaluate_every=_NEVER, save_every=_NEVER,
         batch_size=max(1, min(recipe.training.batch_size, _TOKENS_PER_STEP // longest)),
     )  # fmt: skip
     model = recipe.model if size is None else replace(recipe.model, size=size)
-    return replace(recipe, model=model, data=data, training=training, samples=(), expected=())
+    return replace(
+        recipe, model=model, data=data, objective=recipe.objective.at(0.5), training=training, samples=(), expected=()
+    )
 
 
 def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, seconds: float) -> _Trial:
@@ -225,13 +222,15 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [event for event in events if event["event"] == "step"]
     middle, last = steps[(len(steps) - 1) // 2], steps[-1]  # the first steps compile kernels
-    model = load(checkpoints(run)[-1] / "model", device=device)
-    tokenizer = model.tokenizer
+    folder = checkpoints(run)[-1] / "model"
+    models = TrainedModels.of(trial, load(folder, device="cpu"), folder)
+    tokenizer = models.model.tokenizer
     shard = open_shard(run / "shard", tokenizer)
     feed = make_feed(
         shard,
         tokenizer,
         trial.data,
+        trial.objective,
         batch_size=trial.training.batch_size,
         seed=trial.training.seed,
         rank=0,
@@ -256,20 +255,20 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
         tokens_per_second=(last["tokens"] - middle["tokens"]) / (last["seconds"] - middle["seconds"]),
         checkpoint_bytes=_size(checkpoints(run)[-1]),
         seconds_per_held_out_sequence=_evaluation_seconds(
-            model, trial, open_shard(run / "shard" / HELD_OUT, tokenizer)
+            models, trial, open_shard(run / "shard" / HELD_OUT, tokenizer), resolve_device(device)
         ),
     )
 
 
-def _evaluation_seconds(model: Model, trial: Recipe, held_out: TokenShard) -> float:
+def _evaluation_seconds(models: TrainedModels, trial: Recipe, held_out: TokenShard, device: torch.device) -> float:
     """Seconds of an evaluation for each sequence, after the first ones of the trial compiled the kernels."""
     parts = held_out_batches(
-        held_out, model.tokenizer, trial.data, max_sequences=HELD_OUT_SEQUENCES,
-        tokens_per_batch=trial.training.most_tokens(model.device),
+        held_out, models.model.tokenizer, trial.objective, max_seqlen=trial.data.max_seqlen,
+        max_sequences=HELD_OUT_SEQUENCES, tokens_per_batch=trial.training.most_tokens(device),
     )  # fmt: skip
-    parts = [part.to(model.device) for part in parts]
+    parts, network = [part.to(device) for part in parts], models.network.to(device)
     started = time.monotonic()
-    evaluate(model.network, PretrainingTask(), parts, dtype=getattr(torch, trial.training.precision))
+    evaluate(network, trial.objective.task, parts, dtype=getattr(torch, trial.training.precision))
     return (time.monotonic() - started) / sum(len(part.batch.cu_seqlens) - 1 for part in parts)
 
 

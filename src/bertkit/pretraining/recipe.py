@@ -4,12 +4,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
-from bertkit.objectives import MaskUnit
+from bertkit.objectives import OBJECTIVES, MaskedLM, Objective
 from bertkit.tasks.field_types import check_field_types
 from bertkit.training import TrainingSettings
 
@@ -50,39 +50,20 @@ class VocabularySettings:
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Sequences and masking."""
+    """Text and lengths of sequences."""
 
     layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
     final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
-    sentence_pairs: Literal["none", "published", "balanced"] = (
-        "none"  # next sentence prediction: as published, or half random
-    )
-    short_prob: float = 0.1  # share of documents whose pairs get a random shorter target length
-    mask_unit: MaskUnit = "token"  # unit that is masked together
-    mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
-    final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
     held_out_share: float = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
-        if not self.mask_rate:
-            raise UsageError(f"mask_rate={self.mask_rate}: expected a share above 0 and below 1")
-        least, what = (3, "[CLS] A [SEP]") if self.sentence_pairs == "none" else (5, "[CLS] A [SEP] B [SEP]")
-        for name, length in zip(("max_seqlen", "final_max_seqlen"), self.max_seqlens(), strict=False):
-            if length < least:
-                raise UsageError(f"{name}={length}: expected at least {least}, for {what}")
-
-    def mask_rate_at(self, progress: float) -> float:
-        """Mask rate at a progress of the run from 0 to 1."""
-        end = self.mask_rate if self.final_mask_rate is None else self.final_mask_rate
-        return self.mask_rate + (end - self.mask_rate) * progress
+        for name in ("final_share", "held_out_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)!r}: expected a share from 0 to below 1")
 
     def stage_at(self, progress: float) -> int:
         """Stage at a progress: 1 in the last part of a run that uses longer sequences there, else 0."""
@@ -101,12 +82,19 @@ class Recipe:
     model: ModelSettings = ModelSettings()
     vocabulary: VocabularySettings = VocabularySettings()
     data: DataSettings = DataSettings()
+    objective: Objective = field(default_factory=MaskedLM)
     samples: tuple[str, ...] = ()  # texts with [MASK] to predict at every evaluation
     expected: tuple[dict[str, Any], ...] = ()  # {"tokens", "masked_lm_loss"}: a curve measured with this recipe
 
+    def __post_init__(self) -> None:
+        least, what = (5, "[CLS] A [SEP] B [SEP]") if self.objective.takes_pairs else (3, "[CLS] A [SEP]")
+        for name, length in zip(("max_seqlen", "final_max_seqlen"), self.data.max_seqlens(), strict=False):
+            if length < least:
+                raise UsageError(f"{name}={length}: expected at least {least}, for {what}")
+
     def facts(self) -> dict[str, Any]:
         """Every setting as a JSON value."""
-        return asdict(self)
+        return asdict(self) | {"objective": {"name": self.objective.name, **asdict(self.objective)}}
 
 
 def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -122,7 +110,7 @@ def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    for change in changes:
+    for change in sorted(changes, key=lambda change: not change.startswith("objective.name=")):
         _change(content, change)
     return recipe_of(content, str(path))
 
@@ -138,6 +126,7 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
     made: dict[str, Any] = {
         name: _settings(kind, content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
     }
+    made["objective"] = _objective(content.pop("objective", {}), f"{where}, [objective]")
     training = _settings(TrainingSettings, content.pop("training", {}), f"{where}, [training]")
     for name, (kind, what) in _ITEMS.items():
         value = content.pop(name, ())
@@ -148,7 +137,8 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
         made[name] = tuple(value)
     if content:
         raise UsageError(
-            f"{where} or --set: unknown section {', '.join(content)}; expected training, samples, {', '.join(parts)}"
+            f"{where} or --set: unknown section {', '.join(content)}; expected training, objective, samples, "
+            f"{', '.join(parts)}"
         )
     return Recipe(training, **made)
 
@@ -173,6 +163,19 @@ def with_length(
         if every > num_steps if num_steps is not None else before.num_steps is not None:
             unsuited[name] = None
     return replace(recipe, training=replace(before, num_steps=num_steps, minutes=minutes, **unsuited))
+
+
+def _objective(given: Any, where: str) -> Objective:
+    if not isinstance(given, dict):
+        return _settings(MaskedLM, given, where)
+    settings = dict(given)
+    return _settings(_objective_class(settings.pop("name", MaskedLM.name)), settings, where)
+
+
+def _objective_class(name: Any) -> type[Objective]:
+    if str(name) not in OBJECTIVES:
+        raise UsageError(f"objective {name!r}: expected one of {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[str(name)]
 
 
 def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
@@ -205,4 +208,7 @@ def _change(content: dict[str, Any], change: str) -> None:
             raise UsageError(f"setting {change!r}: {part} is {table!r:.60}, which has no settings; expected a section")
     if section == "training" and last in ("num_steps", "minutes"):  # one of them
         table.pop("minutes" if last == "num_steps" else "num_steps", None)
+    if (section, setting) == ("objective", "name"):  # keeps the settings that both objectives have
+        names = {part.name for part in fields(_objective_class(parsed))}
+        content[section] = table = {name: table[name] for name in table.keys() & names}
     table[last] = parsed

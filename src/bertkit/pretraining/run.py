@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from bertkit.architectures import Network
-from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.model import Model, load
-from bertkit.objectives import PretrainingTask
+from bertkit.objectives import OBJECTIVES
 from bertkit.pretraining.feed import (
     PretrainingFeed,
     check_lowercase,
@@ -27,7 +25,7 @@ from bertkit.pretraining.feed import (
     held_out_batches,
     make_feed,
 )
-from bertkit.pretraining.network import new_model, new_network
+from bertkit.pretraining.network import TrainedModels, new_model, new_network
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import (
     check_texts,
@@ -102,7 +100,7 @@ class Pretraining:
     shard: bool = False  # shard every parameter over ranks
     compile: bool = False  # compile the network once, for batches padded to one shape; on a CUDA device
     tensorboard: bool = False
-    make_task: Callable[[Network, Task], Task] = lambda network, task: task  # the task in which the network is trained
+    make_task: Callable[[Any, Task], Task] = lambda network, task: task  # the task in which the network is trained
     state: TrainingState = field(default_factory=TrainingState, init=False)  # progress of the run
     metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; after the end, of the saved model
 
@@ -127,25 +125,27 @@ class Pretraining:
         self._claim_folder(resume)
         settings = self.recipe.training
         with self._refusal_noted():
-            model = self._model(model)
-            _check_samples(model, self.recipe.samples)
+            models = self._models(model)
+            model, objective = models.model, self.recipe.objective
+            _check_samples(models, self.recipe.samples)
             tokenizer = model.tokenizer
             shard, held_out = self._shards(tokenizer)
             feed = make_feed(
-                shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
+                shard, tokenizer, self.recipe.data, objective, batch_size=settings.batch_size, seed=settings.seed,
                 rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
                 static_tokens=settings.most_tokens(resolve_device(self.device)) if self.compile else None,
             )  # fmt: skip
             parts = held_out_batches(
-                held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
-                tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
+                held_out, tokenizer, objective, max_seqlen=self.recipe.data.max_seqlen,
+                max_sequences=HELD_OUT_SEQUENCES, tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
             )  # fmt: skip
-        model.mark_trained()
-        network = model.network.to(resolve_device(self.device))
-        network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
+        network = models.network.to(resolve_device(self.device))
+        for one in models:
+            one.mark_trained()
+            one.encoder.gradient_checkpointing = settings.gradient_checkpointing
         if self.shard:
             self.ranks.shard(network)
-        task, dtype = self.make_task(network, PretrainingTask()), getattr(torch, settings.precision)
+        task, dtype = self.make_task(network, objective.task), getattr(torch, settings.precision)
         parts = [part.to(resolve_device(self.device)) for part in parts]
 
         def judge() -> dict[str, float]:
@@ -158,10 +158,10 @@ class Pretraining:
             task,
             feed,
             settings,
-            save_model=partial(save_checkpoint, model.checkpoint),
+            save_model=models.save,
             evaluate=judge,
-            best_by="masked_lm_loss",
-            sample=partial(_samples, model, self.recipe.samples, self.log_line),
+            best_by=objective.best_by,
+            sample=partial(_samples, models.mask_filler, self.recipe.samples, self.log_line),
             should_stop=should_stop,
             tensorboard=self.tensorboard,
             compile=self.compile,
@@ -173,19 +173,21 @@ class Pretraining:
             judge()
         parameters = {name: gather_full_tensor(parameter) for name, parameter in network.named_parameters()}
         if reason == "finished" and self.ranks.is_first:
-            save_checkpoint(model.checkpoint, self.run / "model", overwrite=True, parameters=parameters)
+            models.save(self.run / "model", overwrite=True, parameters=parameters)
         return reason
 
-    def _checked(self) -> Model | None:
+    def _checked(self) -> TrainedModels | None:
         """Raise errors of settings, files, device and ranks, before the folder is created and any work is done.
 
         Returns:
-            The initial model; None if its vocabulary must be trained first, or it is in a checkpoint.
+            The initial models; None if the vocabulary must be trained first, or they are in a checkpoint.
         """
         recipe, inputs = self.recipe, self.inputs
         device = resolve_device(self.device)
         if self.compile and (device.type != "cuda" or self.shard):
             raise UsageError("compile=True requires device='cuda', and parameters that are not sharded")
+        if self.compile and not recipe.objective.compiles:
+            raise UsageError(f"objective {recipe.objective.name} cannot be compiled: omit compile")
         check_share(recipe.training.batch_size, self.ranks.num_ranks)
         if self.shard:
             self.ranks.check_several()
@@ -207,9 +209,10 @@ class Pretraining:
             if recipe.vocabulary.lowercase:
                 check_lowercase(tokenizer.vocabulary, inputs.vocabulary)
         model = new_model(recipe, inputs.model, tokenizer, new_head=inputs.new_head)
-        check_vocabulary(model.tokenizer, recipe.data)
-        _check_samples(model, recipe.samples)
-        return model
+        models = TrainedModels.of(recipe, model, inputs.model, may_be_new=inputs.new_head)
+        check_vocabulary(model.tokenizer, recipe.objective)
+        _check_samples(models, recipe.samples)
+        return models
 
     def _claim_folder(self, resume: bool) -> None:
         """Create the run folder, or reuse that of this run; before training has begun, with any settings that fit the
@@ -243,23 +246,23 @@ class Pretraining:
             (self.run / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
             raise
 
-    def _model(self, model: Model | None) -> Model:
-        """The initial model, or that of the last checkpoint."""
+    def _models(self, models: TrainedModels | None) -> TrainedModels:
+        """The initial models, or those of the last checkpoint."""
         if saved := checkpoints(self.run):
-            return load(saved[-1] / "model", device="cpu")
-        if model is None:
-            model = new_model(self.recipe, None, self._learned_tokenizer())
+            return TrainedModels.of(self.recipe, load(saved[-1] / "model", device="cpu"), saved[-1] / "model")
+        if models is None:
+            models = TrainedModels.of(self.recipe, new_model(self.recipe, None, self._learned_tokenizer()), None)
         if self.recipe.vocabulary.add_words:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
-            domain_words = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
+            domain_words = find_domain_words(models.model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
             words = [one.word for one in domain_words]
             shown = ", ".join(words[:8]) + (", ..." if len(words) > 8 else "")
             self.log_line(
                 f"added {len(words):,} words to the vocabulary: {shown}" if words
                 else "added no words to the vocabulary: no word of several tokens is frequent enough in the corpus"
             )  # fmt: skip
-            model.extend_vocabulary(words)
-        return model
+            models.extend_vocabulary(words)
+        return models
 
     def _learned_tokenizer(self) -> Tokenizer:
         """The tokenizer of the vocabulary trained on the corpus, now or earlier."""
@@ -276,7 +279,10 @@ class Pretraining:
         """Shards of training and held-out tokens; written by the first rank, which reports skipped rows, and opened by
         all."""
         inputs, data = self.inputs, self.recipe.data
-        shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
+        shards = partial(
+            write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column,
+            self.recipe.objective.least_documents,
+        )  # fmt: skip
         opened = shards() if self.ranks.is_first else None
         if opened is not None:
             corpus, held_out = opened
@@ -315,11 +321,18 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
     """The settings that determine the vocabulary and the tokens of a run, from its JSON record."""
     inputs, data = record["inputs"] | {"new_head": None}, record["recipe"].get("data", {})
     decisive = [data.get(name) for name in ("layout", "drop_duplicates", "held_out_share")]
-    return [inputs, record["recipe"].get("vocabulary"), *decisive, data.get("sentence_pairs") == "none"]
+    objective = OBJECTIVES.get(record["recipe"].get("objective", {}).get("name"))
+    return [inputs, record["recipe"].get("vocabulary"), *decisive, objective and objective.least_documents]
 
 
-def _check_samples(model: Model, texts: Sequence[str]) -> None:
-    """Raise a UsageError for a text without a mask, or with more tokens than the model has positions."""
+def _check_samples(models: TrainedModels, texts: Sequence[str]) -> None:
+    """Raise a UsageError for a text without a mask, or with more tokens than the model has positions, or without a
+    model that predicts masks."""
+    if not texts:
+        return
+    model = models.mask_filler
+    if model is None:
+        raise UsageError(f"samples: no model of objective {models.objective.name} fills masks; omit them")
     for text in texts:
         _check_masked(text, model.tokenizer.vocabulary.special.mask)
         num_tokens = len(model.tokenizer.encode(text, special_tokens_in_text=True).input_ids)
@@ -332,9 +345,11 @@ def _check_masked(text: str, mask: str) -> None:
         raise UsageError(f"samples has {text!r:.60}: put {mask} where a word is to be predicted")
 
 
-def _samples(model: Model, texts: Sequence[str], log_line: Callable[[str], None]) -> dict[str, Any]:
+def _samples(model: Model | None, texts: Sequence[str], log_line: Callable[[str], None]) -> dict[str, Any]:
     """Predict the masks of texts without dropout, and log one line per mask."""
     filled = []
+    if model is None:
+        return {"samples": filled}
     with without_dropout(model.network):
         for text in texts:
             for mask in model.fill_mask(text, top_k=5):

@@ -68,17 +68,20 @@ def write_shards(
     tokenizer: Tokenizer,
     data: DataSettings,
     column: str | None,
+    least_documents: int = 1,
 ) -> tuple[TokenShard, TokenShard]:
     """Write or open the shards of training and held-out tokens in the run folder.
+
+    Args:
+        least_documents: in each of the two.
 
     Raises:
         DataError: a corpus that cannot be read or split, or has changed since the run was started.
     """
     share = 0.0 if held_out else data.held_out_share
     settings = ShardSettings(
-        data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share,
-        least_held_out=1 if data.sentence_pairs == "none" else 2,  # random sentences are from other documents
-    )  # fmt: skip
+        data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share, least_held_out=least_documents
+    )
     shard = write_shard(corpus, run / "shard", tokenizer, settings)
     if held_out:
         return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(data.layout, column))

@@ -132,19 +132,18 @@ def _headline(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
 
 def _pretraining_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
     known_at, loss = best_known_loss(run)
-    if not len(loss):
-        return
-    if not run.evaluations.has("masked_lm_loss"):
+    if len(loss) and not run.evaluations.has("masked_lm_loss"):
         yield "Training loss", f"{loss[-1]:.3f}", "masked LM, in nats; nothing was evaluated"
-        return
-    best = int(np.argmin(loss))
-    remark = "the best of the run" if best == len(loss) - 1 else f"best {loss[best]:.3f}, step {int(known_at[best]):,}"
-    yield "Held-out loss", f"{loss[-1]:.3f}", f"masked LM, in nats; {remark}"
-    yield "Perplexity", format_number(math.exp(min(loss[-1], 700.0)), 3), "of held-out masked tokens"
-    for name, title in (("masked_lm_accuracy", "Accuracy"), ("next_sentence_accuracy", "Next sentence")):
+    elif len(loss):
+        best = int(np.argmin(loss))
+        is_last = best == len(loss) - 1
+        remark = "the best of the run" if is_last else f"best {loss[best]:.3f}, step {int(known_at[best]):,}"
+        yield "Held-out loss", f"{loss[-1]:.3f}", f"masked LM, in nats; {remark}"
+        yield "Perplexity", format_number(math.exp(min(loss[-1], 700.0)), 3), "of held-out masked tokens"
+    for name in _names(run, "_accuracy"):
         values = run.evaluations[name][np.isfinite(run.evaluations[name])]
         if len(values):
-            yield title, f"{100 * values[-1]:.1f} %", f"held-out; best {100 * values.max():.1f} %"
+            yield _metric_title(name), f"{100 * values[-1]:.1f} %", f"held-out; best {100 * values.max():.1f} %"
 
 
 def _finetuning_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
@@ -200,6 +199,15 @@ def _chart(
 
 
 def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
+    names = _names(run, "_loss")
+    if not names or "masked_lm_loss" in names:
+        yield from _masked_lm_charts(run)
+    for name in names:
+        if name != "masked_lm_loss":
+            yield _chart(run, _metric_title(name), name, y_name="nats", height=200)
+
+
+def _masked_lm_charts(run: TrainingRun) -> Iterator[Markup]:
     steps, references = run.steps, _references(run)
     note = (
         f"Faint: as logged. Training is the mean of {smoothing_window(steps)} lines of the log, at the mask rate of "
@@ -267,12 +275,25 @@ def _scales(run: TrainingRun) -> list[OtherScale]:
 
 
 def _accuracy_charts(run: TrainingRun) -> Iterator[Markup]:
-    for name, title, references in (
-        ("masked_lm_accuracy", "Masked LM accuracy", []),
-        ("next_sentence_accuracy", "Next sentence accuracy", [Reference("guessing", 50.0)]),
-    ):
-        if run.steps.has(name) or run.evaluations.has(name):
-            yield _chart(run, title, name, factor=100, y_name="%", references=references, height=200)
+    for name in _names(run, "_accuracy"):
+        guessing = [Reference("guessing", 50.0)] if name == "next_sentence_accuracy" else []
+        yield _chart(run, _metric_title(name), name, factor=100, y_name="%", references=guessing, height=200)
+
+
+def _names(run: TrainingRun, ending: str) -> list[str]:
+    """The metrics of the run whose name has this ending, as objectives have them."""
+    series = (run.steps, run.evaluations)
+    names = [name for one in series for name in one.columns if name.endswith(ending) and one.has(name)]
+    return list(dict.fromkeys(names))
+
+
+def _metric_title(name: str) -> str:
+    """A metric in words.
+
+    >>> _metric_title("masked_lm_accuracy")
+    'Masked LM accuracy'
+    """
+    return name.replace("_", " ").capitalize().replace(" lm ", " LM ")
 
 
 def _optimization_charts(run: TrainingRun) -> Iterator[Markup]:

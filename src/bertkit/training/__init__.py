@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from bertkit.training.gradients import without_dropout as without_dropout
     from bertkit.training.metrics_log import MetricsLog as MetricsLog
     from bertkit.training.metrics_log import tensorboard_writer as tensorboard_writer
+    from bertkit.training.optimizers import OPTIMIZERS as OPTIMIZERS
     from bertkit.training.optimizers import AdamW2018 as AdamW2018
     from bertkit.training.optimizers import CombinedOptimizer as CombinedOptimizer
+    from bertkit.training.optimizers import OptimizerSettings as OptimizerSettings
     from bertkit.training.optimizers import make_optimizer as make_optimizer
     from bertkit.training.ranks import Ranks as Ranks
     from bertkit.training.ranks import gather_full_tensor as gather_full_tensor
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from bertkit.training.run_folder import write_run_settings as write_run_settings
     from bertkit.training.schedules import SCHEDULES as SCHEDULES
     from bertkit.training.schedules import learning_rate_factor as learning_rate_factor
-    from bertkit.training.settings import OPTIMIZERS as OPTIMIZERS
     from bertkit.training.settings import OptimizationSettings as OptimizationSettings
     from bertkit.training.settings import TrainingSettings as TrainingSettings
     from bertkit.training.signals import stop_signals as stop_signals

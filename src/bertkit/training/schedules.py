@@ -37,7 +37,11 @@ def trapezoid(progress: float, warmup: float) -> float:
 
 def inverse_square_root(progress: float, warmup: float) -> float:
     """Up during warm-up, then down with the inverse square root of the step (Vaswani et al. 2017, equation 3)."""
-    return progress / warmup if progress < warmup else math.sqrt(warmup / progress) if progress else 1.0
+    if not warmup:
+        raise UsageError(
+            f"warmup={warmup}: schedule=inverse-square-root falls from the end of its warm-up; expected above 0"
+        )
+    return progress / warmup if progress < warmup else math.sqrt(warmup / progress)
 
 
 _LEVEL_UNTIL = 0.8
@@ -50,6 +54,7 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "inverse-square-root": inverse_square_root,
     "constant": lambda progress, warmup: min(1.0, progress / warmup) if warmup else 1.0,
 }
+"""Schedules by name, the value of the setting "schedule": functions of progress and warm-up, of both from 0 to 1."""
 
 
 def learning_rate_factor(schedule: str, progress: float, warmup: float) -> float:
@@ -62,6 +67,4 @@ def learning_rate_factor(schedule: str, progress: float, warmup: float) -> float
         raise UsageError(f"schedule={schedule!r}: expected one of {', '.join(SCHEDULES)}")
     if not 0 <= warmup < 1:
         raise UsageError(f"warmup={warmup!r}: expected a share of the run, from 0 to below 1")
-    if SCHEDULES[schedule] is inverse_square_root and not warmup:
-        raise UsageError(f"warmup={warmup}: schedule={schedule} falls from the end of its warm-up; expected above 0")
     return SCHEDULES[schedule](min(max(progress, 0.0), 1.0), warmup)

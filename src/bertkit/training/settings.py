@@ -12,8 +12,6 @@ from bertkit.training.schedules import learning_rate_factor
 if TYPE_CHECKING:
     import torch
 
-OPTIMIZERS = ("adamw", "adamw-2018", "muon")
-
 TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
 """Default tokens per part. On the CPU every core computes a part at the same time. Fine-tuning MiniLM on 400 texts of
 512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
@@ -35,7 +33,7 @@ class OptimizationSettings:
     tokens_per_part
         Maximum number of tokens in one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
     optimizer
-        adamw; adamw-2018, without bias correction, as BERT was trained; or muon, for the matrices of the layers.
+        Such as adamw; adamw-2018, without bias correction, as BERT was trained; muon, for the matrices of the layers.
     learning_rate
         Peak learning rate.
     matrix_learning_rate
@@ -47,7 +45,7 @@ class OptimizationSettings:
     eps
         Added to the divisor of AdamW.
     schedule
-        Learning rate over the run: linear, linear-2018, cosine, trapezoid, inverse-square-root or constant.
+        Learning rate over the run, such as linear, linear-2018, cosine, trapezoid, inverse-square-root, constant.
     warmup
         Share of the run in which the learning rate rises linearly to its peak.
     clip_norm
@@ -78,6 +76,8 @@ class OptimizationSettings:
     _sizes: ClassVar[tuple[str, ...]] = ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps")  # > 0
 
     def __post_init__(self) -> None:
+        from bertkit.training.optimizers import optimizer_class  # torch, which help of commands does not need
+
         check_field_types(self)
         for name in self._counts:
             value = getattr(self, name)
@@ -93,8 +93,7 @@ class OptimizationSettings:
             raise UsageError(f"betas={self.betas!r}: expected two numbers from 0 to below 1")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to below 2**63")
-        if self.optimizer not in OPTIMIZERS:
-            raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
+        optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def of_loop(self, **values: Any) -> TrainingSettings:

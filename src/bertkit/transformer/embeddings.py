@@ -41,7 +41,7 @@ class Embeddings(nn.Module):
             UsageError: as `check`.
         """
         embedded = dropout(self.look_up(batch), self.dropout)
-        return embedded if self.project is None else apply_linear(embedded, self.project)
+        return embedded if self.project is None else apply_linear(embedded, self.project).to(embedded.dtype)
 
     def look_up(self, batch: Batch) -> Tensor:
         """``norm(word + token_type + position)``: (T, embedding_width), without dropout and projection."""

@@ -1,0 +1,34 @@
+"""Next sentence prediction, with masked language modeling: BERT's objective (Devlin et al. 2018, section 3.1)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from bertkit.corpus.shards import TokenShard
+from bertkit.errors import UsageError
+from bertkit.objectives.masked_lm import MaskedLM
+from bertkit.objectives.sentence_pairs import SHORT_PROB, SentencePairs
+from bertkit.objectives.sequences import Source, SpecialIds
+
+
+@dataclass(frozen=True)
+class NextSentence(MaskedLM):
+    """Predict masked tokens, and whether text B follows text A or is from another document."""
+
+    balanced: bool = False  # exactly half of the pairs random; false: as published, where more are
+    short_prob: float = SHORT_PROB  # share of documents whose pairs get a random shorter target length
+
+    name: ClassVar[str] = "next-sentence"
+    heads: ClassVar[tuple[str, ...]] = ("masked_lm", "next_sentence")
+    takes_pairs: ClassVar[bool] = True
+    least_documents: ClassVar[int] = 2  # random texts are from another document
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.short_prob < 1:
+            raise UsageError(f"short_prob={self.short_prob!r}: expected a share from 0 to below 1")
+
+    def source(self, shard: TokenShard, special: SpecialIds, max_seqlen: int, seed: int) -> Source:
+        return SentencePairs(shard, special, max_seqlen, seed, short_prob=self.short_prob, balanced=self.balanced)
+
+    def evaluated(self) -> Self:
+        return replace(super().evaluated(), short_prob=SHORT_PROB)

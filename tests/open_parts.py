@@ -1,0 +1,124 @@
+"""An objective, an optimizer and a schedule as a user's own module has them; `register` has their three lines."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.corpus.shards import TokenShard
+from bertkit.objectives import OBJECTIVES, Corruption, Objective, PretrainingBatch, Sequences, SpecialIds, TokenBlocks
+from bertkit.objectives.masking import Masked
+from bertkit.randomness import below, key_of, uniform
+from bertkit.tasks.task import Loss, exact, mean_of, sums_of
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings
+
+# ---- the objective
+
+
+@dataclass(frozen=True)
+class RandomTokens(Objective):
+    """Tell tokens that were replaced by random ones from the original ones."""
+
+    share: float = 0.15
+
+    name: ClassVar[str] = "random-tokens"
+    heads: ClassVar[tuple[str, ...]] = ("replaced_tokens",)
+    best_by: ClassVar[str] = "random_tokens_loss"
+
+    @property
+    def task(self) -> "RandomTokensTask":
+        return RandomTokensTask()
+
+    def source(self, shard: TokenShard, special: SpecialIds, max_seqlen: int, seed: int) -> TokenBlocks:
+        return TokenBlocks(shard, special, max_seqlen, seed)
+
+    def corruption(self, tokenizer: Tokenizer, seed: int) -> Corruption:
+        return Replacement(SpecialIds.of(tokenizer), len(tokenizer.vocabulary), seed)
+
+    def mask_rate_at(self, progress: float) -> float:
+        return self.share
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Random tokens at random positions; the labels of all tokens are 1 where they were replaced."""
+
+    special: SpecialIds
+    vocab_size: int
+    seed: int
+
+    def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
+        ids = sequences.input_ids.copy()
+        for sequence, index in enumerate(indices.tolist()):
+            key = np.uint64(key_of(self.seed, epoch, index))
+            first, end = sequences.cu_seqlens[sequence : sequence + 2].tolist()
+            for position in range(first + 1, end - 1):
+                if uniform(key, 2 * (position - first)) < rate:
+                    ids[position] = below(key, 2 * (position - first) + 1, self.vocab_size)
+        is_replaced = (ids != sequences.input_ids).astype(np.int64)
+        return Masked(ids, np.arange(len(ids)), is_replaced)
+
+
+class RandomTokensTask:
+    of_vectors: ClassVar[bool] = False
+    is_recordable: ClassVar[bool] = True
+
+    def vectors(self, outputs: Any) -> Tensor:
+        raise NotImplementedError
+
+    def totals(self, batch: PretrainingBatch) -> Tensor:
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, outputs: Any, part: PretrainingBatch, totals: Tensor) -> Loss:
+        logits = exact(outputs.logits["replaced_tokens"])
+        loss = F.binary_cross_entropy_with_logits(logits, part.labels.to(logits.dtype), reduction="sum")
+        right = ((logits > 0) == part.labels.bool()).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, right, len(logits)))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        loss, right, number = sums.tolist()
+        mean = loss / max(1.0, number)
+        return {"loss": mean, "random_tokens_loss": mean, "random_tokens_accuracy": right / max(1.0, number)}
+
+
+# ---- the optimizer and the schedule
+
+
+@dataclass(frozen=True)
+class LionSettings(OptimizerSettings):
+    """Lion (Chen et al. 2023)."""
+
+    betas: tuple[float, float] = (0.9, 0.99)
+
+    def of_groups(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        return Lion(groups, {"lr": self.learning_rate, "betas": self.betas, "weight_decay": self.weight_decay})
+
+
+class Lion(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self) -> None:  # pyrefly: ignore[bad-override]
+        for group in self.param_groups:
+            faster, slower = group["betas"]
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                average = self.state[weight].setdefault("average", torch.zeros_like(weight))
+                update = average.lerp(weight.grad, 1 - faster).sign()
+                weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
+                average.lerp_(weight.grad, 1 - slower)
+
+
+def waves(progress: float, warmup: float) -> float:
+    """Up during warm-up, then down in three waves."""
+    return progress / warmup if progress < warmup else (1 - progress) * (0.75 + 0.25 * math.cos(6 * math.pi * progress))
+
+
+def register() -> None:
+    OBJECTIVES[RandomTokens.name] = RandomTokens
+    OPTIMIZERS["lion"] = LionSettings
+    SCHEDULES["waves"] = waves
