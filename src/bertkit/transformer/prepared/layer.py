@@ -48,6 +48,7 @@ class PreparedLayer:
         for name, ours, theirs in zip(_PRODUCTS, own.linears(), others.linears(), strict=True):
             if all(_are_equal(*same) for same in zip(ours, theirs, strict=True)):
                 setattr(self, name, getattr(other, name))
+        self.linears[: len(_PRODUCTS)] = [getattr(self, name) for name in _PRODUCTS]
 
     def __call__(
         self, number: int, state: State, next_norm: Any, attention: "Attention", rows: Tensor | None = None
