@@ -17,6 +17,7 @@ from bertkit.errors import DependencyError
 from bertkit.serving import connections
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.guard import Guard, Reply
+from bertkit.serving.log_lines import REQUESTS
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.settings import ServerSettings
 

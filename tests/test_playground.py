@@ -135,12 +135,13 @@ def test_sign_of_a_request_in_progress(opened: Callable[..., Any]) -> None:
     is_answered(page, "Tokens")
     section = page.locator("section", has=page.locator("h2:text-is('Similarity')"))
     waiting: list[Any] = []
-    page.route("**/embed", waiting.append)
+    page.route("**/embed", lambda route: waiting.append(route))
     section.get_by_text("Show", exact=True).click()
     busy = section.locator("output[aria-busy='true']")
     busy.wait_for(state="attached")
     assert "Computing" in busy.evaluate("one => getComputedStyle(one, '::before').content")
-    page.wait_for_timeout(0)
+    while not waiting:
+        page.evaluate("0")  # lets events arrive
     waiting.pop().continue_()
     assert is_answered(page, "Similarity").strip() and busy.count() == 0
 
