@@ -1,5 +1,6 @@
 """Opening an adapter's folder: its base model with the updates added to the weights, as the run saved it merged."""
 
+import math
 from os.path import expanduser
 from pathlib import Path
 
@@ -7,13 +8,16 @@ from bertkit.checkpoint.own_record import NAME, read_record
 from bertkit.checkpoint.trained_task import task_of_record
 from bertkit.device import weights_dtype
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import member
+from bertkit.files.json_files import check_required_values, member
 from bertkit.finetuning.adapters import add_adapters, add_to_weights, read_adapter, read_adapter_config
 from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.locate import ADAPTER_CONFIG
 from bertkit.model import Model
 from bertkit.model.loading import model_of
+
+_REQUIRED = {"use_rslora": (False,), "use_dora": (False,), "rank_pattern": ({},), "alpha_pattern": ({},)}
+"""Settings of the PEFT library that change the updates."""
 
 
 def load_adapter(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model:
@@ -31,7 +35,14 @@ def load_adapter(name: str | Path, *, precision: str = "float32", device: str = 
     """
     folder = Path(expanduser(name))
     config, record, path = read_adapter_config(folder), read_record(folder), folder / NAME
-    base = member(config, "base_model_name_or_path", str, folder / ADAPTER_CONFIG, "")
+    where = folder / ADAPTER_CONFIG
+    base = member(config, "base_model_name_or_path", str, where, "")
+    rank, alpha = member(config, "r", int, where, 0), member(config, "lora_alpha", float, where, math.nan)
+    check_required_values(config, _REQUIRED, where)
+    if rank < 1 or not math.isfinite(alpha):
+        raise CheckpointError(
+            f"{where} has r={rank} and lora_alpha={alpha}: expected a rank of at least 1 and a number"
+        )
     content = member(record or {}, "task", dict, path)
     if content is None:
         raise CheckpointError(
@@ -47,8 +58,7 @@ def load_adapter(name: str | Path, *, precision: str = "float32", device: str = 
         model = model_to_train(base, trained.task, settings, lambda line: None)
     except CheckpointError as error:
         raise CheckpointError(f"the base model of the adapter {folder}: {error}") from None
-    alpha = float(config.get("lora_alpha", 0))
-    add_adapters(model, member(config, "r", int, folder / ADAPTER_CONFIG, 0), alpha, seed=0)
+    add_adapters(model, rank, alpha, seed=0)
     read_adapter(model, folder)
     add_to_weights(model)
     checkpoint = model.checkpoint
