@@ -303,6 +303,21 @@ def test_queries_of_the_dashboard_name_metrics_and_labels_that_exist(server: Ser
 
 
 @pytest.mark.full
+def test_metrics_under_unusual_requests(server: Server) -> None:
+    key = {"authorization": "Bearer a key"}
+    for path, method, status in (
+        ("/metrics", "POST", 405), ("/metrics", "DELETE", 405), ("/metrics", "HEAD", 200), ("/metrics/", "GET", 200),
+        ("/metrics?name[]=te_queue_size", "GET", 200), ("/metrics/te_queue_size", "GET", 404),
+    ):  # fmt: skip
+        body = {} if method == "POST" else None
+        answer = server.request(path, body, method=method, headers=key | {"accept": "application/openmetrics-text"})
+        assert answer[0] == status, (path, method, answer)
+        if status == 405:
+            assert answer[2]["allow"] == "GET, HEAD" and "error" in answer[1]
+    assert server.request("/metrics", {}, method="POST")[0] == 401, "only reading needs no key"
+
+
+@pytest.mark.full
 def test_log_of_json_lines_has_every_request_and_never_a_text(server: Server) -> None:
     since = len(server.log)
     embedded(server, f"the {SECRET} cat")
