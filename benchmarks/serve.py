@@ -28,10 +28,11 @@ from pathlib import Path
 
 import report
 import texts
-from load import Client, Load, body_of, offer
 from models import MINILM, converted_folder, published_folder
 from peers import SYSTEMS
 from turns import say
+
+from bertkit.serving.load import Client, Load, body_of, loads_at_rising_rates, offer
 
 EXPLANATION = (
     "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered, at the "
@@ -41,8 +42,6 @@ EXPLANATION = (
 Command = Callable[[Path, int, int], list[str]]
 """From the model's folder, a port and a number of threads to a command line."""
 
-_STEPS = 1.25, 1.06
-"""Factors between rates: the second from the highest rate that held with the first."""
 _SECONDS, _FIRST_RATE, _START_SECONDS = 8.0, 32.0, 60.0
 _COLUMNS = ("server", "rate", "p50 ms", "p99 ms", "unloaded p50 ms", "unloaded p99 ms", "resident MiB")
 
@@ -172,7 +171,7 @@ class Server:
     def measure(self, most_p99_ms: float) -> dict:
         """The loads at rising rates, the best of them, and the memory of the first process afterwards."""
         loads = asyncio.run(self._loads(most_p99_ms))
-        held = [load for load in loads[1:] if _holds(load, most_p99_ms)]
+        held = [load for load in loads[1:] if load.holds(most_p99_ms)]
         return {
             "unloaded": asdict(loads[0]),
             "best": asdict(held[-1]) if held else None,
@@ -186,31 +185,8 @@ class Server:
         async def at(rate: float) -> Load:
             return await offer(client, self._bodies, rate, _SECONDS, path=self._path)
 
-        loads: list[Load] = []
-
-        async def holds(rate: float) -> bool:
-            """Measure a rate, twice if the limit is exceeded the first time, because eight seconds are short."""
-            for _ in range(2):
-                loads.append(await at(rate))
-                if _holds(loads[-1], most_p99_ms):
-                    return True
-            return False
-
         await at(20)  # warm
-        loads.append(await at(5))
-        rate, best = _FIRST_RATE, 0.0
-        for step in _STEPS:
-            while await holds(rate):
-                best, is_far = rate, loads[-1].p99_ms <= most_p99_ms / 5
-                rate *= step**2 if is_far else step
-            rate = best * _STEPS[-1]
-            if not best:
-                break
-        return loads
-
-
-def _holds(load: Load, most_p99_ms: float) -> bool:
-    return load.p99_ms <= most_p99_ms and load.num_answered == load.num_requests
+        return [await at(5), *await loads_at_rising_rates(at, _FIRST_RATE, most_p99_ms)]
 
 
 def describe(results: dict) -> str:

@@ -13,9 +13,10 @@ from dataclasses import asdict
 
 import report
 import texts
-from load import Client, Load, body_of, offer
 from models import MINILM, published_folder
 from serve import SERVERS, Server
+
+from bertkit.serving.load import Client, Load, body_of, offer
 
 _RATE, _MANY = 5.0, 2_048
 

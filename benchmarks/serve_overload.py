@@ -16,9 +16,10 @@ from dataclasses import asdict
 
 import report
 import texts
-from load import Client, body_of, offer
 from models import MINILM, published_folder
 from serve import SERVERS, Server
+
+from bertkit.serving.load import Client, body_of, offer
 
 
 def main() -> None:

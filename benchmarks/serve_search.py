@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import report
 import texts
-from load import Client
 from models import MINILM, published_folder
 from query import short_queries
 from serve import Server
@@ -26,6 +25,7 @@ from turns import say
 
 from bertkit.search import Record
 from bertkit.search.index import Index
+from bertkit.serving.load import Client
 
 _TOGETHER, _NOISE = 16, 0.7
 

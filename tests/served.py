@@ -61,7 +61,7 @@ def serving(*arguments: str | Path) -> Iterator[Server]:
     server = Server("", process)
     for line in process.stderr:
         server.log.append(line)
-        if ready := re.search(r" ready at (\S+)", line):
+        if ready := re.search(r' ready at ([^\s"]+)', line):
             server.url = ready[1]
             break
     assert server.url, "".join(server.log)

@@ -17,6 +17,7 @@ from bertkit.errors import DependencyError
 from bertkit.serving import connections
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.guard import Guard, Reply
+from bertkit.serving.log_lines import REQUESTS
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.settings import ServerSettings
 
@@ -231,7 +232,7 @@ async def request_that_the_server_cancels() -> tuple[list[dict], Metrics]:
 def test_requests_that_a_stopping_server_cancels_are_answered_and_logged(caplog) -> None:
     caplog.set_level("INFO", "bertkit.serving")
     (start, body), metrics = asyncio.run(request_that_the_server_cancels())
-    (line,) = [json.loads(record.getMessage()) for record in caplog.records if record.name == "bertkit.serving"]
+    (line,) = [json.loads(record.getMessage()) for record in caplog.records if record.name == REQUESTS]
     assert (line["path"], line["status"]) == ("/v1/models", 503)
     assert start["status"] == 503 and b"the server is stopping" in body["body"]
     assert 'te_request_failure{err="unhealthy"} 1' in metrics.text()

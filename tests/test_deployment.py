@@ -1,4 +1,7 @@
-"""The Dockerfile and the systemd unit: what they copy and run exists, and their commands are accepted."""
+"""The Dockerfile, systemd unit and YAML files: what they copy, mount and run exists, and their commands are accepted.
+
+Their probes are asked of a server in test_serving_operators.py.
+"""
 
 import configparser
 import re
@@ -10,6 +13,7 @@ import venv
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bertkit.cli import app
 from bertkit.serving.settings import ServerSettings
@@ -62,6 +66,72 @@ def test_the_image_copies_what_exists_and_starts_a_command_that_is_accepted() ->
     assert int(re.search(r"--stop-timeout (\d+)", header)[1]) > ServerSettings().drain_timeout_seconds  # type: ignore[index]
     (cache,) = re.findall(r"-v \S+:(\S+/\.cache)", header)
     assert f"--owner bertkit {cache}" in run, "a volume that the user can write, for compiled kernels"
+
+
+def test_kubernetes_runs_the_image_as_it_is_made() -> None:
+    deployment, service = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
+    spec, template = deployment["spec"], deployment["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert labels == spec["selector"]["matchLabels"] == service["spec"]["selector"]
+    (container,) = template["spec"]["containers"]
+    (entry,), (port,) = arguments_of("ENTRYPOINT"), arguments_of("EXPOSE")
+    is_accepted([*eval(entry), *container["args"]])
+    assert container["ports"] == [{"name": "http", "containerPort": int(port)}]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == port
+    for kind in ("startup", "readiness", "liveness"):
+        assert container[f"{kind}Probe"]["httpGet"]["port"] == "http", kind
+    assert [each["targetPort"] for each in service["spec"]["ports"]] == ["http"]
+    delay = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    seconds = template["spec"]["terminationGracePeriodSeconds"]
+    assert seconds > delay + ServerSettings().drain_timeout_seconds
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert set(mounts) == {each["name"] for each in template["spec"]["volumes"]}
+    check_mounts(container["args"], list(mounts.values()))
+    assert str(template["spec"]["securityContext"]["fsGroup"]) == arguments_of("USER")[0]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    threads = {each["name"]: each["value"] for each in container["env"]}["OMP_NUM_THREADS"]
+    assert threads == container["resources"]["limits"]["cpu"], "more threads than cores wait for each other"
+
+
+def test_compose_builds_and_runs_the_image() -> None:
+    file = ROOT / "deploy" / "compose.yaml"
+    content = yaml.safe_load(file.read_text())
+    services = content["services"]
+    server = services["bertkit"]
+    build = (file.parent / server["build"]["context"]).resolve()
+    assert build == ROOT and build / server["build"]["dockerfile"] == DOCKERFILE
+    (entry,), (port,) = arguments_of("ENTRYPOINT"), arguments_of("EXPOSE")
+    is_accepted([*eval(entry), *server["command"]])
+    assert server["ports"] == [f"127.0.0.1:{port}:{port}"]
+    volumes = dict(each.split(":")[:2] for each in server["volumes"])
+    check_mounts(server["command"], [*volumes.values(), *server["tmpfs"]])
+    assert {name for name in volumes if not name.startswith(".")} == set(content["volumes"])
+    assert int(server["stop_grace_period"].removesuffix("s")) > ServerSettings().drain_timeout_seconds
+    assert server["environment"]["OMP_NUM_THREADS"] == str(server["cpus"])
+    (check,) = arguments_of("HEALTHCHECK")
+    assert server["healthcheck"]["test"][1:] == eval(check[check.index("[") :]), "that of the image"
+    for service in services.values():
+        for each in service.get("configs", []):
+            assert each["source"] in content["configs"]
+        local = [each.split(":")[0] for each in service.get("volumes", []) if each.startswith("./")]
+        assert all((file.parent / each).exists() for each in local if each != "./models"), local
+    configs = {name: yaml.safe_load(each["content"]) for name, each in content["configs"].items()}
+    (scraped,) = configs["prometheus"]["scrape_configs"]
+    assert scraped["static_configs"] == [{"targets": [f"bertkit:{port}"]}] and scraped["metrics_path"] == "/metrics"
+    (source,) = configs["datasource"]["datasources"]
+    assert source["url"].removeprefix("http://").split(":") == ["prometheus", "9090"]
+    (mounted,) = services["grafana"]["volumes"]
+    (provider,) = configs["dashboards"]["providers"]
+    assert mounted.split(":")[1].startswith(provider["options"]["path"] + "/")
+
+
+def check_mounts(arguments: list[str], mounts: list[str]) -> None:
+    """Check that the files of a command are in mounts, and that what the server writes is too, where the rest is
+    read-only."""
+    for path in (each for each in arguments if each.startswith("/")):
+        assert any(path.startswith(mount + "/") for mount in mounts), path
+    assert {"/tmp", "/home/bertkit/.cache"} <= set(mounts)
 
 
 def _project() -> str:

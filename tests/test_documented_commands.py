@@ -132,7 +132,7 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
             assert words[0] in targets, documented
             continue
         assert program == "bertkit", documented
-        if words[0] in ("verify-resume", "doctor", "serve"):  # executed by test_pretraining, test_doctor, test_serving
+        if words[0] in ("verify-resume", "doctor", "serve", "sizing"):  # executed by the tests of each
             app().parse_args(words, exit_on_error=False, print_error=False)
             continue
         with contextlib.suppress(ValueError):

@@ -1,5 +1,6 @@
 """The playground in a real browser: every panel by mouse and by keyboard, accessible, without requests elsewhere."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from served import Server, serving
 from test_generation import gpt2, marian
 
 import bertkit
+from bertkit.pages import page as written_page
+from bertkit.pages import paragraph, section
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
 PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Answers Writing Search".split()
@@ -49,8 +52,8 @@ def opened(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
     complaints: list[str] = []
     contexts = []
 
-    def open_page(width: int) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900})
+    def open_page(width: int, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: request.url.startswith(server.url) or complaints.append(request.url))
@@ -82,17 +85,65 @@ def is_answered(page: Any, title: str) -> str:
     return section.locator("output").inner_text()
 
 
-@pytest.mark.parametrize("width", [360, 1440])
-def test_every_panel_by_mouse(opened: Callable[..., Any], width: int, tmp_path: Path) -> None:
-    page = opened(width)
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (768, "light"), (1440, "light")])
+def test_every_panel_by_mouse(opened: Callable[..., Any], width: int, scheme: str, tmp_path: Path) -> None:
+    page = opened(width, color_scheme=scheme)
     assert list(outputs(page)) == PANELS
     for title in PANELS:
         section = page.locator("section", has=page.locator(f"h2:text-is('{title}')"))
-        section.locator("button").click()
+        section.get_by_text("Show", exact=True).click()
         assert is_answered(page, title).strip(), title
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
     page.screenshot(path=tmp_path / f"playground-{width}.png", full_page=True)
     assert serious_faults(page) == []
+    numbers = page.locator("td.number, .token small")
+    heights = [number.evaluate("one => one.getClientRects().length") for number in numbers.all()]
+    assert len(heights) > 20 and set(heights) == {1}, "a number is broken over lines"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_style_of_all_pages_in_light_and_dark(opened: Callable[..., Any], scheme: str) -> None:
+    page, report = opened(360, color_scheme=scheme), opened(360, color_scheme=scheme)
+    report.set_content(written_page("Report", [section("Scores", paragraph("None."))]))
+    for name, elements in {"color": "h2", "font-family": "h2", "background-color": "html"}.items():
+        styles = [
+            each.locator(elements).first.evaluate(f"one => getComputedStyle(one).getPropertyValue('{name}')")
+            for each in (page, report)
+        ]
+        assert styles[0] == styles[1], name
+    background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", background)))
+    assert brightness < 150 if scheme == "dark" else brightness > 700
+
+
+def test_example_is_shown_at_once_with_pieces_and_unknown_words(opened: Callable[..., Any]) -> None:
+    page = opened(1440)
+    assert "[CLS]" in is_answered(page, "Tokens"), "the first panel answers without a click"
+    tokens = page.locator("section", has=page.locator("h2:text-is('Tokens')"))
+    tokens.locator("textarea").fill("cats 🐈 sat")
+    tokens.get_by_text("Show", exact=True).click()
+    page.locator(".token.unknown").wait_for()
+    shown = [token.inner_text().split("\n")[0] for token in tokens.locator(".token").all()]
+    assert shown[0] == "[CLS]" and shown[-1] == "[SEP]" and "[UNK]" in shown
+    assert "🐈" in page.locator(".token.unknown").first.inner_text()
+    assert any(token.startswith("##") for token in shown), shown
+    assert tokens.locator(".token.special").count() == 2
+
+
+def test_sign_of_a_request_in_progress(opened: Callable[..., Any]) -> None:
+    page = opened(1440)
+    is_answered(page, "Tokens")
+    section = page.locator("section", has=page.locator("h2:text-is('Similarity')"))
+    waiting: list[Any] = []
+    page.route("**/embed", lambda route: waiting.append(route))
+    section.get_by_text("Show", exact=True).click()
+    busy = section.locator("output[aria-busy='true']")
+    busy.wait_for(state="attached")
+    assert "Computing" in busy.evaluate("one => getComputedStyle(one, '::before').content")
+    while not waiting:
+        page.evaluate("0")  # lets events arrive
+    waiting.pop().continue_()
+    assert is_answered(page, "Similarity").strip() and busy.count() == 0
 
 
 def test_every_panel_by_keyboard(opened: Callable[..., Any]) -> None:
@@ -144,7 +195,7 @@ def test_another_model_another_text_and_what_is_refused(browser: Any, server: Se
     tokens = page.locator("section", has=page.locator("h2:text-is('Tokens')"))
     tokens.locator("textarea").fill("the cat")
     tokens.locator("select").select_option("masks")
-    tokens.locator("button").click()
+    tokens.get_by_text("Show").click()
     assert "the" in is_answered(page, "Tokens")
     tokens.locator("textarea").fill("cat " * 200)
     tokens.get_by_text("Show").click()

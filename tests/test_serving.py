@@ -370,7 +370,8 @@ def test_a_signal_ends_a_server_that_is_not_ready_at_once(slow, number, encoder,
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"began\n"
         process.send_signal(signal.SIGHUP)  # noted for later
-        time.sleep(0.1)
+        noted = b"SIGHUP while the models are opened for the first time: another reload follows\n"
+        assert process.stderr.readline() == noted
         process.send_signal(number)
         assert process.wait(10) == 0 and process.stderr.read() == b""
         assert process.stdout.read() == b"and not flushed\n"

@@ -36,6 +36,9 @@ KNOWN_MODELS = {
     "bert-base-uncased": KnownModel("google-bert/bert-base-uncased"),
 }
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file of an adapter's settings, as in the PEFT library."""
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model", "*.spm", "artifact.metadata"]
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
@@ -111,6 +114,12 @@ def hub_name(name: str | Path) -> str | None:
 
 _QUERY_TABLE, _MODULES = "SparseStaticEmbedding", "modules.json"
 _PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known by the names of their classes
+
+
+def is_adapter(name: str | Path) -> bool:
+    """Whether a name is the folder of an adapter (LoRA), which holds what was trained and names its base model."""
+    path = Path(expanduser(name))
+    return (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file()
 
 
 def transformer_folder(directory: Path) -> Path:

@@ -43,6 +43,7 @@ COMMANDS = {  # name -> (group, summary); the file is named after the command
     "plan": ("Train and evaluate", "Estimate hours, memory and files of a pre-training run."),
     "pretrain": ("Train and evaluate", "Pre-train a model from raw text."),
     "serve": ("Serve and export", "Serve models over HTTP."),
+    "sizing": ("Serve and export", "Measure how many requests a second a server takes here."),
     "mcp": ("Serve and export", "Serve an index to AI assistants over the Model Context Protocol."),
     "export": ("Serve and export", "Export a model for onnxruntime or OpenVINO, without torch."),
     "convert": ("Serve and export", "Write pickled weights as safetensors, without running code."),

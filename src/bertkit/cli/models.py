@@ -1,6 +1,6 @@
 """Default models of commands, and how commands open a model or a tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.output import note
 from bertkit.errors import UsageError
-from bertkit.locate import locate, transformer_folder
+from bertkit.locate import is_adapter, locate, transformer_folder
 from bertkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -90,14 +90,21 @@ def pretrained_name(model: str | None) -> str:
     return model or OWN_MODEL
 
 
-def open_model(model: str, compute: Compute) -> "Model":
-    """Load a model with the command line's options; the choice of "auto" is printed to stderr."""
-    from bertkit.model import load
+def open_model(model: str, compute: Compute, log: Callable[[str], object] = note) -> "Model":
+    """Load a model, or an adapter with its base model, with the command line's options.
 
-    refuse_encoder_decoder(model)
+    Args:
+        log: called with the reason for the choice of "auto".
+    """
+    if is_adapter(model):
+        from bertkit.finetuning.adapted_model import load_adapter as load
+    else:
+        from bertkit.model import load
+
+        refuse_encoder_decoder(model)
     opened = load(model, precision=compute.precision, device=compute.device)
     if opened.precision_reason:
-        note(opened.precision_reason)
+        log(opened.precision_reason)
     return opened
 
 

@@ -3,14 +3,15 @@
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import note
 from bertkit.errors import DependencyError, UsageError
+from bertkit.locate import is_adapter
 
 if TYPE_CHECKING:
     from bertkit.generation import Generator
@@ -31,6 +32,7 @@ def command(
     cors_origin: list[str] | None = None,
     root_path: str = "",
     words: str | None = None,
+    log_format: Literal["text", "json"] = "text",
     compute: Compute = EXACT,
 ) -> None:
     """Serve one or several models over HTTP: OpenAI's embeddings, text-embeddings-inference, and more.
@@ -40,7 +42,8 @@ def command(
     Parameters
     ----------
     model
-        A folder, a hub name, or the import name of an installed model package; may be repeated. The name of a model in
+        A folder, a hub name, or the import name of an installed model package; may be repeated. Also the folder of an
+        adapter (LoRA): what it has in common with other models is in memory once. The name of a model in
         requests is the last part of this, or all of it if two models have the same last part; requests may also use all
         of it, and the hub name. By default the model of the store, or all-MiniLM-L6-v2 without a store.
     served_model_name
@@ -66,8 +69,11 @@ def command(
         The prefix of all paths, such as /bert, if a proxy serves this server below it.
     words
         For taggers, the rule for splitting texts into words, punctuation or spaces; by default the model's.
+    log_format
+        The form of messages on stderr: text, or json, each as a JSON object. Requests are JSON lines in both.
     """
     try:
+        from bertkit.serving.log_lines import JsonLines
         from bertkit.serving.server import Address, Loaded, serve
     except ModuleNotFoundError as error:
         raise DependencyError(f"bertkit serve needs {error.name}: pip install 'bertkit[serve]'") from None
@@ -87,15 +93,20 @@ def command(
         from bertkit.search.index import Index
 
         index = None if store is None else Index.open(store, device=compute.device)
-        models = {name: _opened(each, index, compute) for name, each in names.items()}
+        models = {name: _opened(each, index, compute, log) for name, each in names.items()}
         if words is not None:
             _split_words(list(models.values()), words)
         return Loaded(models, index, "float32" if compute.precision == "auto" else compute.precision, aliases)
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonLines())
+        logging.captureWarnings(True)
+    logging.basicConfig(handlers=[handler], level=logging.INFO, format="%(message)s")
+    log = logging.getLogger("bertkit.serving").info if log_format == "json" else note
     served = ", ".join(names)
     serve(
-        load, settings, Address(host, port, unix_socket), on_ready=lambda url: note(f"bertkit: {served} ready at {url}")
+        load, settings, Address(host, port, unix_socket), on_ready=lambda url: log(f"bertkit: {served} ready at {url}")
     )
 
 
@@ -109,7 +120,7 @@ def _model_of(store: Path | None) -> str:
         return index.store.identity.model_name
 
 
-def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Generator":
+def _opened(name: str, index: "Index | None", compute: Compute, log: Callable[[str], object]) -> "Model | Generator":
     """A model; the index's own if it is the same."""
     from bertkit.generation import load_generator, writes_text
     from bertkit.model import Model
@@ -119,9 +130,9 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Gene
         own = index.encoder.model
         if isinstance(own, Model) and (identity.model_name, identity.precision) == (name, compute.precision):
             return own
-    if writes_text(name):
+    if not is_adapter(name) and writes_text(name):
         return load_generator(name, device=compute.device)
-    return open_model(name, compute)
+    return open_model(name, compute, log)
 
 
 def _split_words(models: "Sequence[Model | Generator]", words: str) -> None:

@@ -21,10 +21,11 @@ from bertkit.checkpoint.own_record import write_record
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
+from bertkit.locate import ADAPTER_CONFIG
 from bertkit.model import Model
 
 _ADAPTED = ("query", "value", "query_key_value")  # projections
-_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 
 
@@ -102,7 +103,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / _WEIGHTS)
     except SafetensorError as error:
         raise OSError(f"{folder / _WEIGHTS} cannot be written ({error}): make room on its disk") from error
-    write_json(folder / _CONFIG, content)
+    write_json(folder / ADAPTER_CONFIG, content)
     write_record(folder, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
 
 
@@ -112,14 +113,12 @@ def read_adapter(model: Model, folder: Path) -> None:
     Raises:
         CheckpointError: files that are missing, damaged, or for another model.
     """
-    config: dict[str, Any] | None = read_json(folder / _CONFIG)
-    if config is None or config.get("peft_type") != "LORA":
-        raise CheckpointError(f"{folder} holds no LoRA adapter: expected {_CONFIG} with peft_type LORA")
+    config = read_adapter_config(folder)
     try:
         tensors = load_file(str(folder / _WEIGHTS))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} cannot be read: {error}") from None
-    rank = member(config, "r", int, folder / _CONFIG, 0)
+    rank = member(config, "r", int, folder / ADAPTER_CONFIG, 0)
     published = model.network.architecture.names.published
     with torch.no_grad():
         for name, module in _projections(model).items():
@@ -133,6 +132,24 @@ def read_adapter(model: Model, folder: Path) -> None:
             parameter.copy_(_taken(tensors, key, tuple(parameter.shape), folder))
     if tensors:
         raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model lacks")
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """The settings of an adapter.
+
+    Raises:
+        CheckpointError: the folder holds none of this kind.
+    """
+    config: dict[str, Any] | None = read_json(folder / ADAPTER_CONFIG)
+    if config is None or config.get("peft_type") != "LORA":
+        raise CheckpointError(f"{folder} holds no LoRA adapter: expected {ADAPTER_CONFIG} with peft_type LORA")
+    return config
+
+
+def add_to_weights(model: Model) -> None:
+    """Add the updates of a model with adapters to its weights; the bits are those of `without_adapters`."""
+    for module in _projections(model).values():
+        parametrize.remove_parametrizations(module, "weight")
 
 
 def _mark_trained(model: Model) -> None:

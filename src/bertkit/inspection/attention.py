@@ -123,7 +123,7 @@ class AttentionView(View):
         first = next(iter(traced.layers.values()))
         intro = (
             f"{len(traced.layers)} layers of {len(first.attention_probs)} heads, {len(traced)} tokens. In a head, "
-            "every token spreads a weight of 1 over all tokens; a line or a dark cell is a large share."
+            "every token spreads a weight of 1 over all tokens; a line or a strong color is a large share."
         )
         sections = (
             ("All layers and heads", "heads", "Choose a head. Rows are layers, columns are heads."),

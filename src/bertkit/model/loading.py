@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from bertkit.checkpoint import open_checkpoint
+from bertkit.checkpoint import Checkpoint, open_checkpoint
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
@@ -51,6 +51,11 @@ def load(
         dtype=weights_dtype("float32" if precision == "auto" else precision),
         seed=seed,
     )
+    return model_of(checkpoint, precision, device)
+
+
+def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
+    """The Model of an open checkpoint; arguments as in `load`."""
     checkpoint.network.to(resolve_device(device))
     if precision != "auto":
         return Model(checkpoint, precision)

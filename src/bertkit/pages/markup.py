@@ -6,7 +6,7 @@ from html import escape
 
 _ENDS_OF_PLANES = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _NOT_HTML = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
-_VOID = frozenset({"meta", "br"})  # elements without an end tag
+_VOID = frozenset({"meta", "br", "input", "link"})  # elements without an end tag
 
 
 class Markup(str):

@@ -23,6 +23,7 @@ class Program:
     style: str  # CSS, after that of every page
     script: str  # JavaScript, run at the end of the page; it reads its data from the element "program-data"
     data: object  # a JSON value
+    asks_server: bool = False  # may send requests to the server that the page comes from
 
 
 def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
@@ -36,11 +37,13 @@ def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
 
 
 def page(title: str, parts: Sequence[Markup], program: Program | None = None, framed: Sequence[Program] = ()) -> str:
-    """A whole HTML document. Nothing is fetched: style sheet and scripts are embedded, and the content security policy
-    (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else.
+    """A whole HTML document. Nothing is fetched, except what a program asks its server: style sheet and scripts are
+    embedded, and the content security policy (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything
+    else.
 
     Args:
-        framed: programs of pages in ``srcdoc`` frames of this page, which are subject to its policy too.
+        framed: programs of pages in ``srcdoc`` frames of this page, or that it opens, which are subject to its policy
+            too.
     """
     styles, scripts = [_own_file("page.css") + _shades()], [_own_file("hover.js")]
     if program is not None:
@@ -52,6 +55,9 @@ def page(title: str, parts: Sequence[Markup], program: Program | None = None, fr
         f"default-src 'none'; style-src {' '.join(map(_hash, allowed_styles))}; "
         f"script-src {' '.join(map(_hash, allowed_scripts))}; base-uri 'none'; form-action 'none'"
     )
+    asks_server = program is not None and program.asks_server
+    if asks_server:
+        policy += "; connect-src 'self'; img-src data:"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -59,6 +65,7 @@ def page(title: str, parts: Sequence[Markup], program: Program | None = None, fr
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
+        element("link", rel="icon", href="data:,") if asks_server else None,  # a browser asks a server for one
         element("title", title),
         [element("style", Markup(style)) for style in styles],
     )

@@ -29,7 +29,7 @@ from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer import Encoding
 
-_BYTES_PER_TOKEN = 80
+_BYTES_PER_TOKEN = 100
 """About the JSON of a token of /tokenize."""
 
 
@@ -142,7 +142,7 @@ def embedding_routes(service: Service) -> APIRouter:
 
     @router.post("/tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
-        """The tokens of texts; `start` and `stop` count bytes of UTF-8."""
+        """The tokens of texts: the entry of the vocabulary, and its text; `start` and `stop` count bytes of UTF-8."""
         served = _tokenizing(service.models) if body.model is None else service.models.named(body.model)[0]
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
@@ -199,6 +199,7 @@ def _tokens(served: Served, text: str, encoding: Encoding, with_special: bool) -
         {
             "id": token_id,
             "text": token if is_special else text[start:end],
+            "token": token,
             "special": is_special,
             "start": None if is_special else int(starts[start]),
             "stop": None if is_special else int(starts[end]),

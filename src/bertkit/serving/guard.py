@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from bertkit.serving.log_lines import REQUESTS
 from bertkit.serving.refusals import NotReady, Overloaded, Refusal
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
@@ -30,7 +31,7 @@ _READING = {"GET", "HEAD", "OPTIONS"}
 """Methods of requests without a body."""
 _UNLOGGED = PUBLIC - {"/"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
-_LOG = logging.getLogger("bertkit.serving")
+_LOG = logging.getLogger(REQUESTS)
 _MOST_ID_CHARACTERS = 128
 _SMALL_BODY_BYTES = 100_000
 """Bodies up to this size are accepted while large ones that arrive slowly occupy all the memory for bodies."""

@@ -1,12 +1,12 @@
 """Routes about the server: health, readiness, models, metrics."""
 
-from pathlib import Path
 from typing import Any, TypeGuard
 
 from fastapi import APIRouter, Response
 
 from bertkit.inference.embed import EmbedOptions, embedding_dim
 from bertkit.serving.json_route import JsonRoute
+from bertkit.serving.playground import playground
 from bertkit.serving.refusals import NotReady
 from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, Served, ServedModel
 from bertkit.serving.service import Service
@@ -22,12 +22,11 @@ _PAGE_HEADERS = {
 def health_routes(service: Service) -> APIRouter:
     """The routes, for an app."""
     router = APIRouter(route_class=JsonRoute, tags=["server"])
-    page = (Path(__file__).parent / "playground.html").read_bytes()
 
     @router.get("/")
-    async def playground() -> Response:
+    async def page() -> Response:
         """A page for trying the served models, without external requests."""
-        return Response(page, media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
+        return Response(playground(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
     @router.get("/health")
     async def health() -> Response:

@@ -8,12 +8,10 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -34,11 +32,13 @@ from bertkit.serving.memory import (
     return_memory_when_idle,
 )
 from bertkit.serving.metrics import Metrics
+from bertkit.serving.reload import Reload, has_threads, in_thread
 from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
+from bertkit.serving.shared_weights import share_equal_weights
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")
@@ -49,9 +49,6 @@ _SWITCH_SECONDS = 0.0002
 """Seconds between thread switches of Python, short for a responsive event loop."""
 
 _STOPPING = signal.SIGTERM, signal.SIGINT
-_THREAD_NAME = "bertkit models"
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -132,10 +129,16 @@ async def _serve(
     loop = asyncio.get_running_loop()
     metrics = Metrics()
     batches = SharedBatches(settings, metrics.count_batch)
-    metrics.gauges["te_queue_size"] = lambda: batches.num_waiting
-    reload_wanted = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
-    loading = _in_thread(lambda: _open(load, batches))
+    metrics.gauges["te_queue_size"] = "Texts that wait for a core.", lambda: batches.num_waiting
+
+    def opened_and_warm() -> ServedModels:
+        models = _open(load, batches)
+        _warm_up(models, batches)
+        return models
+
+    reload = Reload(opened_and_warm)
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)
+    loading = in_thread(lambda: _open(load, batches))
     stopped = loop.create_future()
     for number in _STOPPING:
         loop.add_signal_handler(number, stopped.cancel)
@@ -143,6 +146,7 @@ async def _serve(
     if stopped.cancelled():  # also if both: a signal must not be lost
         return False
     service = Service(loading.result(), batches, metrics)
+    del loading  # it keeps the models
     is_local_only = address.is_local and not settings.api_keys
     guarded = Guard(Application(service, service.settings.root_path), service, local_only=is_local_only)
     app: Any = guarded
@@ -163,14 +167,9 @@ async def _serve(
         server.force_exit = service.is_draining  # the second signal forces the exit
         service.is_draining = server.should_exit = True
 
-    def opened_and_warm() -> ServedModels:
-        models = _open(load, batches)
-        _warm_up(models, batches)
-        return models
-
     async def become_ready() -> None:
         try:
-            await _in_thread(lambda: _warm_up(service.models, batches))
+            await in_thread(lambda: _warm_up(service.models, batches))
         except BaseException:
             server.should_exit = True
             raise
@@ -178,23 +177,11 @@ async def _serve(
             service.is_ready = True
             on_ready(_url(address, listener))
 
-    async def reload_on_demand() -> None:
-        await asyncio.wait({warming})
-        while True:
-            await reload_wanted.wait()
-            reload_wanted.clear()
-            try:
-                service.models = await _in_thread(opened_and_warm)  # requests in progress keep the old models
-            except Exception as error:  # of any kind: the old models are served on
-                _LOG.error("the models were not reloaded: %s: %s", type(error).__name__, error)
-            else:
-                _LOG.warning("reloaded %s", ", ".join(service.models.all))
-
     for number in _STOPPING:
         loop.add_signal_handler(number, stop)
     warming = asyncio.ensure_future(become_ready())
     others = [
-        asyncio.ensure_future(reload_on_demand()),
+        asyncio.ensure_future(reload.run(service, warming)),
         asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches)),
     ]
     await server.serve(sockets=[listener])
@@ -203,7 +190,7 @@ async def _serve(
         task.cancel()
     if warming.done():
         await warming  # raises its error
-    return not (service.is_busy or batches.is_busy or _has_threads())
+    return not (service.is_busy or batches.is_busy or has_threads())
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
@@ -211,32 +198,10 @@ def _is_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def _in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
-    """Call ``work()`` in a thread that ends, and with it those that OpenMP started for it, and that no exit waits for.
-
-    If OpenMP keeps more threads than there are cores, it puts those of a lone text to sleep after each product.
-    """
-    future: Future[Result] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=_THREAD_NAME, daemon=True).start()
-    return asyncio.wrap_future(future)
-
-
-def _has_threads() -> bool:
-    """Whether a thread of `_in_thread` is not done."""
-    return any(thread.name == _THREAD_NAME for thread in threading.enumerate())
-
-
 def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
     loaded = load()
     index = loaded.index
+    share_equal_weights([model for model in loaded.models.values() if isinstance(model, Model)])
     models: list[Served] = [
         ServedModel(name, model.precision, SharedModel(model, batches))
         if isinstance(model, Model)

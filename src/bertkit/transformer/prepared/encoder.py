@@ -70,6 +70,13 @@ class PreparedTransformer:
         """True if the weights are unchanged since preparation."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
+    def share(self, other: "PreparedTransformer") -> None:
+        """Use the prepared products of another encoder of the same shape and precision where the weights are equal,
+        so that they are in memory once; before the first call."""
+        layers = zip(self.layers, other.layers, self.encoder.in_order(), other.encoder.in_order(), strict=True)
+        for own, others, module, other_module in layers:
+            own.share(others, module, other_module)
+
     @torch.inference_mode()
     def __call__(
         self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False

@@ -5,10 +5,14 @@ Shape letters: T total_tokens, D hidden_size.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.layer import Layer, State
+
+_PRODUCTS = "query_key_value", "output", "expand", "project"
+"""Those of `Layer.linears`."""
 
 
 class PreparedLayer:
@@ -34,6 +38,17 @@ class PreparedLayer:
             )
             self.cross_norm = steps.norm(layer.cross_attention_norm, self.is_pre_norm)
             self.linears += [self.cross_query, self.cross_output]
+
+    def share(self, other: "PreparedLayer", own: Layer, others: Layer) -> None:
+        """Use the prepared products of another layer where the weights are equal.
+
+        Args:
+            own, others: the layers that they were prepared from.
+        """
+        for name, ours, theirs in zip(_PRODUCTS, own.linears(), others.linears(), strict=True):
+            if all(_are_equal(*same) for same in zip(ours, theirs, strict=True)):
+                setattr(self, name, getattr(other, name))
+        self.linears[: len(_PRODUCTS)] = [getattr(self, name) for name in _PRODUCTS]
 
     def __call__(
         self, number: int, state: State, next_norm: Any, attention: "Attention", rows: Tensor | None = None
@@ -65,6 +80,10 @@ class PreparedLayer:
         return (
             (self.feed_forward_norm, next_norm) if self.is_pre_norm else (self.attention_norm, self.feed_forward_norm)
         )
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
 
 
 class Attention:

@@ -1,11 +1,19 @@
-"""An open-loop generator of requests: each is sent when it is due, regardless of whether earlier ones are answered."""
+"""How many requests a server answers in time, by an open-loop generator: each request is sent when it is due,
+regardless of whether earlier ones are answered."""
 
 import asyncio
 import json
 import random
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+STEPS = 1.25, 1.06
+"""Factors between rates: the second from the highest rate that held with the first."""
+
+_MOST_SECONDS = 30
+"""Seconds in which the last requests at a rate are waited for."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +28,16 @@ class Load:
     p99_ms: float
     latest_ms: float  # from when a request was due to when it was sent, at worst: the generator itself
 
+    def holds(self, most_p99_ms: float) -> bool:
+        """Whether all requests were answered, and 99 % of them in time."""
+        return self.p99_ms <= most_p99_ms and self.num_answered == self.num_requests
+
 
 class Client:
     """A client that reuses its connections to one address."""
 
     def __init__(self, port: int) -> None:
-        self._port, self._free = port, []
+        self._port, self._free = port, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
 
     async def send(self, method: str, path: str, body: bytes) -> int:
         """Send a request, read the whole response and return its status; a closed connection is replaced."""
@@ -58,8 +70,9 @@ async def offer(
     Args:
         statuses: filled with the number of responses of each status, 0 for a connection that failed.
     """
-    draw, due, times, counts = random.Random(0), time.perf_counter(), [], Counter() if statuses is None else statuses
-    tasks, end, number, latest = set(), due + seconds, 0, 0.0
+    counts = Counter[int]() if statuses is None else statuses
+    draw, due, times = random.Random(0), time.perf_counter(), list[float]()
+    tasks, end, number, latest = set[asyncio.Future[None]](), due + seconds, 0, 0.0
 
     async def one(scheduled: float, body: bytes) -> None:
         nonlocal latest
@@ -79,18 +92,48 @@ async def offer(
         number += 1
         due += draw.expovariate(rate)
     if tasks:
-        await asyncio.wait(tasks, timeout=30)
+        await asyncio.wait(tasks, timeout=_MOST_SECONDS)
     for task in list(tasks):
         task.cancel()
     took = time.perf_counter() - (end - seconds)
     times.sort()
     if len(times) < number:
-        times += [30.0] * (number - len(times))
+        times += [float(_MOST_SECONDS)] * (number - len(times))
     num_answered = counts[200]
     return Load(
         rate, number, num_answered, num_answered / took,
         1e3 * times[number // 2], 1e3 * times[int(0.99 * number)], 1e3 * latest,
     )  # fmt: skip
+
+
+async def loads_at_rising_rates(
+    at: Callable[[float], Awaitable[Load]], first_rate: float, most_p99_ms: float
+) -> list[Load]:
+    """The loads at rising rates; the last one that `Load.holds` has the highest rate.
+
+    A rate is tried twice if the limit is exceeded the first time, because some seconds are a short time.
+
+    Args:
+        at: offers a rate.
+    """
+    loads: list[Load] = []
+
+    async def holds(rate: float) -> bool:
+        for _ in range(2):
+            loads.append(await at(rate))
+            if loads[-1].holds(most_p99_ms):
+                return True
+        return False
+
+    rate, best = first_rate, 0.0
+    for step in STEPS:
+        while await holds(rate):
+            best, is_far = rate, loads[-1].p99_ms <= most_p99_ms / 5
+            rate *= step**2 if is_far else step
+        rate = best * STEPS[-1]
+        if not best:
+            break
+    return loads
 
 
 def body_of(texts: list[str], field: str = "inputs") -> bytes:

@@ -1,54 +1,3 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>bertkit playground</title>
-<style>
-:root { --ink: #1c2430; --soft: #55606f; --line: #c9d1db; --paper: #fbfcfd; --mark: #dcebff; --accent: #1257b5; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 76rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink);
-  background: var(--paper); }
-h1 { font-size: 1.4rem; margin: 0; }
-h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
-section { border-top: 1px solid var(--line); padding: 1rem 0; }
-label { display: block; font-weight: 600; margin-top: .5rem; }
-textarea, input, select { width: 100%; font: inherit; padding: .4rem .5rem; border: 1px solid #7b8694; border-radius: 4px;
-  background: #fff; color: inherit; }
-button { font: inherit; margin-top: .6rem; padding: .4rem 1rem; border: 0; border-radius: 4px; background: var(--accent);
-  color: #fff; cursor: pointer; }
-:focus-visible { outline: 3px solid #e08a00; outline-offset: 2px; }
-output { display: block; margin-top: .8rem; overflow-x: auto; overflow-wrap: anywhere; }
-.token { display: inline-block; margin: 0 .25rem .25rem 0; padding: .1rem .35rem; background: var(--mark);
-  border-radius: 4px; white-space: pre; }
-.token small { display: block; color: var(--soft); }
-mark { background: var(--mark); padding: .1rem .2rem; border-radius: 4px; }
-mark small { color: var(--soft); margin-left: .3rem; }
-table { border-collapse: collapse; }
-th, td { padding: .25rem .5rem; text-align: left; font-weight: normal; }
-td.cell { text-align: right; min-width: 3.5rem; }
-.bar { display: inline-block; height: .7rem; background: var(--accent); vertical-align: baseline; }
-@media (min-width: 56rem) {
-  section { display: grid; grid-template-columns: minmax(0, 5fr) minmax(0, 6fr); column-gap: 2.5rem; }
-  section h2 { grid-column: 1 / -1; }
-  output { margin-top: .5rem; }
-}
-button.link { margin: 0; padding: 0 .3rem; background: none; color: var(--accent); text-decoration: underline; }
-.error { color: #a4161a; }
-.soft { color: var(--soft); }
-</style>
-</head>
-<body>
-<header>
-<h1>bertkit playground</h1>
-<p class="soft" id="about">Asking what is served ...</p>
-<details><summary>API key</summary>
-<form id="access"><label for="key">Key, if the server asks for one</label>
-<input id="key" type="password" autocomplete="off"><button type="submit">Use</button></form></details>
-</header>
-<main id="panels"></main>
-<script>
 "use strict";
 const make = (name, properties = {}, ...children) => {
   const element = Object.assign(document.createElement(name), properties);
@@ -56,7 +5,7 @@ const make = (name, properties = {}, ...children) => {
   return element;
 };
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
-const percent = (value) => (100 * value).toFixed(1) + " %";
+const percent = (value) => (100 * value).toFixed(1) + "\u00a0%";
 
 async function ask(path, body) {
   const headers = { "content-type": "application/json" };
@@ -70,21 +19,18 @@ async function ask(path, body) {
   return answer;
 }
 
-function table(head, rows) {
-  const heads = head.map((cell) => make("th", { scope: "col" }, cell));
-  return make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
-}
-
 function bars(rows) {
-  return table(["", "", ""], rows.map(([name, value]) => make("tr", {},
-    make("th", { scope: "row" }, name), make("td", { className: "cell" }, percent(value)),
-    make("td", {}, bar(value)))));
+  return make("table", { className: "bars" }, make("tbody", {}, ...rows.map(([name, value]) => {
+    const share = make("span", { className: "share" });
+    share.style.width = (100 * value).toFixed(2) + "%";
+    return make("tr", {}, make("th", { scope: "row" }, name), make("td", { className: "number" }, percent(value)),
+      make("td", { className: "drawn" }, share));
+  })));
 }
 
-function bar(value) {
-  const element = make("span", { className: "bar" });
-  element.style.width = (10 * value).toFixed(2) + "rem";
-  return element;
+function pieces(tokens) {  // each with name, note and kind
+  return make("div", { className: "tokens" }, ...tokens.map(({ name, note, kind, title = "" }) =>
+    make("span", { className: `token ${kind}`, title }, name, make("small", {}, note))));
 }
 
 function highlighted(text, spans) {  // characters are code points, as in Python
@@ -125,20 +71,27 @@ const served = new Map(), PANELS = [
     "question-answering text2text-generation", fields: [["text", "Text", "A cat sat there, unbelievably quiet."]],
     async run(model, { text }) {
       const [tokens] = await ask("/tokenize", { model, inputs: text });
-      return make("div", {}, ...tokens.map((token) =>
-        make("span", { className: "token" }, token.text, make("small", {}, String(token.id)))), views(model, text));
+      return make("div", {}, pieces(tokens.map(({ id, token, text: written, special }) => {
+        const isUnknown = !special && token !== written && /^(\[UNK\]|<unk>)$/.test(token);
+        return { name: token, note: isUnknown ? `${id}: ${written}` : String(id), kind: special ? "special" :
+          isUnknown ? "unknown" : "", title: isUnknown ? `no entry of the vocabulary spells ${written}` : "" };
+      })), views(model, text));
     } },
   { title: "Similarity", kind: "feature-extraction",
     fields: [["texts", "Texts, one on each line", "A cat sat there.\nA dog lay on the rug.\nStocks fell sharply."]],
     async run(model, { texts }) {
       const given = lines(texts), vectors = await ask("/embed", { model, inputs: given });
       const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
-      return table(["", ...given.map((_, index) => String(index + 1))], given.map((line, row) =>
+      const heads = given.map((_, index) => make("th", { scope: "col" }, String(index + 1)));
+      const rows = given.map((line, row) =>
         make("tr", {}, make("th", { scope: "row" }, `${row + 1} ${line}`), ...given.map((_, column) => {
-          const value = dot(vectors[row], vectors[column]), cell = make("td", { className: "cell" }, value.toFixed(2));
-          cell.style.background = `rgba(18, 87, 181, ${(Math.max(0, value) * 0.45).toFixed(3)})`;
+          const value = dot(vectors[row], vectors[column]);
+          const cell = make("td", { className: "number" }, value.toFixed(2).replace("-", "\u2212"));
+          cell.style.setProperty("--shade", `${(Math.max(0, value) * 45).toFixed(1)}%`);
           return cell;
-        }))));
+        })));
+      return make("table", { className: "similarity" }, make("thead", {}, make("tr", {}, make("td"), ...heads)),
+        make("tbody", {}, ...rows));
     } },
   { title: "Masks", kind: "fill-mask", fields: [["text", "Text with [MASK]", "The capital of France is [MASK]."]],
     async run(model, { text }) {
@@ -186,9 +139,9 @@ const served = new Map(), PANELS = [
     async run(model, { text }) {
       const parameters = { max_new_tokens: 40, return_full_text: true, details: true };
       const { generated_text, details } = await ask("/generate", { model, inputs: text, parameters });
-      const tokens = details.tokens.map((token) => make("span", { className: "token" }, token.text,
-        make("small", {}, percent(Math.exp(token.logprob)))));
-      return make("div", {}, make("p", {}, generated_text || "Nothing."), ...tokens);
+      const tokens = details.tokens.map(({ text: name, logprob, special }) =>
+        ({ name: name.replaceAll(" ", "\u00b7").replaceAll("\n", "\u21b5"), note: percent(Math.exp(logprob)), kind: special ? "special" : "" }));
+      return make("div", {}, make("p", {}, generated_text || "Nothing."), pieces(tokens));
     } },
   { title: "Search", kind: "search", fields: [["query", "Query", "How do I resume a run?"]],
     async run(store, { query }) {
@@ -213,13 +166,16 @@ function panel(number, { title, kind, fields, run }, models) {
     event.preventDefault();
     const submission = ++latest;
     output.replaceChildren();
+    output.setAttribute("aria-busy", "true");
     let result;
     try {
       result = await run(choice.value, Object.fromEntries(inputs.map((input) => [input.name, input.value])));
     } catch (error) {
       result = make("p", { className: "error" }, error.message);
     }
-    if (submission === latest) output.replaceChildren(result);
+    if (submission !== latest) return;
+    output.removeAttribute("aria-busy");
+    output.replaceChildren(result);
   });
   const heading = make("h2", { id: id("heading") }, title), section = make("section", {}, heading, form, output);
   section.setAttribute("aria-labelledby", heading.id);
@@ -240,6 +196,7 @@ async function show() {
       return names.length ? panel(number, each, names) : null;
     });
     panels.replaceChildren(...sections.filter(Boolean));
+    panels.querySelector("form")?.requestSubmit();  // an example with its result
     const names = models.map((model) => `${model.model_id} (${model.kinds.join(", ")})`).join("; ");
     about.textContent = `Served: ${names}.` + (missing.length ? ` No served model has ${missing.join(", ")}.` : "");
   } catch (error) {
@@ -251,6 +208,3 @@ document.getElementById("access").addEventListener("submit", (event) => {
   show();
 });
 show();
-</script>
-</body>
-</html>
