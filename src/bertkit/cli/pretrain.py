@@ -50,15 +50,15 @@ def command(
             tensorboard=tensorboard,
         )  # fmt: skip
         try:
-            reason = run.start(resume=resume, should_stop=should_stop)
+            outcome = run.start(resume=resume, should_stop=should_stop)
         except NonFiniteError as error:
             way = "--set training.learning_rate=LOWER"
             if checkpoints(out):
                 way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         return {
-            "run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
-            "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
+            "run": str(out), "reason": outcome.reason, "step": outcome.step, "tokens": run.state.num_tokens,
+            "masked_lm_loss": outcome.metrics.get("masked_lm_loss"),
             "best_step": run.state.best_step, "best_masked_lm_loss": run.state.best,
         }  # fmt: skip
 

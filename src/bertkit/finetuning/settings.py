@@ -1,6 +1,6 @@
 """Settings of fine-tuning, and their defaults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -100,10 +100,6 @@ class FinetuningSettings(OptimizationSettings):
         Number of tokens from the start of one window to the next, with on_long=window.
     evaluations_per_epoch
         Evaluations on the dev examples per epoch.
-    best_by
-        Metric that selects the best weights; by default that of the task.
-    patience
-        Stop after this number of evaluations without improvement; by default never.
     """
 
     head: Literal["fitted", "published", "drawn"] = "fitted"
@@ -119,10 +115,8 @@ class FinetuningSettings(OptimizationSettings):
     on_long: OnLong | None = None
     stride: int | None = None
     evaluations_per_epoch: int = 1
-    best_by: str | None = None
-    patience: int | None = None
 
-    _counts = (*OptimizationSettings._counts, "num_epochs", "evaluations_per_epoch", "patience", "lora_rank")
+    _counts = (*OptimizationSettings._counts, "num_epochs", "evaluations_per_epoch", "lora_rank")
     _sizes = (*OptimizationSettings._sizes, "lora_alpha")
 
     def __post_init__(self) -> None:
@@ -144,11 +138,6 @@ class FinetuningSettings(OptimizationSettings):
         if self.lora_rank is not None and self.frozen_layers is not None:
             raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")
         Layout(self.max_length, self.on_long or "window", self.stride)
-
-    def check_dev(self, dev: Sequence[Any]) -> None:
-        """Raise a UsageError if these settings need dev examples, and there are none."""
-        if self.patience is not None and not dev:
-            raise UsageError(f"patience={self.patience} requires dev examples, to measure improvement")
 
     def check_untimed(self, work: str, instead: str) -> None:
         """Raise a UsageError if ``minutes`` is set, for work that it does not limit."""

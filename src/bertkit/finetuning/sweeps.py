@@ -10,12 +10,12 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, goodness
-from bertkit.finetuning.outcome import Outcome, write_comparison
+from bertkit.finetuning.outcome import write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
-from bertkit.training import claim_run_folder, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, released_if_refused
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3
@@ -70,7 +70,7 @@ def sweep(
             run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
             kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
             one = replace(
-                run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
+                run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, head_cache=kept
             )
             outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
             if outcome.reason == "stopped":

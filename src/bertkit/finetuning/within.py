@@ -24,11 +24,11 @@ from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
-from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
+from bertkit.finetuning.outcome import write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
-from bertkit.training import claim_run_folder, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, read_outcome, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
@@ -151,9 +151,9 @@ class _Within:
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
         one = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
-            options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
+            options=self.run.options if candidate.task == self.run.task else {}, trains=not is_frozen,
             dev_name=self.dev_name, clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
-            kept=self.kept if candidate.task == self.run.task and train is None else None,
+            head_cache=self.kept if candidate.task == self.run.task and train is None else None,
         )  # fmt: skip
         rows = self.train if train is None else train
         outcome = one.start(rows, self.chosen_by if is_frozen and train is None else self.dev, resume=out.exists(),
@@ -276,7 +276,7 @@ class _Within:
             )
             probe = replace(
                 self.run, out=Path(folder) / "probe", settings=settings, compare=False, log_line=lambda line: None,
-                kept=self.kept,
+                head_cache=self.kept,
             )  # fmt: skip
             probe.start(self.train, should_stop=should_stop)
         return float(np.median(np.diff(moments)[1:])) if len(moments) > 2 else 0.0

@@ -85,6 +85,17 @@ def claim_run_folder(
     return before is None
 
 
+def longer_of(before: dict[str, Any], now: dict[str, Any], names: Collection[str]) -> str | None:
+    """The setting, one of ``names``, in which a run is longer than before, with both values; None if it is not, or
+    differs in others."""
+    changes = {name: (dict(_flat(before)).get(name), dict(_flat(now)).get(name)) for name in names}
+    grown = {name: pair for name, pair in changes.items() if None not in pair and pair[1] > pair[0]}
+    if len(grown) != 1 or {name for name, _ in _differing(before, now)} != grown.keys():
+        return None
+    ((name, (short, long)),) = grown.items()
+    return f"{name.rpartition('.')[2]}={long:g} instead of {short:g}"
+
+
 @contextmanager
 def released_if_refused(claimed: Path, has_results: Callable[[], bool]) -> Iterator[None]:
     """Remove the folder of a run whose input is refused before it has results, so that a corrected run can claim it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -56,6 +57,10 @@ class OptimizationSettings:
         Precision of matrix products in training; weights and sums are float32.
     seed
         Seed of new weights, order, masks and dropout.
+    best_by
+        Metric that selects the best weights; by default that of the task.
+    patience
+        Stop after this number of evaluations without improvement; by default never.
     """
 
     num_steps: int | None = None
@@ -73,8 +78,15 @@ class OptimizationSettings:
     clip_norm: float | None = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
+    best_by: str | None = None
+    patience: int | None = None
 
-    _counts: ClassVar[tuple[str, ...]] = ("num_steps", "batch_size", "tokens_per_part")  # at least 1, or None
+    _counts: ClassVar[tuple[str, ...]] = (
+        "num_steps",
+        "batch_size",
+        "tokens_per_part",
+        "patience",
+    )  # at least 1, or None
     _sizes: ClassVar[tuple[str, ...]] = ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps")  # > 0
 
     def __post_init__(self) -> None:
@@ -96,6 +108,12 @@ class OptimizationSettings:
         if self.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def check_dev(self, dev: Sequence[Any], names: Sequence[str] = ("patience",)) -> None:
+        """Raise a UsageError if one of these settings is set, which need dev examples, and there are none."""
+        for name in names:
+            if (value := getattr(self, name)) is not None and not dev:
+                raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
 
     def of_loop(self, **values: Any) -> TrainingSettings:
         """The settings of a training loop: these, replaced and completed by ``values``."""
