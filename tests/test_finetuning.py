@@ -345,7 +345,7 @@ def test_records_of_a_metric_that_is_not_a_number_are_json(tmp_path: Path, encod
     model.save(tmp_path / "model")
     (tmp_path / "model" / "run").mkdir()
     tried = [{"name": "frozen features", "score": math.nan}]
-    write_outcome(Outcome("finished", 3, None, {}, {"mean": math.nan}, tried), tmp_path / "model")
+    write_outcome(Outcome("finished", 3, None, model.trained.metrics, {"mean": math.nan}, tried), tmp_path / "model")
     for path in (tmp_path / "model").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=number)
     outcome = read_outcome(tmp_path / "model")

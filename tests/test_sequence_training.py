@@ -154,7 +154,7 @@ def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monke
     )
     assert first.start(train, should_stop=lambda: True).reason == "stopped"
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert before and second.start(train) == Outcome("finished", 1, None)
+    assert before and second.start(train) == Outcome("finished", 0, None)
     assert shares == [(0, 2), (1, 2)] and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 

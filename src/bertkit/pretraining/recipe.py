@@ -10,7 +10,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import MaskUnit
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.field_types import Share, ShareAboveZero, check_field_types
 from bertkit.training import TrainingSettings
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
@@ -55,25 +55,19 @@ class DataSettings:
     layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
-    final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
+    final_share: Share = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
     sentence_pairs: Literal["none", "published", "balanced"] = (
         "none"  # next sentence prediction: as published, or half random
     )
-    short_prob: float = 0.1  # share of documents whose pairs get a random shorter target length
+    short_prob: Share = 0.1  # share of documents whose pairs get a random shorter target length
     mask_unit: MaskUnit = "token"  # unit that is masked together
-    mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
-    final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
-    held_out_share: float = 0.01  # of the documents, kept for evaluation without held-out files
+    mask_rate: ShareAboveZero = 0.15  # share of the tokens to predict, at the start of the run
+    final_mask_rate: Share | None = None  # at its end, interpolated linearly; None: the same
+    held_out_share: Share = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
-        if not self.mask_rate:
-            raise UsageError(f"mask_rate={self.mask_rate}: expected a share above 0 and below 1")
         least, what = (3, "[CLS] A [SEP]") if self.sentence_pairs == "none" else (5, "[CLS] A [SEP] B [SEP]")
         for name, length in zip(("max_seqlen", "final_max_seqlen"), self.max_seqlens(), strict=False):
             if length < least:
@@ -162,7 +156,7 @@ def with_length(
     ``changes``, with which the recipe was read, sets them.
     """
     if num_steps is not None and minutes is not None:
-        raise UsageError("--minutes and --steps both set the length of the run: give one")
+        raise UsageError("--minutes and --num-steps both set the length of the run: give one")
     if num_steps is None and minutes is None:
         return recipe
     before, unsuited = recipe.training, {}
