@@ -74,6 +74,9 @@ class SequenceTraining(Job):
         if not self.train:
             raise DataError("no examples to train on: expected at least one")
         self.settings.check_dev(self.dev, ("patience", "best_by"))
+        best_by, metrics = self.settings.best_by, SequenceLoss().metrics(torch.zeros(3))
+        if best_by is not None and best_by not in metrics:
+            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(metrics)}")
         if self.model not in NEW_MODELS:
             for name in OF_NEW_MODELS:
                 if (value := getattr(self.settings, name)) is not None:
