@@ -26,13 +26,12 @@ from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
-from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
 from bertkit.finetuning.sweeps import best_of
 from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
 from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.regression import Regression
-from bertkit.training import checkpoints, make_optimizer
+from bertkit.training import Outcome, checkpoints, make_optimizer, read_outcome, write_outcome
 from bertkit.transformer import AlbertConfig, DebertaConfig
 
 SHAPE = {
@@ -346,7 +345,7 @@ def test_records_of_a_metric_that_is_not_a_number_are_json(tmp_path: Path, encod
     model.save(tmp_path / "model")
     (tmp_path / "model" / "run").mkdir()
     tried = [{"name": "frozen features", "score": math.nan}]
-    write_outcome(Outcome("finished", 3, None, {}, {"mean": math.nan}, tried), tmp_path / "model")
+    write_outcome(Outcome("finished", 3, None, model.trained.metrics, {"mean": math.nan}, tried), tmp_path / "model")
     for path in (tmp_path / "model").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=number)
     outcome = read_outcome(tmp_path / "model")

@@ -125,10 +125,9 @@ def test_every_command_that_trains_joins_the_ranks_of_torchrun(
     command: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, joined, ranks = write(tmp_path / "rows.csv", 9, 1), [], FirstOfTwo()
-    outcomes = {Finetuning: Outcome("stopped", 3, None, {}), SequenceTraining: {"reason": "stopped"},
-                Pretraining: "stopped"}  # fmt: skip
-    for kind, outcome in outcomes.items():
-        monkeypatch.setattr(kind, "start", lambda self, *_, outcome=outcome, **__: joined.append(self.ranks) or outcome)
+    for kind in (Finetuning, SequenceTraining, Pretraining):
+        stopped = Outcome("stopped", 3, None, {})
+        monkeypatch.setattr(kind, "start", lambda self, *_, outcome=stopped, **__: joined.append(self.ranks) or outcome)
     monkeypatch.setattr(Ranks, "from_environment", lambda device: ranks)
     arguments = command.replace("FILE", file).replace("MODEL", classifier(tmp_path / "model")).split()
     assert run([*arguments, "--out", str(tmp_path / "out")]) == 0
@@ -187,7 +186,7 @@ import numpy as np, torch
 from bertkit import BertConfig, Model, TextSet, Tokenizer
 from bertkit.tasks import Similarity
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import Ranks, Run, TrainingSettings
+from bertkit.training import Ranks, TrainingSettings, make_trainer
 
 torch.set_num_threads(1)
 ranks, out = Ranks.from_environment("cpu"), Path(sys.argv[1])
@@ -204,8 +203,8 @@ task = Similarity(directions="all")
 data = task.labeled(rows, task.encode(model.tokenizer, rows, Layout(9, "truncate")))
 feed = task.feed(data, 7, 3, ranks.rank, ranks.num_ranks)
 settings = TrainingSettings(num_steps=1, learning_rate=1e-9, clip_norm=None, batch_size=7, log_every=1)
-trainer = Run(out, ranks, print).trainer(
-    model.network, task, feed, settings, save_model=lambda folder, parameters: folder.mkdir()
+trainer = make_trainer(
+    out, model.network, task, feed, settings, ranks=ranks, save_model=lambda folder, parameters: folder.mkdir()
 )
 trainer.train()
 if ranks.is_first:

@@ -249,7 +249,7 @@ def test_networks_share_all_embeddings_but_the_projection() -> None:
 def test_run_learns(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
     made = pretraining(corpus, tmp_path / "run", *changes, "training.num_steps=120", "training.learning_rate=3e-3",
                        "training.evaluate_every=40")  # fmt: skip
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     first, *_, last = events(tmp_path / "run", "evaluation")
     assert last["loss"] < first["loss"] and last["masked_lm_loss"] < first["masked_lm_loss"] - 0.3
     page = training_report(read_run(tmp_path / "run"))
@@ -260,10 +260,10 @@ def test_run_learns(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
 @BOTH
 def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
     changes = [*changes, "model.config.hidden_dropout_prob=0.1", "training.precision=bfloat16"]
-    assert pretraining(corpus, tmp_path / "whole", *changes).start(resume=False) == "finished"
+    assert pretraining(corpus, tmp_path / "whole", *changes).start(resume=False).reason == "finished"
     made = pretraining(corpus, tmp_path / "parts", *changes)
-    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5) == "stopped"
-    assert pretraining(corpus, tmp_path / "parts", *changes).start(resume=True) == "finished"
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5).reason == "stopped"
+    assert pretraining(corpus, tmp_path / "parts", *changes).start(resume=True).reason == "finished"
     assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
     if changes[: len(ELECTRA)] == ELECTRA:
         generators = [(tmp_path / run / "model/generator/model.safetensors").read_bytes() for run in ("parts", "whole")]
@@ -284,7 +284,7 @@ def test_killed_run_ends_with_the_same_bits(corpus: Path, tmp_path: Path, change
 def test_two_ranks_equal_one(corpus: Path, tmp_path: Path, changes: list[str], options: list[str]) -> None:
     changes = [*changes, "training.log_every=1", "model.config.hidden_dropout_prob=0",
                "model.config.attention_probs_dropout_prob=0"]  # fmt: skip
-    assert pretraining(corpus, tmp_path / "one", *changes).start(resume=False) == "finished"
+    assert pretraining(corpus, tmp_path / "one", *changes).start(resume=False).reason == "finished"
     on_two_ranks(["--corpus", str(corpus), "--out", str(tmp_path / "two"), *options, "--set", *TINY, *changes])
     one, two = (events(tmp_path / run, "step") for run in ("one", "two"))
     assert len(one) == 12 and [event["tokens"] for event in one] == [event["tokens"] for event in two]
@@ -297,7 +297,7 @@ def electra(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("electra") / "run"
     made = pretraining(corpus, run, *ELECTRA)
     made.recipe = replace(made.recipe, samples=("the cat sat [MASK] the mat.",))
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     return run
 
 

@@ -207,7 +207,7 @@ def test_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> N
     run = tmp_path / "run"
     changes = ["training.num_steps=250", "training.optimizer=muon", "training.evaluate_every=50"]
     made = pretraining(corpus, run, *changes, "training.save_every=100")
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
@@ -225,7 +225,7 @@ def test_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> N
 def test_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
     run, modern = tmp_path / "run", "model.architecture=modernbert"
     changes = ["training.num_steps=90", "training.optimizer=muon", "training.evaluate_every=30"]
-    assert pretraining(corpus, run, modern, *changes).start(resume=False) == "finished"
+    assert pretraining(corpus, run, modern, *changes).start(resume=False).reason == "finished"
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.15
     model = load(run / "model")
@@ -241,7 +241,7 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
     one = "data.held_out_share=0.000001"
     for run, objective, number in (("with", "next-sentence", 2), ("without", "masked-lm", 1)):
         made = pretraining(few, tmp_path / run, one, f"objective.name={objective}", "training.num_steps=1")
-        assert made.start(resume=False) == "finished"
+        assert made.start(resume=False).reason == "finished"
         manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
         assert manifest["num_documents"] == number
         assert any("tokens are held out, so held-out loss is mostly chance" in line for line in made.lines)
@@ -262,7 +262,7 @@ def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, t
     run = tmp_path / "run"
     made = pretraining(corpus, run, f"objective.balanced={balanced}", "objective.mask_unit=word",
                        "data.final_max_seqlen=40", "data.final_share=0.5", recipe="bert-2018")  # fmt: skip
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     first, *_, last = events(run, "step")
     assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500
     assert list(load(run / "model").network.heads) == ["masked_lm", "next_sentence"]
@@ -273,7 +273,7 @@ def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, t
 
 def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert pretraining(corpus, whole).start(resume=False) == "finished"
+    assert pretraining(corpus, whole).start(resume=False).reason == "finished"
     steps = 0
     while True:
         made = pretraining(corpus, parts)
@@ -399,7 +399,7 @@ def test_folder_of_refused_text_is_used_by_the_corrected_command(
     for _ in range(2):  # the same command has the same answer
         with pytest.raises(DataError, match=message):
             pretraining(small, run, "training.num_steps=1", *changes).start(resume=False)
-    assert pretraining(corpus, run, "training.num_steps=1").start(resume=False) == "finished"
+    assert pretraining(corpus, run, "training.num_steps=1").start(resume=False).reason == "finished"
     assert json.loads((run / "recipe.json").read_text())["inputs"]["corpus"] == [str(corpus)]
     assert not (run / "refused.txt").exists()
 
@@ -432,7 +432,7 @@ def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path,
     with pytest.raises(UsageError, match="prepared with other settings"):
         pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=True)
     again = pretraining(corpus, run, "training.num_steps=1", "objective.mask_rate=0.2")
-    assert again.start(resume=False) == "finished"
+    assert again.start(resume=False).reason == "finished"
     assert [path.stat().st_mtime_ns for path in made] == times
     assert json.loads((run / "recipe.json").read_text())["recipe"]["training"]["num_steps"] == 1
     other = tmp_path / "cake"
@@ -453,16 +453,19 @@ def test_full_disk_is_named_before_the_first_checkpoint(corpus: Path, tmp_path: 
     with monkeypatch.context() as patch, pytest.raises(TrainingError, match=r"run cannot be written \(No space.*room"):
         patch.setattr(f"bertkit.pretraining.run.{piece}", full)
         pretraining(corpus, run, "training.num_steps=1").start(resume=False)
-    assert not checkpoints(run) and pretraining(corpus, run, "training.num_steps=1").start(resume=True) == "finished"
+    assert (
+        not checkpoints(run)
+        and pretraining(corpus, run, "training.num_steps=1").start(resume=True).reason == "finished"
+    )
 
 
 def test_run_resumes_with_other_samples_and_expected_curve(corpus: Path, tmp_path: Path) -> None:
     made = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
-    assert made.start(resume=False, should_stop=lambda: made.state.step >= 1) == "stopped"
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 1).reason == "stopped"
     again = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
     assert again.recipe.samples and again.recipe.expected
     again.recipe = replace(again.recipe, samples=("a [MASK].",), expected=({"tokens": 5, "masked_lm_loss": 2.0},))
-    assert again.start(resume=True) == "finished"
+    assert again.start(resume=True).reason == "finished"
     assert events(tmp_path / "run", "samples")[-1]["samples"][0]["text"] == "a [MASK]."
 
 
@@ -502,7 +505,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
         write_corpus(tmp_path / "x.txt", 9, seed=1).read_text() + "the caf\u00e9.\n", encoding="latin-1"
     )
     made = pretraining(folder, run, "training.num_steps=2", held_out=(held_out,))
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     (of_corpus,) = [line for line in made.lines if line.startswith("corpus: ")]
     (of_held_out,) = [line for line in made.lines if line.startswith("held-out files: ")]
     (start,) = events(run, "start")
@@ -532,7 +535,7 @@ def test_bfloat16_without_fast_instructions_is_printed(
 ) -> None:
     monkeypatch.setattr("bertkit.transformer.kernels.dispatch.has_fast_bfloat16", lambda: not is_slow)
     made = pretraining(corpus, tmp_path / "run", "training.num_steps=1", f"training.precision={precision}")
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     lines = [line for line in made.lines if "bfloat16" in line]
     assert len(lines) == (1 if (precision, is_slow) == ("bfloat16", True) else 0)
     assert all(line.startswith(PRECISION_LINE) for line in lines)
@@ -550,7 +553,7 @@ def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None
     held_out = write_corpus(tmp_path / "held-out.txt", 9, seed=1)
     path.write_text(corpus.read_text() + "\u65e5\u672c.\n" * 30)
     made = pretraining(path, tmp_path / "run", "training.num_steps=1", vocabulary=vocabulary, held_out=(held_out,))
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     counts = np.fromfile(tmp_path / "run" / "shard" / "counts.bin", "<i8")
     (line,) = [line for line in made.lines if "[UNK]" in line]
     assert counts[1] == 60 and line.startswith("corpus: ") and f"{60 / counts.sum():.1%} of the tokens" in line
@@ -577,7 +580,7 @@ def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     start = tmp_path / "first" / "model"
     adapt = ["model.from_checkpoint=true", "training.num_steps=3"]
     made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     (first,) = events(tmp_path / "second", "evaluation")[:1]
     last = events(tmp_path / "first", "evaluation")[-1]
     assert abs(first["masked_lm_loss"] - last["masked_lm_loss"]) < 0.5
@@ -600,7 +603,7 @@ def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkey
     assert code == 2 and all(way in error for way in ways), error
     monkeypatch.undo()
     lower = ["training.learning_rate=1e-4", "model.from_checkpoint=true", "training.num_steps=1"]
-    assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False) == "finished"
+    assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False).reason == "finished"
 
 
 @pytest.mark.full
@@ -610,10 +613,10 @@ def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     start = tmp_path / "first" / "model"
     adapt = ["model.from_checkpoint=true", "training.num_steps=8", "vocabulary.add_words=5"]
     made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
-    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5) == "stopped"
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5).reason == "stopped"
     assert [line.count(",") for line in made.lines if line.startswith("added 5 words to the vocabulary: ")] == [4]
     again = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
-    assert again.start(resume=True) == "finished"
+    assert again.start(resume=True).reason == "finished"
     before, after = load(start).tokenizer, load(tmp_path / "second" / "model").tokenizer
     added = after.vocabulary.tokens[len(before.vocabulary) :]
     assert len(added) == 5 and after.vocabulary.tokens[: len(before.vocabulary)] == before.vocabulary.tokens
@@ -621,11 +624,11 @@ def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_corpus_without_domain_words_is_logged_as_such(corpus: Path, tmp_path: Path) -> None:
-    assert pretraining(corpus, tmp_path / "first", "training.num_steps=1").start(resume=False) == "finished"
+    assert pretraining(corpus, tmp_path / "first", "training.num_steps=1").start(resume=False).reason == "finished"
     adapt = ["model.from_checkpoint=true", "training.num_steps=1", "vocabulary.add_words=5"]
     start = str(tmp_path / "first" / "model")
     made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=start)
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     (line,) = (line for line in made.lines if "to the vocabulary" in line)
     assert line.startswith("added no words to the vocabulary: ")
 
@@ -638,13 +641,13 @@ def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) ->
             resume=False
         )
     made = pretraining(corpus, tmp_path / "new", *adapt, recipe="domain-adapt", model="all-MiniLM-L6-v2", new_head=True)
-    assert made.start(resume=False) == "finished"
+    assert made.start(resume=False).reason == "finished"
     assert "masked_lm" in load(tmp_path / "new" / "model").network.heads
 
 
 @pytest.mark.full
 def test_new_heads_leave_the_stored_ones(corpus: Path, tmp_path: Path) -> None:
-    assert pretraining(corpus, tmp_path / "run", "training.num_steps=1").start(resume=False) == "finished"
+    assert pretraining(corpus, tmp_path / "run", "training.num_steps=1").start(resume=False).reason == "finished"
     saved = str(tmp_path / "run" / "model")
     pairs = read_recipe("domain-adapt", ["objective.name=next-sentence", "data.max_seqlen=16"])
     with pytest.raises(MissingHeadError, match=r"no next_sentence head .*--new-head"):
@@ -784,7 +787,7 @@ def test_verdicts_of_killed_runs(
 
 
 def test_verify_resume_refuses_no_kills_before_it_runs(capsys) -> None:
-    for option in ("--kills", "--steps"):
+    for option in ("--kills", "--num-steps"):
         assert run_command(["verify-resume", option, "0"]) == 2
         assert f"{option} 0: expected at least 1" in capsys.readouterr().err
 
@@ -805,7 +808,7 @@ WITHOUT_DROPOUT = [
 @pytest.fixture(scope="module")
 def one_rank(corpus: Path, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("ranks") / "one"
-    assert pretraining(corpus, run, *WITHOUT_DROPOUT).start(resume=False) == "finished"
+    assert pretraining(corpus, run, *WITHOUT_DROPOUT).start(resume=False).reason == "finished"
     return run
 
 
@@ -821,7 +824,7 @@ def test_two_ranks_equal_one(corpus: Path, one_rank: Path, tmp_path: Path, first
     run, options = tmp_path / "two", []
     if first_steps:
         made = pretraining(corpus, run, *WITHOUT_DROPOUT)
-        assert made.start(resume=False, should_stop=lambda: made.state.step >= first_steps) == "stopped"
+        assert made.start(resume=False, should_stop=lambda: made.state.step >= first_steps).reason == "stopped"
         options = ["--shard", "--resume"]
     on_two_ranks(["--corpus", str(corpus), "--out", str(run), *options, "--set", *TINY, *WITHOUT_DROPOUT])
     one, two = (events(folder, "step") for folder in (one_rank, run))
@@ -872,4 +875,4 @@ def test_tensorboard_on_request(corpus: Path, tmp_path: Path) -> None:
         with pytest.raises(DependencyError, match=r"bertkit\[track\]"):
             made.start(resume=False)
     else:
-        assert made.start(resume=False) == "finished" and any((tmp_path / "run" / "tensorboard").iterdir())
+        assert made.start(resume=False).reason == "finished" and any((tmp_path / "run" / "tensorboard").iterdir())

@@ -33,7 +33,7 @@ from bertkit.sequence_training import (
 )
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tokenizer.byte_level import train_byte_level
-from bertkit.training import Ranks, evaluate
+from bertkit.training import Outcome, Ranks, evaluate
 from bertkit.training.schedules import SCHEDULES
 from bertkit.transformer import TransformerConfig
 
@@ -60,16 +60,17 @@ def small_model(folder: Path) -> Path:
     return folder
 
 
+QUIET: dict[str, Any] = {"device": "cpu", "log_line": lambda line: None}
 FAST = SequenceSettings(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
 
 
 @pytest.mark.full
 def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None:
     model = small_model(tmp_path / "start")
-    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, **QUIET)
     outcome = training.start(reversed_digits(2_000, 1), reversed_digits(200, 2))
-    assert outcome["reason"] == "finished" and outcome["exact_match"] > 0.97
-    assert outcome["loss"] < 0.05 and outcome["chrf"] > 90
+    assert outcome.reason == "finished" and outcome.metrics["exact_match"] > 0.97
+    assert outcome.metrics["loss"] < 0.05 and outcome.metrics["chrf"] > 90
     generator = load_generator(tmp_path / "out")
     assert [one.text for one in generator.generate(["0121", "221"])] == ["1210", "122"]
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
@@ -77,7 +78,7 @@ def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None
     made = theirs.generate(torch.from_numpy(ids)[None], do_sample=False, max_new_tokens=9, num_beams=1)[0].tolist()
     assert generator.tokenizer.decode(made) == "1210"
     record = json.loads((tmp_path / "out" / "run" / "outcome.json").read_text())
-    assert record["exact_match"] == outcome["exact_match"]
+    assert record["metrics"] == outcome.metrics
 
 
 @pytest.mark.full
@@ -85,13 +86,15 @@ def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
     model, train = small_model(tmp_path / "start"), reversed_digits(300, 1)
     dev = [SequenceExample(one.source, one.source) for one in reversed_digits(50, 2)]  # worse with each step
     settings = SequenceSettings(num_steps=60, batch_size=16, learning_rate=3e-3, label_smoothing=0.0)
-    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), settings, "cpu", lambda line: None)
+    training = SequenceTraining(
+        tmp_path / "out", "seq2seq", str(model), settings, device="cpu", log_line=lambda line: None
+    )
     outcome = training.start(train, dev)
-    assert outcome["best_step"] < outcome["step"]
+    assert outcome.best_step < outcome.step
     kept = load_generator(tmp_path / "out")
     (part,) = training._encoded(kept, dev).take(np.arange(len(dev))).split(1)
     metrics = evaluate(kept.network, SequenceLoss(0.0), [part], dtype=torch.float32)
-    assert outcome["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
+    assert outcome.metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
 
 
 @pytest.mark.full
@@ -100,18 +103,20 @@ def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     settings = SequenceSettings(num_steps=14, batch_size=16, learning_rate=1e-3)
     weights = []
     for name, stops_at in (("whole", None), ("parts", 5)):
-        training = SequenceTraining(tmp_path / name, "seq2seq", str(model), settings, "cpu", lambda line: None)
+        training = SequenceTraining(
+            tmp_path / name, "seq2seq", str(model), settings, device="cpu", log_line=lambda line: None
+        )
         if stops_at is not None:
             answers = iter([False] * stops_at + [True] * 9)
             stopped = training.start(train, dev, should_stop=answers.__next__)
-            assert stopped == {"reason": "stopped"}
+            assert stopped.reason == "stopped" and not stopped.metrics
             with pytest.raises(UsageError, match="already contains a run"):
                 training.start(train, dev)
             with pytest.raises(UsageError, match=r"other settings \(content of the training data\)"):
                 training.start(train[::-1], dev, resume=True)
         outcome = training.start(train, dev, resume=stops_at is not None)
-        assert outcome["reason"] == "finished"
-        assert outcome.items() >= training.start(train, dev, resume=True).items() >= {"loss": outcome["loss"]}.items()
+        assert outcome.reason == "finished" and "loss" in outcome.metrics
+        assert training.start(train, dev, resume=True) == outcome
         weights.append(load_generator(tmp_path / name).checkpoint.network.state_dict())
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
@@ -121,6 +126,9 @@ class OneOfTwo(Ranks):
 
     def __init__(self, rank: int) -> None:
         super().__init__(rank, 2)
+
+    def check_same(self, digest: int, what: str) -> None:
+        assert digest and what == "settings and data"
 
     def add(self, numbers: torch.Tensor) -> torch.Tensor:
         return numbers.double() if self.is_first else torch.tensor([0.0, 1.0, 1.0])[: numbers.numel()].double()
@@ -142,12 +150,11 @@ def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monke
 
     monkeypatch.setattr("bertkit.sequence_training.run.LabeledFeed", noting)
     first, second = (
-        SequenceTraining(out, "seq2seq", str(model), settings, "cpu", lambda line: None, OneOfTwo(rank))
-        for rank in (0, 1)
+        SequenceTraining(out, "seq2seq", str(model), settings, **QUIET, ranks=OneOfTwo(rank)) for rank in (0, 1)
     )
-    assert first.start(train, should_stop=lambda: True) == {"reason": "stopped"}
+    assert first.start(train, should_stop=lambda: True).reason == "stopped"
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert before and second.start(train) == {"reason": "finished"}
+    assert before and second.start(train) == Outcome("finished", 0, None)
     assert shares == [(0, 2), (1, 2)] and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
@@ -184,7 +191,7 @@ def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypat
             SequenceSettings(**{name: 0})
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     model = small_model(tmp_path / "start")
-    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, **QUIET)
     with pytest.raises(DependencyError, match="pip install"):
         training.start(reversed_digits(20, 1), reversed_digits(4, 2))
     assert not (tmp_path / "out").exists()
@@ -337,7 +344,7 @@ def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> No
 
 def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model = small_model(tmp_path / "start")
-    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, **QUIET)
     with pytest.raises(DataError, match="example 0 has 21 target tokens and 3 source tokens, the model 16 positions"):
         training.start([SequenceExample("0" * 20, "1")])
     with pytest.raises(DataError, match="no examples to train on"):

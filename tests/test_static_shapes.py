@@ -12,7 +12,6 @@ import torch
 from test_pretraining import pretraining, write_corpus
 from test_training import SETTINGS, PairFeed, events, fresh_model, trainer_of
 
-from bertkit import Model
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.objectives import (
@@ -208,10 +207,10 @@ def test_compilation_requires_a_cuda_device(tmp_path: Path) -> None:
 class CompiledOnTheCPU(Pretraining):
     """A compiled run without the check of its device."""
 
-    def _checked(self) -> Model | None:
+    def check(self) -> None:
         compiles, self.compile = self.compile, False
         try:
-            return super()._checked()
+            super().check()
         finally:
             self.compile = compiles
 
@@ -231,8 +230,8 @@ def test_compiled_run_computes_parts_of_one_shape(tmp_path: Path, monkeypatch) -
     corpus = write_corpus(tmp_path / "corpus.txt")
     for name, kind in (("plain", Pretraining), ("compiled", CompiledOnTheCPU)):
         made = pretraining(corpus, tmp_path / name, "training.tokens_per_part=100", *WITHOUT_DROPOUT)
-        run = kind(made.run, made.recipe, made.inputs, log_line=lambda line: None, compile=kind is CompiledOnTheCPU)
-        assert run.start(resume=False) == "finished"
+        run = kind(made.out, made.recipe, made.inputs, log_line=lambda line: None, compile=kind is CompiledOnTheCPU)
+        assert run.start(resume=False).reason == "finished"
         losses.append([line["masked_lm_loss"] for line in events(tmp_path / name, "step")])
     assert set(shapes) == {(100,)} and len(shapes) > 12
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)

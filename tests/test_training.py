@@ -463,7 +463,7 @@ def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> No
     ([1] + [math.nan] * 4, 3, ("stopped early", 15, None)),
 ])  # fmt: skip
 def test_patience_counts_evaluations_without_improvement(tmp_path: Path, values, patience, expected) -> None:
-    trainer = trainer_of(fresh_model(), tmp_path / "run", patience=patience)
+    trainer = trainer_of(fresh_model(), tmp_path / "run", replace(SETTINGS, patience=patience))
     left = iter(values)
     trainer.evaluate = lambda: {"masked_lm_loss": next(left)}
     assert (trainer.train(), trainer.state.step, trainer.state.best_step) == expected

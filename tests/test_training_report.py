@@ -155,7 +155,7 @@ def test_several_masks_in_one_text(tmp_path, lines):
 def test_report_of_a_real_run(tmp_path):
     """A tiny model trained for 12 steps: what training writes is what the report reads."""
     run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "objective.name=next-sentence")
-    assert run.start(resume=False) == "finished"
+    assert run.start(resume=False).reason == "finished"
     read_back = read_run(tmp_path / "run")
     assert read_back.steps["step"].tolist() == [2, 4, 6, 8, 10, 12]
     assert read_back.evaluations["step"].tolist() == [0, 6, 12]

@@ -213,7 +213,7 @@ def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_enco
     rows, task = several(150), "multi-label-classification"
     run = replace(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), task=task)
     assert [row["name"] for row in start_run(run, rows).tried] == ["frozen features"]
-    candidate = replace(run, out=tmp_path / "candidate", settings=SETTINGS, frozen_only=True, compare=False)
+    candidate = replace(run, out=tmp_path / "candidate", settings=SETTINGS, trains=False, compare=False)
     candidate.start(*held_out(rows))
     thresholds = load(candidate.out).trained.task.thresholds
     assert load(run.out).trained.task.thresholds == thresholds and min(thresholds) < 0.5
@@ -275,7 +275,7 @@ def test_a_stopped_run_keeps_its_time_when_it_resumes(
     minutes, start, waited = [], Finetuning.start, [0.0]
 
     def stopped_after_ten_seconds(self: Finetuning, *examples, **options) -> Outcome:
-        if self.frozen_only:
+        if not self.trains:
             return start(self, *examples, **options)
         minutes.append(self.clock_minutes)
         waited[0] += 10

@@ -124,7 +124,7 @@ def test_words_of_a_topic_are_near_each_other(method, ngrams):
 
 def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch, one_thread):
     monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 40)
-    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
     corpus, settings = read_corpus(topics(700), 5), WordTraining(dimensions=9, epochs=2)
     whole, again = (train_words(corpus, settings)[0].vectors for _ in range(2))
     np.testing.assert_array_equal(whole, again)
@@ -141,7 +141,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     assert state.is_file()
     with pytest.raises(UsageError, match="is from a run with other texts or settings"):
         train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
-    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 60)
+    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 60)
     calls = iter([False, True])
     _, report = train_words(corpus, settings, state, should_stop=lambda: next(calls))
     assert report.reason == "stopped"
@@ -260,13 +260,13 @@ def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["extract", "--model", "missing"]):
         assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
         assert "file is not a folder; choose another path" in capfd.readouterr().err
-    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
     assert run(["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "new" / "vectors")]) == 0
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["vectors"]
 
 
 def test_state_is_kept_until_the_vectors_are_saved(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
     state, arguments = tmp_path / "model.training", ["words", "train", str(tmp_path / "texts.txt")]
     arguments += ["--out", str(tmp_path / "model"), "--resume"]

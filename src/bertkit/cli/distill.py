@@ -186,9 +186,9 @@ def _distill_masked_lm(
         with ranks.first_before_others():
             student = _initial_student(model, teacher, layers, out)
         inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
-        run = Pretraining(out, recipe, inputs, ranks, note, device)
+        run = Pretraining(out, recipe, inputs, ranks=ranks, log_line=note, device=device)
         run.make_task = partial(distilled, model.network, "masked_lm", weights)
-        reason = run.start(resume=resume, should_stop=should_stop)
-        return {"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}
+        outcome = run.start(resume=resume, should_stop=should_stop)
+        return {"run": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}
 
     run_training("distill", out, device, start)

@@ -19,7 +19,7 @@ from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, TextTask
 
 if TYPE_CHECKING:
-    from bertkit.training import Ranks
+    from bertkit.training import Outcome, Ranks
 
 _RUNS = """Ctrl-C or SIGTERM finishes the step, saves and exits;
     --resume continues. Under torchrun every process computes its share of each batch."""
@@ -67,8 +67,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
                 note_skipped(skipped)
             begin = start_run if sweep is None else partial(run_sweep, grid=SWEEPS[sweep])
             outcome = begin(run, train=examples[0], dev=examples[1], resume=resume, should_stop=should_stop)
-            return {"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
-                    "rows_skipped": len(skipped), **outcome.metrics}  # fmt: skip
+            return _row(out, outcome, rows_skipped=len(skipped))
 
         run_training(f"finetune {kind.name}", out, device, start)
 
@@ -109,6 +108,12 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     return finetune
 
 
+def _row(out: Path, outcome: "Outcome", **facts: Any) -> dict[str, Any]:
+    """The row of results to print."""
+    ending = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
+    return {"model": str(out), **ending, **facts, **outcome.metrics}
+
+
 def _for_sequences(task: str) -> Callable[..., None]:
     """The command of a generative task."""
     settings_type = settings_of(SequenceSettings, {})
@@ -137,8 +142,8 @@ def _for_sequences(task: str) -> Callable[..., None]:
         examples = read(train), read([dev] if dev else [])
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-            run = SequenceTraining(out, task, model or "new", chosen, device, note, ranks)
-            return {"model": str(out), **run.start(*examples, resume=resume, should_stop=should_stop)}
+            run = SequenceTraining(out, task, model or "new", chosen, device=device, log_line=note, ranks=ranks)
+            return _row(out, run.start(*examples, resume=resume, should_stop=should_stop))
 
         run_training(f"finetune {task}", out, device, start)
 

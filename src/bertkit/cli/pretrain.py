@@ -51,15 +51,15 @@ def command(
             tensorboard=tensorboard,
         )  # fmt: skip
         try:
-            reason = run.start(resume=resume, should_stop=should_stop)
+            outcome = run.start(resume=resume, should_stop=should_stop)
         except NonFiniteError as error:
             way = "--set training.learning_rate=LOWER"
             if checkpoints(out):
                 way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         return {
-            "run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
-            best_by: run.metrics[best_by] if reason == "finished" else None,
+            "run": str(out), "reason": outcome.reason, "step": outcome.step, "tokens": run.state.num_tokens,
+            best_by: outcome.metrics.get(best_by),
             "best_step": run.state.best_step, f"best_{best_by}": run.state.best,
         }  # fmt: skip
 

@@ -40,7 +40,7 @@ class RunOptions:
         The column or key that holds the text.
     minutes
         Minutes to train, instead of the length in the recipe.
-    steps
+    num_steps
         Optimizer steps to train, instead of the length in the recipe.
     set
         Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
@@ -57,7 +57,7 @@ class RunOptions:
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     column: str | None = None
     minutes: float | None = None
-    steps: int | None = None
+    num_steps: int | None = None
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     device: str = "auto"
 
@@ -71,7 +71,7 @@ class RunOptions:
 
         changes = with_objective(self.objective, self.set)
         return with_length(
-            read_recipe(self.recipe, changes), num_steps=self.steps, minutes=self.minutes, changes=changes
+            read_recipe(self.recipe, changes), num_steps=self.num_steps, minutes=self.minutes, changes=changes
         )
 
     def inputs(self) -> "Inputs":

@@ -18,7 +18,7 @@ def command(
     objective: str | None = None,
     model: str | None = None,
     new_head: bool = False,
-    steps: int = 60,
+    num_steps: int = 60,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     kills: int = 3,
     seed: int = 0,
@@ -38,7 +38,7 @@ def command(
         The checkpoint to continue from, as for pretrain.
     new_head
         As for pretrain.
-    steps
+    num_steps
         Number of steps to train.
     set
         Settings to change, as for pretrain.
@@ -49,11 +49,12 @@ def command(
     """
     from bertkit.cli.killed_runs import verify_resume
 
-    for name, number in (("steps", steps), ("kills", kills)):
+    for name, number in (("num-steps", num_steps), ("kills", kills)):
         if number < 1:
             raise UsageError(f"--{name} {number}: expected at least 1")
-    changes = [f"training.save_every={max(1, steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
-    arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
+    changes = [f"training.save_every={max(1, num_steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
+    arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--num-steps", str(num_steps)]
+    arguments += ["--set", *changes]
     if model is not None:
         arguments += ["--model", model]
     if objective is not None:

@@ -1,7 +1,7 @@
 """bertkit words nearest | analogy | odd-one-out | axis | score | train | train-pairs | extract | senses"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -161,12 +161,7 @@ def train(
         raise UsageError("train requires at least one file or folder of texts")
     check_one_process("words train runs")
     _check_out(out)
-    state = out.with_name(out.name + ".training")
-    if state.exists() and not resume:
-        raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
-    if resume and not state.exists():
-        note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
-    state.parent.mkdir(parents=True, exist_ok=True)
+    state = _state_of(out, resume)
     left_out, unreadable = [path for source in files for path in find_files(source)[1]], list[SkippedRow]()
     sentences = (one.text for one in read_sentences(list(files), Reading(column=column), unreadable))
     if left_out:
@@ -178,12 +173,7 @@ def train(
             note(f"rows and sentences that could not be read: {len(unreadable):,}, the first: {unreadable[0]}")
     with stop_signals(note) as should_stop:
         encoder, report = train_words(corpus, settings, state, should_stop=should_stop)
-    if report.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit words train ... --out {out} --resume")
-    else:
-        encoder.save(out)
-        state.unlink(missing_ok=True)
-    emit([{"out": str(out), **report._asdict()}])
+    _end("train", out, state, encoder, report)
 
 
 @command.command
@@ -193,8 +183,11 @@ def train_pairs(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     settings: Annotated[PairTraining, Parameter(name="*")] = PAIR_DEFAULTS,
     vocabulary: str = EMBEDDING_MODEL,
+    resume: bool = False,
 ) -> None:
     """Train a static encoder on pairs of texts that belong together, and write it as a StaticEmbedding folder.
+
+    Ctrl-C or SIGTERM finishes the step, saves and exits.
 
     Parameters
     ----------
@@ -207,21 +200,25 @@ def train_pairs(
         Columns by role, such as query=question positive=answer, where their names are not recognized.
     vocabulary
         The model whose tokens get vectors.
+    resume
+        Resume an unfinished run; the result is bit-identical.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.cli.models import open_tokenizer
     from bertkit.tasks import ExampleFile, Similarity
+    from bertkit.training import stop_signals
     from bertkit.words.contrastive import train_static
 
     if not files:
         raise UsageError("train-pairs requires at least one file of text pairs")
     check_one_process("words train-pairs runs")
     _check_out(out)
-    roles = columns_of(columns)
+    state, roles = _state_of(out, resume), columns_of(columns)
     rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file, columns=roles))]
-    encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
-    encoder.save(out)
-    emit([{"out": str(out), **report._asdict()}])
+    tokenizer = open_tokenizer(vocabulary, None)
+    with stop_signals(note) as should_stop:
+        encoder, report = train_static(rows, tokenizer, settings, state=state, should_stop=should_stop)
+    _end("train-pairs", out, state, encoder, report)
 
 
 @command.command
@@ -282,6 +279,31 @@ def _check_out(out: Path) -> None:
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
     check_folder_writable(out)
+
+
+def _state_of(out: Path, resume: bool) -> Path:
+    """The state file of a run.
+
+    Raises:
+        UsageError: it exists, and ``resume`` is false.
+    """
+    state = out.with_name(out.name + ".training")
+    if state.exists() and not resume:
+        raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
+    if resume and not state.exists():
+        note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
+    state.parent.mkdir(parents=True, exist_ok=True)
+    return state
+
+
+def _end(name: str, out: Path, state: Path, encoder: "StaticEncoder", report: Any) -> None:
+    """Write a trained encoder unless its run was stopped, and print the report."""
+    if report.reason == "stopped":
+        note(f"stopped and saved; resume with: bertkit words {name} ... --out {out} --resume")
+    else:
+        encoder.save(out)
+        state.unlink(missing_ok=True)
+    emit([{"out": str(out), **report._asdict()}])
 
 
 def _open(model: str) -> "StaticEncoder":

@@ -35,7 +35,7 @@ from bertkit.pretraining.feed import PretrainingFeed
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.pretraining.text import check_texts, learn_vocabulary, write_shards
 from bertkit.tokenizer import Tokenizer
-from bertkit.training import Ranks, Run, TrainingSettings, checkpoints, claim_run_folder, evaluate
+from bertkit.training import TrainingSettings, checkpoints, claim_run_folder, evaluate, log_start, make_trainer
 from bertkit.transformer import BertConfig
 
 _TEXTS = 20_000  # of each file, for the writers
@@ -246,16 +246,14 @@ class Comparison:
         held_out = Loader([TokenBlocks(shards[1], special, self.max_seqlen, HELD_OUT_SEED)], objective, HELD_OUT_SEED)
         number = min(64, held_out.sources[0].num_examples(0))
         parts = held_out.batch(0, number, stage=0, mask_rate=0.15).split(4)
-        run = Run(folder, Ranks(), self.log_line)
         folder.mkdir(exist_ok=True)
         task = PretrainingTask()
-        feed = PretrainingFeed(loader, data, MaskedLM(), self.batch_size)
-        trainer = run.trainer(
-            network, task, feed, training, should_stop=should_stop,
-            save_model=_save, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
-            best_by="masked_lm_loss", clock=time.process_time,
+        trainer = make_trainer(
+            folder, network, task, PretrainingFeed(loader, data, MaskedLM(), self.batch_size), training,
+            should_stop=should_stop, log_line=self.log_line, save_model=_save, best_by="masked_lm_loss",
+            clock=time.process_time, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
         )  # fmt: skip
-        run.log_start(trainer, model=name)
+        log_start(trainer, model=name)
         if trainer.train() == "stopped":
             return None
         save_file(

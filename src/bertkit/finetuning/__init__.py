@@ -13,7 +13,6 @@ from bertkit.later import on_demand
 if TYPE_CHECKING:
     from bertkit.finetuning.baselines import comparison as comparison
     from bertkit.finetuning.baselines import simple_baselines as simple_baselines
-    from bertkit.finetuning.outcome import Outcome as Outcome
     from bertkit.finetuning.run import Finetuning as Finetuning
     from bertkit.finetuning.settings import PAPER as PAPER
     from bertkit.finetuning.settings import FinetuningSettings as FinetuningSettings
@@ -21,5 +20,6 @@ if TYPE_CHECKING:
     from bertkit.finetuning.sweeps import SWEEPS as SWEEPS
     from bertkit.finetuning.sweeps import sweep as sweep
     from bertkit.finetuning.within import start_run as start_run
+    from bertkit.training.job import Outcome as Outcome
 
 __getattr__, __dir__ = on_demand(__name__)

@@ -11,11 +11,11 @@ import numpy as np
 from bertkit.errors import DataError
 from bertkit.evidence.leakage import normalized_sides, normalized_words
 from bertkit.finetuning.baselines import FREQUENT_TAG, FROZEN, TF_IDF, goodness
-from bertkit.finetuning.outcome import Outcome
 from bertkit.reports.recorded_run import logged_lines
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts
 from bertkit.tasks.twins import spelled_alike
+from bertkit.training import Outcome
 
 FEWEST_OF_A_LABEL = 5
 FEWEST_WITH_GAIN = 100

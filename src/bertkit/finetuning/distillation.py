@@ -3,19 +3,18 @@
 The student learns the probabilities of its teacher; of a sentence encoder, its vectors (`bertkit.tasks.alignment`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.batch import LabeledEncodings
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.judging import Judged, judge
 from bertkit.finetuning.run import Finetuning
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
-from bertkit.training import Run, Trainer
+from bertkit.training import Trainer
 from bertkit.training.distillation import DistillationSettings, distilled
 
 
@@ -23,12 +22,12 @@ from bertkit.training.distillation import DistillationSettings, distilled
 class Distillation(Finetuning):
     """A fine-tuning run that distills ``teacher`` into ``model``, a student with the head of the task."""
 
+    _: KW_ONLY
     teacher: str | Path = ""
     distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
-    def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
-        own = {"teacher": str(self.teacher), "distillation": asdict(self.distillation)}
-        return super().facts(train, dev) | own
+    def facts(self, train: Sequence[Any] | None = None, dev: Sequence[Any] | None = None) -> dict[str, Any]:
+        return super().facts(train, dev) | {"teacher": str(self.teacher), "distillation": asdict(self.distillation)}
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
         """Predictions of the untrained student for dev examples."""
@@ -39,24 +38,22 @@ class Distillation(Finetuning):
     def new_model(self, train: Sequence[Any]) -> Model:
         return load(self.model, device="cpu")
 
-    def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> None:
+    def _fitted_start(self, new_model: Model | None) -> None:
         """The head is the teacher's, and is not fitted."""
 
-    def _trainer(
-        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool],
-        frozen: Judged | None,
-    ) -> Trainer:  # fmt: skip
-        trainer = super()._trainer(run, model, data, dev, should_stop, frozen)
-        task, teacher = model.trained.task, load(self.teacher, device="cpu")
+    def open(self, saved: Path | None) -> Trainer:
+        trainer = super().open(saved)
+        task: Any = trainer.task
+        teacher = load(self.teacher, device="cpu")
         if not teacher.trained.has_names:
             teacher.change_task(label_names=task.label_names)
-        labels, theirs = task.label_names or (), task_to_distill(teacher).label_names or ()
-        if labels != theirs:
+        labels, expected = task.label_names or (), task_to_distill(teacher).label_names or ()
+        if labels != expected:
             raise UsageError(
-                f"the labels of the student are {', '.join(labels)}, those of the teacher {', '.join(theirs)}: "
+                f"the labels of the student are {', '.join(labels)}, those of the teacher {', '.join(expected)}: "
                 "expected the same in the same order, as in a student made of this teacher"
             )
-        trainer.task = distilled(teacher.network, task.head, self.distillation, model.network, task)
+        trainer.task = distilled(teacher.network, task.head, self.distillation, trainer.network, task)
         return trainer
 
 

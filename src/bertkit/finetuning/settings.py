@@ -1,10 +1,11 @@
 """Settings of fine-tuning, and their defaults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import OptimizationSettings, TrainingSettings
 
@@ -100,30 +101,21 @@ class FinetuningSettings(OptimizationSettings):
         Number of tokens from the start of one window to the next, with on_long=window.
     evaluations_per_epoch
         Evaluations on the dev examples per epoch.
-    best_by
-        Metric that selects the best weights; by default that of the task.
-    patience
-        Stop after this number of evaluations without improvement; by default never.
     """
 
     head: Literal["fitted", "published", "drawn"] = "fitted"
-    num_epochs: int | None = None
-    batch_size: int = 32
-    head_learning_rate: float | None = None
+    num_epochs: Count | None = None
+    batch_size: Count = 32
+    head_learning_rate: NotNegative | None = None
     warmup: float = 0.1
-    layer_decay: float = 1.0
-    frozen_layers: int | None = None
-    lora_rank: int | None = None
-    lora_alpha: float = 16.0
+    layer_decay: Annotated[float, Range("a share above 0, at most 1", lambda value: 0 < value <= 1)] = 1.0
+    frozen_layers: Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)] | None = None
+    lora_rank: Count | None = None
+    lora_alpha: AboveZero = 16.0
     max_length: int | None = None
     on_long: OnLong | None = None
     stride: int | None = None
-    evaluations_per_epoch: int = 1
-    best_by: str | None = None
-    patience: int | None = None
-
-    _counts = (*OptimizationSettings._counts, "num_epochs", "evaluations_per_epoch", "patience", "lora_rank")
-    _sizes = (*OptimizationSettings._sizes, "lora_alpha")
+    evaluations_per_epoch: Count = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,23 +124,9 @@ class FinetuningSettings(OptimizationSettings):
                 raise UsageError(
                     f"num_steps={self.num_steps} and {name}={getattr(self, name):g} both set the length: omit one"
                 )
-        if self.head_learning_rate is not None and self.head_learning_rate < 0:
-            raise UsageError(f"head_learning_rate={self.head_learning_rate!r}: expected a number, 0 or above")
-        if not 0 < self.layer_decay <= 1:
-            raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
-        if self.frozen_layers is not None and self.frozen_layers < 0:
-            raise UsageError(
-                f"frozen_layers={self.frozen_layers}: expected an integer of at least 0, which freezes only the "
-                "embeddings"
-            )
         if self.lora_rank is not None and self.frozen_layers is not None:
             raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")
         Layout(self.max_length, self.on_long or "window", self.stride)
-
-    def check_dev(self, dev: Sequence[Any]) -> None:
-        """Raise a UsageError if these settings need dev examples, and there are none."""
-        if self.patience is not None and not dev:
-            raise UsageError(f"patience={self.patience} requires dev examples, to measure improvement")
 
     def check_untimed(self, work: str, instead: str) -> None:
         """Raise a UsageError if ``minutes`` is set, for work that it does not limit."""

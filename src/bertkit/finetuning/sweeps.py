@@ -1,21 +1,21 @@
 """Hyperparameter sweep: train with several settings, keep the best model on the dev examples."""
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import numbers, read_json, write_json
-from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, goodness
-from bertkit.finetuning.outcome import Outcome, write_comparison
 from bertkit.finetuning.run import GRID, Finetuning
+from bertkit.finetuning.search import search, write_best
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
-from bertkit.training import claim_run_folder, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, released_if_refused
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3
@@ -56,41 +56,42 @@ def sweep(
     results: dict[str, Any] = read_json(record) or {}
     for result in results.values():
         result |= {name: numbers(result[name]) for name in ("metrics", "baselines") if name in result}
-    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    combinations = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    points = {_name(point): point for point in combinations}
     heads: dict[tuple[Any, ...], dict[str, Any]] = {}  # fitted heads by the settings that they depend on
     if (run.out / "config.json").is_file():
         if not results:
             raise CheckpointError(f"{record} is missing: load the model in {run.out}, or sweep into another folder")
         return _outcome(results[best_of(results, best_by)])
-    with released_if_refused(folder, lambda: not is_new or bool(results)):
-        for number, point in enumerate(points, start=1):
-            name = _name(point)
+
+    def jobs() -> Iterator[tuple[str, Callable[[], Outcome]]]:
+        for number, (name, point) in enumerate(points.items(), start=1):
             if name in results:
                 continue
             run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
-            kept = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
-            one = replace(
-                run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False, kept=kept
-            )
-            outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
-            if outcome.reason == "stopped":
-                return outcome
-            results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
-                             "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
-            write_json(record, results)
-            for other in results.keys() - {best_of(results, best_by)}:
-                shutil.rmtree(folder / "runs" / other, ignore_errors=True)
+            cache = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
+            settings = replace(run.settings, **point)
+            job = replace(run, out=folder / "runs" / name, settings=settings, compare=False, head_cache=cache)
+            yield name, partial(job.start, train, dev, resume=job.out.exists(), should_stop=should_stop)
+
+    def keep(name: str, outcome: Outcome) -> None:
+        results[name] = {"settings": points[name], "reason": outcome.reason, "step": outcome.step,
+                         "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
+        write_json(record, results)
+
+    def choose() -> tuple[list[Path], list[Path]]:
+        return [folder / "runs" / name for name in results], [folder / "runs" / best_of(results, best_by)]
+
+    with released_if_refused(folder, lambda: not is_new or bool(results)):
+        if stopped := search(jobs(), keep, choose):
+            return stopped
     best = best_of(results, best_by)
     model = load(folder / "runs" / best, device="cpu")
     results[best]["baselines"] = run.baselines(model, run.frozen(train, dev), train, dev)
     write_json(record, results)
-    with whole_folder(run.out, overwrite=True) as whole:
-        shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
-        for name in (GRID, "sweep.json"):
-            shutil.copy(folder / name, whole / "run" / name)
-        outcome = _outcome(results[best])
-        scores = {f"fine-tuning, {best.replace('_', ' ')}": outcome.metrics[best_by]} | outcome.baselines
-        write_comparison(outcome, whole, f"{best_by} on dev", scores)
+    outcome = _outcome(results[best])
+    scores = {f"fine-tuning, {best.replace('_', ' ')}": outcome.metrics[best_by]} | outcome.baselines
+    write_best(run.out, folder / "runs" / best, (GRID, record.name), outcome, f"{best_by} on dev", scores)
     run.log_line(f"best by {best_by}: {best.replace('_', ' ')}")
     run.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
     return outcome

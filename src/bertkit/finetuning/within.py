@@ -6,11 +6,11 @@ Without dev examples, a part of the training rows selects the best, and time is 
 """
 
 import math
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,19 @@ import numpy as np
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.json_files import numbers, read_json, write_json
-from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
-from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
+from bertkit.finetuning.search import search, write_best
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
-from bertkit.training import claim_run_folder, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, read_outcome, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
+_SETTINGS = "minutes-settings.json"
 _CONTRAST = "contrast"
 _ALL_ROWS = "all rows"  # the best run, trained again with the held-out rows
 _RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in the order tried
@@ -106,7 +106,7 @@ class _Within:
 
     def start(self, resume: bool) -> Outcome:
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
-        is_new = claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
+        is_new = claim_run_folder(self.run.out, self.folder / _SETTINGS, facts, resume=resume)
         if (self.run.out / "config.json").is_file():
             self.run.log_line(f"{self.run.out} is finished already")
             return read_outcome(self.run.out)
@@ -121,27 +121,33 @@ class _Within:
         """Try the candidates, and keep the best."""
         if not self.dev:
             self.run.log_line(self._how_chosen())
-        if not self.state["tried"] and self._try(Candidate(FROZEN, self.run.task, {}, math.inf)) == "stopped":
-            return self._stopped()
-        if self.chosen_by:
-            self._look_at_frozen()
-            if self.state["plan"] is None:
-                self.state["plan"] = [asdict(one) for one in self._plan()]
-                self._save()
-            plan: list[dict[str, Any]] = self.state["plan"]
-            for one in plan[len(self.state["tried"]) - 1 :]:
-                if self._gains_nothing():
-                    self.run.log_line("stopped early: two runs in a row did not improve on the best one")
-                    break
-                candidate = Candidate(**one)
-                if self._available() < candidate.seconds * 0.5:
-                    break
-                if self._try(candidate) == "stopped":
-                    return self._stopped()
+        if stopped := search(self._jobs(), self._keep, self._choose):
+            return self._stopped(stopped)
         return self._keep_best()
 
-    def _try(self, candidate: Candidate, train: Sequence[Any] | None = None) -> str:
-        """Train one candidate, and record it.
+    def _jobs(self) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+        """The candidates without results, while there is time for them."""
+        if not self.state["tried"]:
+            self.candidate = Candidate(FROZEN, self.run.task, {}, math.inf)
+            yield FROZEN, partial(self._try, self.candidate)
+        if not self.chosen_by:
+            return
+        self._look_at_frozen()
+        if self.state["plan"] is None:
+            self.state["plan"] = [asdict(candidate) for candidate in self._plan()]
+            self._save()
+        plan: list[dict[str, Any]] = self.state["plan"]
+        for fields in plan[len(self.state["tried"]) - 1 :]:
+            if self._gains_nothing():
+                self.run.log_line("stopped early: two runs in a row did not improve on the best one")
+                break
+            self.candidate = Candidate(**fields)
+            if self._available() < self.candidate.seconds * 0.5:
+                break
+            yield self.candidate.name, partial(self._try, self.candidate)
+
+    def _try(self, candidate: Candidate, train: Sequence[Any] | None = None) -> Outcome:
+        """Train one candidate.
 
         Args:
             train: all rows, to train the best candidate again; None: those to compare on are held out.
@@ -149,30 +155,33 @@ class _Within:
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
         out = self._folder_of(candidate.name if train is None else _ALL_ROWS)
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
-        one = replace(
-            self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
-            options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
+        job = replace(
+            self.run, out=out, task=candidate.task, settings=settings, compare=False,
+            options=self.run.options if candidate.task == self.run.task else {}, trains=not is_frozen,
             dev_name=self.dev_name, clock_minutes=None if is_frozen else self._clock(candidate, train is not None) / 60,
-            kept=self.kept if candidate.task == self.run.task and train is None else None,
+            head_cache=self.kept if candidate.task == self.run.task and train is None else None,
         )  # fmt: skip
-        rows = self.train if train is None else train
-        outcome = one.start(rows, self.chosen_by if is_frozen and train is None else self.dev, resume=out.exists(),
-                            should_stop=self.should_stop)  # fmt: skip
-        seconds = self.state["under_way"] + time.monotonic() - began
-        self.state["under_way"] = seconds if outcome.reason == "stopped" else 0.0
-        if outcome.reason == "stopped" or train is not None:
-            return outcome.reason
-        score = self._score(out) if self.chosen_by else None
+        rows = (self.train, self.chosen_by if is_frozen else self.dev) if train is None else (train, self.dev)
+        outcome = job.start(*rows, resume=out.exists(), should_stop=self.should_stop)
+        self.seconds_of_run = self.state["under_way"] + time.monotonic() - began
+        self.state["under_way"] = self.seconds_of_run if outcome.reason == "stopped" else 0.0
+        return outcome
+
+    def _keep(self, name: str, outcome: Outcome) -> None:
+        """Record the score of the candidate that was tried."""
+        score = self._score(self._folder_of(name)) if self.chosen_by else {}
         self.state["tried"].append(
-            {"name": candidate.name, "settings": candidate.settings, "steps": outcome.step, **(score or {}),
-             "seconds": round(seconds, 1)}
+            {"name": name, "settings": self.candidate.settings, "steps": outcome.step, **score,
+             "seconds": round(self.seconds_of_run, 1)}
         )  # fmt: skip
         self._save()
-        best = self._best()["name"]
-        for row in self.state["tried"]:
-            if row["name"] not in (best, FROZEN):
-                shutil.rmtree(self._folder_of(row["name"]), ignore_errors=True)
-        return outcome.reason
+
+    def _choose(self) -> tuple[list[Path], list[Path]]:
+        names = [row["name"] for row in self.state["tried"]]
+        return [self._folder_of(name) for name in names], [
+            self._folder_of(self._best()["name"]),
+            self._folder_of(FROZEN),
+        ]
 
     def _clock(self, candidate: Candidate, is_last: bool) -> float:
         """Seconds of training."""
@@ -276,7 +285,7 @@ class _Within:
             )
             probe = replace(
                 self.run, out=Path(folder) / "probe", settings=settings, compare=False, log_line=lambda line: None,
-                kept=self.kept,
+                head_cache=self.kept,
             )  # fmt: skip
             probe.start(self.train, should_stop=should_stop)
         return float(np.median(np.diff(moments)[1:])) if len(moments) > 2 else 0.0
@@ -309,8 +318,9 @@ class _Within:
         best = self._best()
         folder = self._folder_of(best["name"])
         if not self.dev and self.chosen_by and self._is_time_for_all_rows(best):
-            if self._try(self._again(best), self.all_rows) == "stopped":
-                return self._stopped()
+            outcome = self._try(self._again(best), self.all_rows)
+            if outcome.reason == "stopped":
+                return self._stopped(outcome)
             folder = self._folder_of(_ALL_ROWS)
         self._log_table()
         outcome, judged = replace(read_outcome(folder), tried=self.state["tried"]), None
@@ -327,14 +337,14 @@ class _Within:
         elif self.chosen_by and len(self.state["tried"]) > 1:
             self.run.log_line(NO_GAIN)
         self._save()
-        with whole_folder(self.run.out, overwrite=True) as whole:
-            shutil.copytree(folder, whole, dirs_exist_ok=True)
-            for name in (MINUTES, "minutes-settings.json"):
-                shutil.copy(self.folder / name, whole / "run" / name)
+        scores = {row["name"]: row["score"] for row in self.state["tried"] if "score" in row}
+
+        def change(model: Path) -> None:
             if not self.dev and judged is not None:
-                set_thresholds(whole, self.chosen_by, judged.predictions)
-            scores = {row["name"]: row["score"] for row in self.state["tried"] if "score" in row}
-            write_comparison(outcome, whole, f"{self.best_by} on {'dev' if self.dev else 'held-out rows'}", scores)
+                set_thresholds(model, self.chosen_by, judged.predictions)
+
+        metric = f"{self.best_by} on {'dev' if self.dev else 'held-out rows'}"
+        write_best(self.run.out, folder, (MINUTES, _SETTINGS), outcome, metric, scores, change)
         return outcome
 
     def _again(self, best: Mapping[str, Any]) -> Candidate:
@@ -365,9 +375,9 @@ class _Within:
             "are held out to compare runs"
         )
 
-    def _stopped(self) -> Outcome:
+    def _stopped(self, outcome: Outcome) -> Outcome:
         self._save()
-        return Outcome("stopped", 0, None, {}, tried=self.state["tried"])
+        return replace(outcome, step=0, best_step=None, tried=self.state["tried"])
 
     def _save(self) -> None:
         self.state["seconds"] = time.monotonic() - self.started

@@ -10,7 +10,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import OBJECTIVES, MaskedLM, Objective
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.field_types import Share, check_field_types
 from bertkit.training import TrainingSettings
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
@@ -55,15 +55,12 @@ class DataSettings:
     layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
-    final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
-    held_out_share: float = 0.01  # of the documents, kept for evaluation without held-out files
+    final_share: Share = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
+    held_out_share: Share = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        for name in ("final_share", "held_out_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)!r}: expected a share from 0 to below 1")
 
     def stage_at(self, progress: float) -> int:
         """Stage at a progress: 1 in the last part of a run that uses longer sequences there, else 0."""
@@ -152,7 +149,7 @@ def with_length(
     ``changes``, with which the recipe was read, sets them.
     """
     if num_steps is not None and minutes is not None:
-        raise UsageError("--minutes and --steps both set the length of the run: give one")
+        raise UsageError("--minutes and --num-steps both set the length of the run: give one")
     if num_steps is None and minutes is None:
         return recipe
     before, unsuited = recipe.training, {}

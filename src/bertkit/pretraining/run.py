@@ -4,13 +4,12 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from tqdm import tqdm
 
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
@@ -41,16 +40,16 @@ from bertkit.tasks import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.vocabulary import SpecialTokens
 from bertkit.training import (
-    Ranks,
-    Run,
+    Job,
+    Outcome,
     Trainer,
-    TrainingState,
     checkpoints,
     claim_run_folder,
     evaluate,
     gather_full_tensor,
-    naming_full_disk,
+    longer_of,
     read_run_settings,
+    run_job,
     tensorboard_writer,
     without_dropout,
     write_run_settings,
@@ -62,6 +61,8 @@ HELD_OUT_SEQUENCES = 1_000
 
 _SHOWN = ("recipe.expected", "recipe.samples")
 """Settings that only affect reports: a run may be resumed with other values."""
+
+_LENGTHS = ("recipe.training.num_steps", "recipe.training.minutes")
 
 _REFUSED = "refused.txt"
 """File with the error of a text that cannot be trained on, in a run folder."""
@@ -88,44 +89,43 @@ class Inputs:
 
 
 @dataclass
-class Pretraining:
-    """One run in its folder ``run``; ``log_line`` is called with lines of text for the user."""
+class Pretraining(Job):
+    """One run in its folder ``out``, with the model of the last step in ``out/model`` when it is finished."""
 
-    run: Path
     recipe: Recipe
     inputs: Inputs
-    ranks: Ranks = field(default_factory=Ranks)
-    log_line: Callable[[str], None] = tqdm.write
-    device: str = "auto"
+    _: KW_ONLY
     shard: bool = False  # shard every parameter over ranks
     compile: bool = False  # compile the network once, for batches padded to one shape; on a CUDA device
     tensorboard: bool = False
     make_task: Callable[[Any, Task], Task] = lambda network, task: task  # the task in which the network is trained
-    state: TrainingState = field(default_factory=TrainingState, init=False)  # progress of the run
     metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; after the end, of the saved model
 
-    def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
-        """Train to the end, or until ``should_stop()`` is true; returns "finished" or "stopped".
+    prepares_folder: ClassVar[bool] = True
 
-        The model is in ``run/model`` when the run is finished.
+    def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+        """Train to the end, or until ``should_stop()`` is true; as `run_job`."""
+        return run_job(self, resume=resume, should_stop=should_stop)
 
-        Raises:
-            UsageError: the run exists and ``resume`` is false, or was started with other settings; or invalid
-                settings.
-            DataError: a corpus that cannot be read, or has no examples.
-            TrainingError: a loss that is not a number (NonFiniteError), a full disk, a checkpoint that cannot be
-                written.
-        """
-        with naming_full_disk(self.run):
-            return self._train(resume, should_stop)
+    @property
+    def folder(self) -> Path:
+        return self.out
 
-    def _train(self, resume: bool, should_stop: Callable[[], bool]) -> str:
-        """`start`, with errors of a full disk as they are."""
-        model = self._checked()
-        self._claim_folder(resume)
-        settings = self.recipe.training
+    @property
+    def record(self) -> Path:
+        return self.out / "recipe.json"
+
+    @property
+    def batch_size(self) -> int:
+        return self.recipe.training.batch_size
+
+    def facts(self) -> dict[str, Any]:
+        return {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
+
+    def open(self, saved: Path | None) -> Trainer:
+        settings, device = self.recipe.training, resolve_device(self.device)
         with self._refusal_noted():
-            models = self._models(model)
+            models = self._models(saved)
             model, objective = models.model, self.recipe.objective
             _check_samples(models, self.recipe.samples)
             tokenizer = model.tokenizer
@@ -133,56 +133,44 @@ class Pretraining:
             feed = make_feed(
                 shard, tokenizer, self.recipe.data, objective, batch_size=settings.batch_size, seed=settings.seed,
                 rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
-                static_tokens=settings.most_tokens(resolve_device(self.device)) if self.compile else None,
+                static_tokens=settings.most_tokens(device) if self.compile else None,
             )  # fmt: skip
             parts = held_out_batches(
                 held_out, tokenizer, objective, max_seqlen=self.recipe.data.max_seqlen,
-                max_sequences=HELD_OUT_SEQUENCES, tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
+                max_sequences=HELD_OUT_SEQUENCES, tokens_per_batch=settings.most_tokens(device),
             )  # fmt: skip
-        network = models.network.to(resolve_device(self.device))
+        network = models.network.to(device)
         for one in models:
             one.mark_trained()
             one.encoder.gradient_checkpointing = settings.gradient_checkpointing
         if self.shard:
             self.ranks.shard(network)
         task, dtype = self.make_task(network, objective.task), getattr(torch, settings.precision)
-        parts = [part.to(resolve_device(self.device)) for part in parts]
+        parts = [part.to(device) for part in parts]
 
-        def judge() -> dict[str, float]:
+        def evaluate_held_out() -> dict[str, float]:
             self.metrics = evaluate(network, task, parts, dtype=dtype)
             return self.metrics
 
-        run = Run(self.run, self.ranks, self.log_line)
-        trainer = run.trainer(
-            network,
-            task,
-            feed,
-            settings,
-            save_model=models.save,
-            evaluate=judge,
-            best_by=objective.best_by,
+        self._opened, self._network, self._evaluate = models, network, evaluate_held_out
+        self._corpus_facts = self._facts_of(shard, held_out, feed)
+        return self.trainer(
+            network, task, feed, settings, save_model=models.save,
+            evaluate=evaluate_held_out, best_by=objective.best_by,
             sample=partial(_samples, models.mask_filler, self.recipe.samples, self.log_line),
-            should_stop=should_stop,
-            tensorboard=self.tensorboard,
-            compile=self.compile,
-        )
-        self.state = trainer.state
-        self._log_start(run, trainer, model, shard, held_out, feed)
-        reason = trainer.train()
-        if reason == "finished" and not self.metrics:  # it was finished before
-            judge()
-        parameters = {name: gather_full_tensor(parameter) for name, parameter in network.named_parameters()}
-        if reason == "finished" and self.ranks.is_first:
-            models.save(self.run / "model", overwrite=True, parameters=parameters)
-        return reason
+            tensorboard=self.tensorboard, compile=self.compile,
+        )  # fmt: skip
 
-    def _checked(self) -> TrainedModels | None:
-        """Raise errors of settings, files, device and ranks, before the folder is created and any work is done.
+    def finish(self, outcome: Outcome) -> Outcome:
+        if not self.metrics:  # it was finished before
+            self._evaluate()
+        parameters = {name: gather_full_tensor(value) for name, value in self._network.named_parameters()}
+        if self.ranks.is_first:
+            self._opened.save(self.out / "model", overwrite=True, parameters=parameters)
+        return replace(outcome, best_step=None, metrics=self.metrics)
 
-        Returns:
-            The initial models; None if the vocabulary must be trained first, or they are in a checkpoint.
-        """
-        recipe, inputs = self.recipe, self.inputs
+    def check(self) -> None:
+        recipe, inputs, self._initial = self.recipe, self.inputs, None
         device = resolve_device(self.device)
         if self.compile and (device.type != "cuda" or self.shard):
             raise UsageError("compile=True requires device='cuda', and parameters that are not sharded")
@@ -194,14 +182,14 @@ class Pretraining:
         if self.tensorboard:
             tensorboard_writer()
         check_texts(inputs.corpus, inputs.held_out, recipe.data, inputs.column)
-        if checkpoints(self.run):
-            return None
+        if checkpoints(self.out):
+            return
         tokenizer = None
         if inputs.vocabulary is None and not recipe.model.from_checkpoint:
             new_network(recipe, inputs.model)
             for text in recipe.samples:
                 _check_masked(text, SpecialTokens().mask)
-            return None
+            return
         if inputs.vocabulary is not None:
             if recipe.model.from_checkpoint:
                 raise UsageError("a checkpoint has its own vocabulary: omit --vocab, or add words to it")
@@ -212,45 +200,48 @@ class Pretraining:
         models = TrainedModels.of(recipe, model, inputs.model, may_be_new=inputs.new_head)
         check_vocabulary(model.tokenizer, recipe.objective)
         _check_samples(models, recipe.samples)
-        return models
+        self._initial = models
 
-    def _claim_folder(self, resume: bool) -> None:
+    def claim(self, *, resume: bool) -> None:
         """Create the run folder, or reuse that of this run; before training has begun, with any settings that fit the
-        text prepared in it, or, if that text was refused, with any settings."""
-        if self.ranks.is_first:
-            content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
-            record = self.run / "recipe.json"
-            before = read_run_settings(record)
-            has_begun = bool(checkpoints(self.run)) or (self.run / "metrics.jsonl").is_file()
-            if before is None or has_begun:
-                claim_run_folder(self.run, record, content, resume=resume, ignored=_SHOWN)
-            elif _text_settings(before) == _text_settings(json.loads(json.dumps(content))):
-                write_run_settings(record, content)
-            elif (self.run / _REFUSED).is_file():
-                shutil.rmtree(self.run)
-                claim_run_folder(self.run, record, content, resume=resume)
-            else:
-                raise UsageError(
-                    f"{self.run} holds text that was prepared with other settings: choose another folder, or delete it"
-                )
-        self.ranks.wait()
+        text prepared in it, or, if that text was refused, with any settings; and add steps to a finished run."""
+        content, before = self.facts(), read_run_settings(self.record)
+        has_begun = bool(checkpoints(self.out)) or (self.out / "metrics.jsonl").is_file()
+        is_finished = before is not None and resume and (self.out / "model").is_dir()
+        if is_finished and (change := longer_of(before, content, _LENGTHS)):
+            self.log_line(
+                f"{self.out} is a finished run: training continues with {change}, at the learning rate of the longer "
+                "run"
+            )
+            write_run_settings(self.record, content)
+        if before is None or has_begun:
+            claim_run_folder(self.out, self.record, content, resume=resume, ignored=_SHOWN)
+        elif _text_settings(before) == _text_settings(json.loads(json.dumps(content))):
+            write_run_settings(self.record, content)
+        elif (self.out / _REFUSED).is_file():
+            shutil.rmtree(self.out)
+            claim_run_folder(self.out, self.record, content, resume=resume)
+        else:
+            raise UsageError(
+                f"{self.out} holds text that was prepared with other settings: choose another folder, or delete it"
+            )
 
     @contextmanager
     def _refusal_noted(self) -> Iterator[None]:
         """Note in the folder that its text was refused, so that a command with other text can use it. The text is kept
         for the same command: a file that could not be read may be corrected."""
-        (self.run / _REFUSED).unlink(missing_ok=True)
+        (self.out / _REFUSED).unlink(missing_ok=True)
         try:
             yield
         except DataError as error:
-            (self.run / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
+            (self.out / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
             raise
 
-    def _models(self, models: TrainedModels | None) -> TrainedModels:
+    def _models(self, saved: Path | None) -> TrainedModels:
         """The initial models, or those of the last checkpoint."""
-        if saved := checkpoints(self.run):
-            return TrainedModels.of(self.recipe, load(saved[-1] / "model", device="cpu"), saved[-1] / "model")
-        if models is None:
+        if saved is not None:
+            return TrainedModels.of(self.recipe, load(saved, device="cpu"), saved)
+        if (models := self._initial) is None:
             models = TrainedModels.of(self.recipe, new_model(self.recipe, None, self._learned_tokenizer()), None)
         if self.recipe.vocabulary.add_words:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
@@ -266,7 +257,7 @@ class Pretraining:
 
     def _learned_tokenizer(self) -> Tokenizer:
         """The tokenizer of the vocabulary trained on the corpus, now or earlier."""
-        learned = self.run / "vocab.txt"
+        learned = self.out / "vocab.txt"
         if not learned.is_file() and self.ranks.is_first:
             learn_vocabulary(
                 self.inputs.corpus, self.recipe.vocabulary, learned, self.recipe.data.layout, self.inputs.column,
@@ -280,15 +271,15 @@ class Pretraining:
         all."""
         inputs, data = self.inputs, self.recipe.data
         shards = partial(
-            write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column,
+            write_shards, inputs.corpus, inputs.held_out, self.out, tokenizer, data, inputs.column,
             self.recipe.objective.least_documents,
         )  # fmt: skip
         opened = shards() if self.ranks.is_first else None
         if opened is not None:
             corpus, held_out = opened
-            if unused := text_not_used(corpus, self.run / "shard", tokenizer):
+            if unused := text_not_used(corpus, self.out / "shard", tokenizer):
                 self.log_line(f"corpus: {unused}")
-            if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out", tokenizer)):
+            if inputs.held_out and (unused := text_not_used(held_out, self.out / "held-out", tokenizer)):
                 self.log_line(f"held-out files: {unused}")
             if line := few_held_out(held_out):
                 self.log_line(line)
@@ -297,24 +288,17 @@ class Pretraining:
         self.ranks.wait()
         return opened or shards()
 
-    def _log_start(
-        self,
-        run: Run,
-        trainer: Trainer,
-        model: Model,
-        shard: TokenShard,
-        held_out: TokenShard,
-        feed: PretrainingFeed,
-    ) -> None:
+    def _facts_of(self, shard: TokenShard, held_out: TokenShard, feed: PretrainingFeed) -> dict[str, Any]:
+        """Facts about the text."""
         corpus, share = corpus_facts(shard), feed.random_share()
         if share is not None:
             corpus["random_pair_share"] = share
-            if self.ranks.is_first:
-                self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
-        run.log_start(
-            trainer, settings=self.recipe.facts(), inputs=self.inputs.facts(), vocab_size=model.config.vocab_size,
-            corpus=corpus, held_out=corpus_facts(held_out, was_read=bool(self.inputs.held_out)),
-        )  # fmt: skip
+            self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
+        return {"corpus": corpus, "held_out": corpus_facts(held_out, was_read=bool(self.inputs.held_out))}
+
+    def start_facts(self) -> dict[str, Any]:
+        return {"settings": self.recipe.facts(), "inputs": self.inputs.facts(),
+                "vocab_size": self._opened.config.vocab_size, **self._corpus_facts}  # fmt: skip
 
 
 def _text_settings(record: dict[str, Any]) -> list[Any]:

@@ -1,20 +1,15 @@
 """Training runs of generative models; a stopped run resumes from its last checkpoint."""
 
-import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
-from tqdm import tqdm
 
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
-from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.outcome import digest_of
 from bertkit.generation import GenerationSettings, Generator, load_generator
@@ -25,23 +20,32 @@ from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metric
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
 from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.training import Ranks, Run, checkpoint_folder, checkpoints, claim_run_folder, evaluate
+from bertkit.training import (
+    Job,
+    Outcome,
+    Trainer,
+    checkpoint_folder,
+    checkpoints,
+    evaluate,
+    read_outcome,
+    run_job,
+    write_run_records,
+)
 
-_OUTCOME = "outcome.json"
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
 @dataclass
-class SequenceTraining:
-    """One run; ``log_line`` is called with lines of text for the user."""
+class SequenceTraining(Job):
+    """One run of training of a generative model."""
 
-    out: Path
     task: str  # a name of SEQUENCE_TASKS
     model: str = "new"  # a name of NEW_MODELS, or a model to start from; a BERT starts both stacks
     settings: SequenceSettings = field(default_factory=SequenceSettings)
-    device: str = "auto"
-    log_line: Callable[[str], None] = tqdm.write
-    ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
+    train: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
+    dev: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
+
+    length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps", "settings.minutes")
 
     def start(
         self,
@@ -50,72 +54,87 @@ class SequenceTraining:
         *,
         resume: bool = False,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> dict[str, Any]:
-        """Train, and keep the best weights on ``dev``, or the last ones without it.
-
-        Returns:
-            How the run ended ("finished" or "stopped"), and on the first rank the metrics on ``dev``.
+    ) -> Outcome:
+        """Train, and keep the best weights on ``dev``, or the last ones without it; only the first rank has metrics.
 
         Raises:
-            UsageError: invalid settings, those of a new model with an existing one, batches of fewer examples than
-                ranks, or a folder of another run.
+            UsageError: settings of a new model with an existing one; else as `run_job`.
             DependencyError: dev pairs without sacrebleu installed.
             DataError: no examples, or one that is longer than the model's positions.
         """
+        return run_job(replace(self, train=train, dev=dev), resume=resume, should_stop=should_stop)
+
+    @property
+    def batch_size(self) -> int:
+        return self.settings.batch_size
+
+    def check(self) -> None:
         if self.task not in SEQUENCE_TASKS:
             raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
-        if not train:
+        if not self.train:
             raise DataError("no examples to train on: expected at least one")
-        self.ranks.check_batch_size(self.settings.batch_size)
+        self.settings.check_dev(self.dev, ("patience", "best_by"))
+        best_by, metrics = self.settings.best_by, SequenceLoss().metrics(torch.zeros(3))
+        if best_by is not None and best_by not in metrics:
+            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(metrics)}")
         if self.model not in NEW_MODELS:
             for name in OF_NEW_MODELS:
                 if (value := getattr(self.settings, name)) is not None:
                     raise UsageError(f"{name}={value!r} is for a new model, and has no effect on {self.model}: omit it")
-        run_folder = self.out / "run"
-        if checkpoints(run_folder):
-            generator = load_generator(checkpoints(run_folder)[-1] / "model")
+
+    def start_facts(self) -> dict[str, Any]:
+        settings = asdict(self.settings)
+        return {"task": self.task, "model": self.model, "settings": settings, "examples": len(self.train)}
+
+    def facts(self) -> dict[str, Any]:
+        return self.start_facts() | {"digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)}}
+
+    def finished(self) -> Outcome | None:
+        is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)
+        return read_outcome(self.out) if is_finished else None
+
+    def open(self, saved: Path | None) -> Trainer:
+        if saved is None:
+            generator = SEQUENCE_TASKS[self.task].create(self.model, self.train, self.settings)
         else:
-            generator = SEQUENCE_TASKS[self.task].create(self.model, train, self.settings)
-        if _compares_texts(generator, dev):
+            generator = load_generator(saved)
+        self._opened = generator
+        if _compares_texts(generator, self.dev):
             require_sacrebleu()
-        data, held_out = (self._encoded(generator, examples) for examples in (train, dev))
-        facts = {"task": self.task, "model": self.model, "settings": asdict(self.settings), "examples": len(train)}
-        digests = {"digests": {"training": digest_of(train), "dev": digest_of(dev)}}
-        if self.ranks.is_first:
-            claim_run_folder(self.out, run_folder / "settings.json", facts | digests, resume=resume)
-        self.ranks.wait()
-        if (self.out / "config.json").is_file():
-            self.log_line(f"{self.out} has already finished")
-            return {"reason": "finished", **(read_json(run_folder / _OUTCOME) or {})}
-        network = generator.network.to(resolve_device(self.device))
-        task, settings = SequenceLoss(self.settings.label_smoothing), self.settings.training(len(train))
-        parts = held_out.take(np.arange(len(dev))) if dev else None
-        dtype = getattr(torch, settings.precision)
-
-        def judge(network: nn.Module) -> dict[str, float]:
-            if parts is None:
-                return {}
-            number, where = max(1, round(parts.num_tokens / _DEV_PARTS)), next(network.parameters()).device
-            return evaluate(network, task, [part.to(where) for part in parts.split(number)], dtype=dtype)
-
-        run, ranks = Run(run_folder, self.ranks, self.log_line), self.ranks
-        feed = LabeledFeed(data, settings.batch_size, settings.seed, ranks.rank, ranks.num_ranks)  # pyrefly: ignore
-        trainer = run.trainer(
-            network, task, feed, settings, save_model=generator.save, evaluate=partial(judge, network) if dev else None,
-            best_is_result=True, should_stop=should_stop,
+        data, held_out = (self._encoded(generator, examples) for examples in (self.train, self.dev))
+        self._parts = held_out.take(np.arange(len(self.dev))) if self.dev else None
+        generator.network.to(resolve_device(self.device))
+        feed = LabeledFeed(
+            data, self.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks  # pyrefly: ignore
         )  # fmt: skip
-        run.log_start(trainer, **facts)
-        reason = trainer.train()
-        if reason == "stopped" or not ranks.is_first:
-            return {"reason": reason}
-        best = trainer.state.best_step
-        if best is not None and best != trainer.state.step:
-            generator = load_generator(checkpoint_folder(run_folder, best) / "model")
+        return self.trainer(
+            generator.network, SequenceLoss(self.settings.label_smoothing), feed,
+            self.settings.training(len(self.train)), save_model=generator.save,
+            evaluate=self._evaluate if self.dev else None, best_is_result=True,
+        )  # fmt: skip
+
+    def _evaluate(self) -> dict[str, float]:
+        """Metrics of the next token on the dev examples."""
+        if self._parts is None:
+            return {}
+        network, number = self._opened.network, max(1, round(self._parts.num_tokens / _DEV_PARTS))
+        device, dtype = next(network.parameters()).device, getattr(torch, self.settings.precision)
+        parts = [part.to(device) for part in self._parts.split(number)]
+        return evaluate(network, SequenceLoss(self.settings.label_smoothing), parts, dtype=dtype)
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        if not self.ranks.is_first:
+            return outcome
+        if outcome.best_step is not None and outcome.best_step != outcome.step:
+            self._opened = load_generator(checkpoint_folder(self.folder, outcome.best_step) / "model")
         else:
-            network.to("cpu").eval()
-        metrics = self._metrics(generator, dev) | judge(generator.network)
-        self._finish(generator, metrics, run_folder)
-        return {"reason": reason, "step": trainer.state.step, "best_step": best, **metrics}
+            self._opened.network.to("cpu").eval()
+        outcome = replace(outcome, metrics=self._metrics(self._opened, self.dev) | self._evaluate())
+        self._opened.record_training(self.task, outcome.metrics)
+        with whole_folder(self.out, overwrite=True) as folder:
+            self._opened.save(folder, overwrite=True)
+            write_run_records(self, outcome, folder)
+        return outcome
 
     def _encoded(self, generator: Generator, examples: Sequence[SequenceExample]) -> SequenceData:
         """Examples as token ids.
@@ -146,16 +165,6 @@ class SequenceTraining:
         settings = GenerationSettings(num_beams=self.settings.num_beams)
         made = generator.generate([example.source or "" for example in dev], settings)
         return sequence_metrics([one.text for one in made], [example.target for example in dev])
-
-    def _finish(self, generator: Generator, metrics: dict[str, float], run_folder: Path) -> None:
-        """Write the model with the settings and metrics of the run."""
-        generator.record_training(self.task, metrics)
-        with whole_folder(self.out, overwrite=True) as folder:
-            generator.save(folder, overwrite=True)
-            (folder / "run").mkdir()
-            for name in ("settings.json", "metrics.jsonl"):
-                shutil.copy(run_folder / name, folder / "run" / name)
-            write_json(folder / "run" / _OUTCOME, metrics)
 
 
 def _compares_texts(generator: Generator, dev: Sequence[SequenceExample]) -> bool:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertkit.errors import UsageError
 from bertkit.generation import GenerationSettings
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Share
 from bertkit.training import OptimizationSettings, TrainingSettings
 
 OF_NEW_MODELS: Mapping[str, Any] = {"dropout": 0.1, "vocab_size": 4_000, "max_length": 512}
@@ -33,26 +33,22 @@ class SequenceSettings(OptimizationSettings):
         Number of beams in the evaluation at the end.
     """
 
-    num_epochs: int = 10
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
+    num_epochs: Count = 10
+    batch_size: Count = 64
+    learning_rate: AboveZero = 1e-3
+    weight_decay: NotNegative = 0.0
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    eps: AboveZero = 1e-9
     schedule: str = "inverse-square-root"
     warmup: float = 0.1
-    label_smoothing: float = 0.1
+    label_smoothing: Share = 0.1
     dropout: float | None = None
     vocab_size: int | None = None
     max_length: int | None = None
     num_beams: int = 1
 
-    _counts = (*OptimizationSettings._counts, "num_epochs")
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"label_smoothing={self.label_smoothing!r}: expected a share from 0 to below 1")
         self.training(num_examples=1)
         GenerationSettings(num_beams=self.num_beams)
 

@@ -1,9 +1,10 @@
 """Check the values of a dataclass against its field types, for values from files and callers, to be written as JSON."""
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -13,13 +14,31 @@ LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
 """Largest float32."""
 
 
+@dataclass(frozen=True)
+class Range:
+    """Allowed values of a field, as ``Annotated[int, Range(...)]``."""
+
+    description: str  # for errors
+    allows: Callable[[Any], bool]
+
+
+Count = Annotated[int, Range("an integer of at least 1", lambda value: value >= 1)]
+Seed = Annotated[int, Range("an integer from 0 to below 2**63", lambda value: 0 <= value < 2**63)]
+AboveZero = Annotated[float, Range("a number above 0", lambda value: value > 0)]
+NotNegative = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
+Share = Annotated[float, Range("a share from 0 to below 1", lambda value: 0 <= value < 1)]
+ShareAboveZero = Annotated[float, Range("a share above 0 and below 1", lambda value: 0 < value < 1)]
+"""Types of settings with a range, which `check_field_types` checks."""
+
+
 def check_field_types(instance: object) -> None:
-    """Check every field of a dataclass of bool, int, float, str, literals, tuples of them, dicts, or None.
+    """Check every field of a dataclass of bool, int, float, str, literals, tuples of them, dicts, or None, and its
+    `Range` if it has one.
 
     A float is a finite number that float32 can hold, or such an int; a bool is not a number.
 
     Raises:
-        UsageError: a value of another type, with the name of the field.
+        UsageError: a value of another type or out of its range, with the name of the field.
     """
     for name, hint in _hints(type(instance)).items():
         value = getattr(instance, name)
@@ -37,12 +56,15 @@ def changed_fields(instance: Any) -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return {part.name: hints[part.name] for part in fields(kind)}  # pyrefly: ignore
 
 
 def _fits(value: Any, hint: Any) -> bool:
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        ranges = (extra for extra in arguments[1:] if isinstance(extra, Range))
+        return _fits(value, arguments[0]) and all(extra.allows(value) for extra in ranges)
     if origin in (Union, UnionType):
         return any(_fits(value, choice) for choice in arguments)
     if origin is Literal:
@@ -65,6 +87,8 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _described(hint: Any) -> str:
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next((one.description for one in arguments if isinstance(one, Range)), None) or _described(arguments[0])
     if origin is dict:
         return "keys and values"
     if origin in (Union, UnionType):

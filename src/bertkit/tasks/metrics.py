@@ -26,10 +26,12 @@ class Metric:
 
 
 _CORRELATIONS = ("pearson", "spearman", "matthews", "mean_cosine")
-_ERRORS = ("loss", "mean_squared_error", "mean_absolute_error", "vector_error")
+_ERRORS = ("loss", "mean_squared_error", "mean_absolute_error", "vector_error", "perplexity", "masked_lm_loss",
+           "masked_lm_perplexity", "next_sentence_loss")  # fmt: skip
 
 METRICS: dict[str, Metric] = {
     **dict.fromkeys(("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "token_accuracy"), Metric()),
+    **dict.fromkeys(("masked_lm_accuracy", "next_sentence_accuracy"), Metric()),
     **dict.fromkeys(("exact_match", "answerable_exact_match", "answerable_f1", "unanswerable_accuracy"), Metric()),
     **dict.fromkeys(("average_precision", "best_f1", "mrr", "ndcg_at_10", "recall_at_1", "triplet_accuracy"), Metric()),
     **dict.fromkeys(_CORRELATIONS, Metric(is_share=False)),

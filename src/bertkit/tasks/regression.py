@@ -87,6 +87,12 @@ class _OneNumber(OfTexts):
             last.bias.mul_(self.scale).add_(self.center)
         return replace(self, center=0.0, scale=1.0)
 
+    def unfold_target_scaling(self, head: nn.Module, initial: Self) -> Self:
+        if (self.center, self.scale) == (initial.center, initial.scale):
+            return self
+        replace(self, center=-initial.center / initial.scale, scale=1 / initial.scale).fold_target_scaling(head)
+        return replace(self, center=initial.center, scale=initial.scale)
+
     def predicted(self, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
         """(N,) float64."""
         return np.array([prediction.score for prediction in predictions], np.float64)

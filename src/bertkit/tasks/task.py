@@ -390,3 +390,8 @@ class TextTask(ABC):
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """The task after training; changes the head to predict targets in their own unit."""
         return self
+
+    def unfold_target_scaling(self, head: nn.Module, initial: Any) -> Self:
+        """The reverse of `fold_target_scaling`: the task as it was trained, from a trained one and ``initial``, that of
+        `of_examples`."""
+        return self

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from bertkit.training.gradients import evaluate as evaluate
     from bertkit.training.gradients import outputs_of as outputs_of
     from bertkit.training.gradients import without_dropout as without_dropout
+    from bertkit.training.job import Job as Job
+    from bertkit.training.job import Outcome as Outcome
+    from bertkit.training.job import log_start as log_start
+    from bertkit.training.job import make_trainer as make_trainer
+    from bertkit.training.job import read_outcome as read_outcome
+    from bertkit.training.job import run_job as run_job
+    from bertkit.training.job import write_outcome as write_outcome
+    from bertkit.training.job import write_run_records as write_run_records
     from bertkit.training.metrics_log import MetricsLog as MetricsLog
     from bertkit.training.metrics_log import tensorboard_writer as tensorboard_writer
     from bertkit.training.optimizers import OPTIMIZERS as OPTIMIZERS
@@ -25,8 +33,8 @@ if TYPE_CHECKING:
     from bertkit.training.optimizers import make_optimizer as make_optimizer
     from bertkit.training.ranks import Ranks as Ranks
     from bertkit.training.ranks import gather_full_tensor as gather_full_tensor
-    from bertkit.training.run import Run as Run
     from bertkit.training.run_folder import claim_run_folder as claim_run_folder
+    from bertkit.training.run_folder import longer_of as longer_of
     from bertkit.training.run_folder import naming_full_disk as naming_full_disk
     from bertkit.training.run_folder import read_run_settings as read_run_settings
     from bertkit.training.run_folder import released_if_refused as released_if_refused

@@ -14,7 +14,7 @@ from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.later import F, torch
 from bertkit.tasks import Loss, Task
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.field_types import AboveZero, NotNegative, check_field_types
 from bertkit.tasks.task import mean_of, sums_of
 
 if TYPE_CHECKING:
@@ -39,18 +39,15 @@ class DistillationSettings:
         Weight of 1 - cosine of the last hidden states.
     """
 
-    soft_temperature: float = 2.0
-    soft_weight: float = 5.0
-    task_weight: float = 2.0
-    hidden_weight: float = 1.0
+    soft_temperature: AboveZero = 2.0
+    soft_weight: NotNegative = 5.0
+    task_weight: NotNegative = 2.0
+    hidden_weight: NotNegative = 1.0
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        if self.soft_temperature <= 0:
-            raise UsageError(f"soft_temperature={self.soft_temperature!r}: expected a number above 0")
-        weights = self.soft_weight, self.task_weight, self.hidden_weight
-        if min(weights) < 0 or not any(weights):
-            raise UsageError(f"soft_weight, task_weight, hidden_weight={weights}: expected 0 or more, and not all 0")
+        if not (self.soft_weight or self.task_weight or self.hidden_weight):
+            raise UsageError("soft_weight, task_weight and hidden_weight are 0: expected a number above 0 for one")
 
 
 @dataclass(frozen=True, eq=False)

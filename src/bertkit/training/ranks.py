@@ -112,6 +112,15 @@ class Ranks:
         if batch_size < self.num_ranks:
             raise UsageError(f"batch_size={batch_size} is below the {self.num_ranks} ranks")
 
+    def check_same(self, digest: int, what: str) -> None:
+        """Raise a UsageError on every rank if a digest, from 0 to below 2**48, is not the same on all."""
+        digests = torch.zeros(self.num_ranks, dtype=torch.int64)
+        digests[self.rank] = digest
+        if len(set(self.add(digests).tolist())) > 1:
+            raise UsageError(
+                f"the {what} differ between the ranks: start every process with the same command and files"
+            )
+
     def wait(self) -> None:
         """Wait for all ranks."""
         if self.num_ranks > 1:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,18 @@ def claim_run_folder(
             "folder"
         )
     return before is None
+
+
+def longer_of(before: dict[str, Any], now: dict[str, Any], names: Collection[str]) -> str | None:
+    """The setting, one of ``names``, in which a run is longer than before, with both values; None if it is not, or
+    differs in others."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    grown = {name: (old.get(name) or math.inf, new.get(name) or 0) for name in names}
+    grown = {name: (short, long) for name, (short, long) in grown.items() if long > short}
+    if len(grown) != 1 or {name for name, _ in _differing(before, now)} != grown.keys():
+        return None
+    ((name, (short, long)),) = grown.items()
+    return f"{name.rpartition('.')[2]}={long:g} instead of {short:g}"
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Share, check_field_types
 from bertkit.training.schedules import learning_rate_factor
 
 if TYPE_CHECKING:
@@ -54,47 +55,42 @@ class OptimizationSettings:
         Precision of matrix products in training; weights and sums are float32.
     seed
         Seed of new weights, order, masks and dropout.
+    best_by
+        Metric that selects the best weights; by default that of the task.
+    patience
+        Stop after this number of evaluations without improvement; by default never.
     """
 
-    num_steps: int | None = None
-    minutes: float | None = None
-    batch_size: int = 256
-    tokens_per_part: int | None = None
+    num_steps: Count | None = None
+    minutes: AboveZero | None = None
+    batch_size: Count = 256
+    tokens_per_part: Count | None = None
     optimizer: str = "adamw"
-    learning_rate: float | None = None
-    matrix_learning_rate: float = 0.02
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
+    learning_rate: AboveZero | None = None
+    matrix_learning_rate: AboveZero = 0.02
+    weight_decay: NotNegative = 0.01
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    eps: AboveZero = 1e-6
     schedule: str = "linear"
     warmup: float = 0.01
-    clip_norm: float | None = 1.0
+    clip_norm: AboveZero | None = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
-    seed: int = 0
-
-    _counts: ClassVar[tuple[str, ...]] = ("num_steps", "batch_size", "tokens_per_part")  # at least 1, or None
-    _sizes: ClassVar[tuple[str, ...]] = ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps")  # > 0
+    seed: Seed = 0
+    best_by: str | None = None
+    patience: Count | None = None
 
     def __post_init__(self) -> None:
         from bertkit.training.optimizers import optimizer_class  # torch, which help of commands does not need
 
         check_field_types(self)
-        for name in self._counts:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
-        for name in self._sizes:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"{name}={value!r}: expected a number above 0")
-        if self.weight_decay < 0:
-            raise UsageError(f"weight_decay={self.weight_decay!r}: expected a number of at least 0")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise UsageError(f"betas={self.betas!r}: expected two numbers from 0 to below 1")
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to below 2**63")
         optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def check_dev(self, dev: Sequence[Any], names: Sequence[str] = ("patience",)) -> None:
+        """Raise a UsageError if one of these settings is set, which need dev examples, and there are none."""
+        for name in names:
+            if (value := getattr(self, name)) is not None and not dev:
+                raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
 
     def of_loop(self, **values: Any) -> TrainingSettings:
         """The settings of a training loop: these, replaced and completed by ``values``."""
@@ -107,15 +103,13 @@ class OptimizationSettings:
 class TrainingSettings(OptimizationSettings):
     """Settings of the training loop. The length of a run is either ``num_steps`` or ``minutes``."""
 
-    tokens_per_part: int | None = 8_192
-    learning_rate: float = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000 steps
+    tokens_per_part: Count | None = 8_192
+    learning_rate: AboveZero = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000 steps
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    log_every: int | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
-    evaluate_every: int | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
-    save_every: int | None = None  # steps between checkpoints; None: up to ten in a run
-    keep_last: int = 2  # number of checkpoints to keep, in addition to the best
-
-    _counts = (*OptimizationSettings._counts, "log_every", "evaluate_every", "save_every", "keep_last")
+    log_every: Count | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
+    evaluate_every: Count | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
+    save_every: Count | None = None  # steps between checkpoints; None: up to ten in a run
+    keep_last: Count = 2  # number of checkpoints to keep, in addition to the best
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +21,8 @@ from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import gather_full_tensor, placed_like
+
+STATE = "state.json"
 
 _BETWEEN = "//"  # separates a parameter's name and the name of its state
 
@@ -35,6 +38,7 @@ class TrainingState:
     best: float | None = None  # the best value of the selecting metric
     best_step: int | None = None
     step_evaluated: int = -1  # step of the latest evaluation
+    num_worse: int = 0  # number of the latest evaluations that did not improve on the best
     num_threads: int = 0  # torch's number of threads when saved: it determines the order of sums
     num_ranks: int = 1
 
@@ -61,7 +65,7 @@ def save_state(
         with whole_folder(folder, overwrite=True) as temporary:
             save_model(temporary / "model")
             save_file(tensors, str(temporary / "optimizer.safetensors"))
-            write_json(temporary / "state.json", asdict(state))
+            write_json(temporary / STATE, asdict(state))
     except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); earlier checkpoints are intact. "
@@ -75,10 +79,8 @@ def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -
     Raises:
         CheckpointError: a file that is missing, damaged, or from another network or optimizer.
     """
-    record = read_json(folder / "state.json")
-    names = {field.name for field in fields(TrainingState)}
-    if record is None or set(record) != names:
-        raise CheckpointError(f"{folder / 'state.json'} is missing or not the state of a run")
+    if (state := read_state(folder / STATE)) is None:
+        raise CheckpointError(f"{folder / STATE} is missing or not the state of a run")
     parameters = dict(network.named_parameters())
     try:
         tensors = load_file(str(folder / "optimizer.safetensors"))
@@ -92,7 +94,18 @@ def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -
         # A step count is not sharded; fused optimizers need it on the parameter's device.
         kept = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state_of(parameter)[key] = kept
-    return TrainingState(**record)
+    return state
+
+
+def read_state(path: Path) -> TrainingState | None:
+    """The progress of a run; None: the file is missing or malformed."""
+    return state_of(read_json(path))
+
+
+def state_of(record: dict[str, Any] | None) -> TrainingState | None:
+    """The progress of a run from its JSON record; None if that is missing or lacks a value."""
+    names = {field.name for field in fields(TrainingState)}
+    return TrainingState(**record) if record is not None and set(record) == names else None
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from bertkit.device import receive
-from bertkit.errors import NonFiniteError
+from bertkit.errors import NonFiniteError, UsageError
 from bertkit.files.json_files import write_json
 from bertkit.tasks import Task
 from bertkit.training.batch_gradients import BatchGradients
@@ -65,8 +65,6 @@ class Trainer:
     evaluate: Callable[[], dict[str, float]] | None = None  # metrics on held-out data
     best_by: str = "loss"  # the metric that selects the best checkpoint; NaN is never the best
     higher_is_better: bool = False  # of this metric
-    patience: int | None = None  # stop after this number of evaluations without improvement; only if the settings set
-    # the steps between evaluations
     keep_first: bool = False  # the initial weights may be the best
     best_is_result: bool = False  # the best weights are the result of the run
     sample: Callable[[], dict[str, Any]] | None = None  # further values to log at each evaluation
@@ -89,7 +87,7 @@ class Trainer:
 
     def train(self) -> str:
         """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
-        out of ``patience``.
+        out of patience.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite, or the loss of the last batch again before weights are
@@ -116,6 +114,7 @@ class Trainer:
                 state.best = state.best_step = None
             elif improved:
                 self._save()
+            state.num_worse = 0
         stops, progress = self._sync_stop_and_progress()
         while not (stops or progress >= 1 or self._is_out_of_patience()):
             prepared = coming.result() if coming is not None else self._prepared(state.position, progress)
@@ -135,11 +134,8 @@ class Trainer:
         return reason
 
     def _is_out_of_patience(self) -> bool:
-        """True if ``patience`` evaluations did not improve on the best."""
-        every = self.settings.evaluate_every
-        if self.patience is None or every is None:
-            return False
-        return self.state.step - (self.state.best_step or 0) >= self.patience * every
+        """True if the last ``patience`` evaluations did not improve on the best."""
+        return self.settings.patience is not None and self.state.num_worse >= self.settings.patience
 
     def _step(self, batch: Any, position: int, progress: float, facts: dict[str, float]) -> None:
         """One optimizer step: the weights are updated by the gradients of a batch. ``facts`` of the batch are
@@ -244,11 +240,14 @@ class Trainer:
         state, metrics = self.state, self.evaluate()
         state.step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
+        if self.best_by not in metrics:
+            raise UsageError(f"best_by={self.best_by!r}: expected one of {', '.join(metrics)}")
         value = self._of_first(metrics[self.best_by])  # other ranks may differ in the last bit
         if state.best is None:
             improved = not math.isnan(value)
         else:
             improved = value > state.best if self.higher_is_better else value < state.best
+        state.num_worse = 0 if improved else state.num_worse + 1
         if improved:
             state.best, state.best_step = value, state.step
         if self.ranks.is_first:

@@ -4,9 +4,12 @@ The loss is cross-entropy among the texts of a batch, as for sentence encoders, 
 widths (Matryoshka), so that vectors can be truncated.
 """
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +24,14 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.finite import check_trained
 from bertkit.words.settings import PairTraining
+from bertkit.words.state_file import SAVE_SECONDS, StateFile, fingerprint_of
 from bertkit.words.tokens import tokens_of
 
 
 class PairReport(NamedTuple):
     """Result of training."""
 
+    reason: str  # "finished", or "stopped": asked to stop before the end
     num_rows: int
     num_steps: int
     first_loss: float  # mean over the first tenth of the steps
@@ -34,19 +39,29 @@ class PairReport(NamedTuple):
 
 
 def train_static(
-    rows: Sequence[TextSet], tokenizer: Tokenizer, settings: PairTraining, progress: bool | None = None
+    rows: Sequence[TextSet],
+    tokenizer: Tokenizer,
+    settings: PairTraining,
+    progress: bool | None = None,
+    *,
+    state: Path | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[StaticEncoder, PairReport]:
-    """Train token vectors from random initial values. The same rows and seed give the same encoder.
+    """Train token vectors from random initial values, to the end or until ``should_stop``. The same rows and seed give
+    the same encoder, also after a stop and resume.
 
     Args:
         rows: queries with positives, and negatives if there are any. The last batch of an epoch may be smaller, or
             have one more row.
         tokenizer: tokenizer of the encoder; every entry but special ones gets a vector.
         progress: show a bar; None: on a terminal.
+        state: a file written once a minute and at a stop, from which an interrupted run resumes; remove it once the
+            encoder is saved.
+        should_stop: called before every step. After a stop the encoder is that of the steps so far.
 
     Raises:
         DataError: fewer than two rows, a row with a score, rows that contradict each other, or no different texts.
-        UsageError: a learning rate at which training diverges.
+        UsageError: the state file is from another run, or cannot be read; or training diverges at this learning rate.
     """
     if len(rows) < 2:
         raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
@@ -66,27 +81,49 @@ def train_static(
     optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=settings.learning_rate)
     full, rest = divmod(len(rows), settings.batch_size)
     per_epoch = full + (rest > 1) or 1
-    num_steps, losses = settings.epochs * per_epoch, []
-    order: list[int] = []
-    bar = tqdm(total=num_steps, desc="training", delay=2, disable=None if progress is None else not progress)
-    with bar:
-        for step in range(num_steps):
-            if step % per_epoch == 0:
+    num_steps, done, losses, order = settings.epochs * per_epoch, 0, np.zeros(0), list[int]()
+    content = [repr(row).encode() for row in rows] + ["\n".join(tokenizer.vocabulary.tokens).encode()]
+    file, saved = StateFile(state, fingerprint_of(settings, content)), time.monotonic()
+    if stored := file.read():
+        arrays, facts = stored
+        done, losses = int(facts["done"]), arrays.pop("losses")
+        with torch.no_grad():
+            table.weight.copy_(torch.from_numpy(arrays.pop("table")))
+        averages: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        optimizer.state[table.weight] = {"step": done, **averages}
+        for _ in range(-(-done // per_epoch)):
+            order = torch.randperm(len(rows), generator=generator).tolist()
+
+    def save() -> None:
+        averages = {name: value.numpy() for name, value in optimizer.state[table.weight].items() if name != "step"}
+        arrays = {"table": table.weight.detach().numpy(), "losses": losses, **averages}
+        file.write(arrays, {"done": done})
+
+    hidden = None if progress is None else not progress
+    with tqdm(total=num_steps, initial=done, desc="training", delay=2, disable=hidden) as bar:
+        while done < num_steps and not should_stop():
+            number = done % per_epoch
+            if number == 0:
                 order = torch.randperm(len(rows), generator=generator).tolist()
-            number = step % per_epoch
             end = (number + 1) * settings.batch_size if number < per_epoch - 1 else len(rows)
             chosen = [rows[index] for index in order[number * settings.batch_size : end]]
             for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate * _share(step, num_steps)
+                group["lr"] = settings.learning_rate * _share(done, num_steps)
             vectors, roles = _batch(table, chosen, tokenizer, is_known, settings.max_length)
             loss = task.batch_loss(vectors, roles).value
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(float(loss.detach()))
+            losses, done = np.append(losses, float(loss.detach())), done + 1
             bar.update()
-    tenth = max(1, num_steps // 10)
-    report = PairReport(len(rows), num_steps, float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
+            if time.monotonic() - saved > SAVE_SECONDS:
+                save()
+                saved = time.monotonic()
+    if 0 < done < num_steps:
+        save()
+    tenth, reason = max(1, num_steps // 10), "finished" if done == num_steps else "stopped"
+    means = [float(part.mean()) if len(part) else math.nan for part in (losses[:tenth], losses[-tenth:])]
+    report = PairReport(reason, len(rows), done, *means)
     trained = table.weight.detach().numpy()
     check_trained(trained, settings.learning_rate)
     return _encoder(trained, tokenizer, is_known), report

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertkit.errors import UsageError, check_above_zero
-from bertkit.tasks.field_types import check_field_types
+from bertkit.errors import UsageError
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, check_field_types
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,18 @@ class WordTraining:
     """
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
-    dimensions: int = 100
-    window: int = 5
-    min_count: int = 5
-    negatives: int = 5
-    subsample: float = 1e-3
-    epochs: int = 5
-    learning_rate: float = 0.025
+    dimensions: Count = 100
+    window: Count = 5
+    min_count: Count = 5
+    negatives: Count = 5
+    subsample: NotNegative = 1e-3
+    epochs: Count = 5
+    learning_rate: AboveZero = 0.025
     ngrams: bool = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        _check_counts(self, "dimensions", "window", "min_count", "negatives", "epochs")
-        check_above_zero(self, "learning_rate")
-        if self.subsample < 0:
-            raise UsageError(f"subsample={self.subsample}: expected a number of at least 0")
-        _check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -79,34 +74,20 @@ class PairTraining:
         Seed of initial vectors and the order of rows.
     """
 
-    dimensions: int = 512
+    dimensions: Count = 512
     nested: tuple[int, ...] = (512, 256, 128, 64, 32)
     batch_size: int = 1024
-    epochs: int = 1
-    learning_rate: float = 0.05
-    temperature: float = 0.05
-    max_length: int = 256
-    seed: int = 0
+    epochs: Count = 1
+    learning_rate: AboveZero = 0.05
+    temperature: AboveZero = 0.05
+    max_length: Count = 256
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.nested, list):
             object.__setattr__(self, "nested", tuple(self.nested))
         check_field_types(self)
-        _check_counts(self, "dimensions", "epochs", "max_length")
         if self.batch_size < 2:
             raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the other rows are negatives")
         if any(width < 1 for width in self.nested) or len(set(self.nested)) < len(self.nested):
             raise UsageError(f"nested={list(self.nested)}: expected different widths of at least 1")
-        check_above_zero(self, "learning_rate", "temperature")
-        _check_seed(self.seed)
-
-
-def _check_counts(settings: WordTraining | PairTraining, *names: str) -> None:
-    for name in names:
-        if getattr(settings, name) < 1:
-            raise UsageError(f"{name}={getattr(settings, name)}: expected at least 1")
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"seed={seed}: expected an integer from 0 to below 2**63")

@@ -1,24 +1,19 @@
 """Word vectors trained on a corpus: skip-gram, CBOW, with or without character n-grams; `bertkit words train`."""
 
-import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 from tqdm import tqdm
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError
 from bertkit.executor import map_on_cores
-from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
@@ -28,6 +23,7 @@ from bertkit.words.ngrams import NUM_ROWS, units_of
 from bertkit.words.opening import of_words
 from bertkit.words.settings import WordTraining
 from bertkit.words.skip_gram import alias_table, train_sentences
+from bertkit.words.state_file import SAVE_SECONDS, StateFile, fingerprint_of
 from bertkit.words.tokens import whole_words
 from bertkit.words.window_step import WIDTH, scratch
 
@@ -37,7 +33,6 @@ _WORDS_AT_A_TIME = 10_000  # whose n-grams are copied at once
 _PARTS_AT_A_TIME = 64  # the state is saved between them
 _LONGEST_SENTENCE = 10_000
 _LAST_RATE = 0.004  # final learning rate as a share of the first
-_SAVE_SECONDS = 60.0
 
 
 class WordCorpus(NamedTuple):
@@ -132,7 +127,9 @@ def train_words(
         UsageError: the file is from another run, or cannot be read; or a learning rate at which training diverges.
     """
     units = units_of(corpus.words, settings.ngrams)
-    inputs, outputs, done, spent = _start(corpus, settings, state)
+    content = ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes())
+    file = StateFile(state, fingerprint_of(settings, content, WIDTH))
+    inputs, outputs, done, spent = _start(corpus, settings, file)
     shares, aliases = alias_table(corpus.counts.astype(np.float64) ** 0.75)
     keep = _keep_probability(corpus.counts, settings.subsample)
     edges = _edges(corpus.starts)
@@ -154,6 +151,10 @@ def train_words(
         )  # fmt: skip
         return int(corpus.starts[edges[part + 1]] - corpus.starts[edges[part]])
 
+    def save() -> None:
+        seconds = spent + time.monotonic() - start
+        file.write({"inputs": inputs, "outputs": outputs}, {"done": done, "seconds": seconds})
+
     hidden = None if progress is None else not progress
     last = settings.epochs * num_parts
     with tqdm(total=total, desc="training", unit=" words", unit_scale=True, delay=2, disable=hidden) as bar:
@@ -162,12 +163,12 @@ def train_words(
             for number in map_on_cores(work, block):
                 bar.update(number)
             done = block.stop
-            if state is not None and time.monotonic() - saved > _SAVE_SECONDS:
-                _save(state, corpus, settings, inputs, outputs, done, spent + time.monotonic() - start)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                save()
                 saved = time.monotonic()
     seconds = spent + time.monotonic() - start
-    if state is not None and done < last:
-        _save(state, corpus, settings, inputs, outputs, done, seconds)
+    if done < last:
+        save()
     report = TrainingReport(
         "finished" if done == last else "stopped",
         len(corpus.words),
@@ -196,40 +197,12 @@ def _edges(starts: np.ndarray) -> list[int]:
     return sorted({0, len(starts) - 1, *np.searchsorted(starts, wanted[1:-1]).tolist()})
 
 
-def _fingerprint(corpus: WordCorpus, settings: WordTraining) -> str:
-    known = hashlib.sha256(json.dumps([asdict(settings), WIDTH]).encode())
-    for part in ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes()):
-        known.update(part)
-    return known.hexdigest()
-
-
-def _save(
-    state: Path, corpus: WordCorpus, settings: WordTraining, inputs: np.ndarray, outputs: np.ndarray, done: int,
-    seconds: float,
-) -> None:  # fmt: skip
-    about = {"fingerprint": _fingerprint(corpus, settings), "done": str(done), "seconds": repr(seconds)}
-    with whole_file(state) as temporary:
-        save_file({"inputs": inputs, "outputs": outputs}, temporary, about)
-
-
-def _start(corpus: WordCorpus, settings: WordTraining, state: Path | None) -> tuple[np.ndarray, np.ndarray, int, float]:
+def _start(corpus: WordCorpus, settings: WordTraining, file: StateFile) -> tuple[np.ndarray, np.ndarray, int, float]:
     """Both matrices, the number of completed parts and their seconds: from the state file, or initial."""
     num_words, dim = len(corpus.words), settings.dimensions
-    if state is not None and state.is_file():
-        try:
-            with safe_open(state, "numpy") as stored:
-                about, inputs, outputs = (
-                    stored.metadata() or {},
-                    stored.get_tensor("inputs"),
-                    stored.get_tensor("outputs"),
-                )
-        except SafetensorError as error:
-            raise UsageError(
-                f"{state} cannot be read as the state of a run ({error}): remove the file, and start again"
-            ) from None
-        if about.get("fingerprint") != _fingerprint(corpus, settings):
-            raise UsageError(f"{state} is from a run with other texts or settings: finish it, or remove the file")
-        return inputs, outputs, int(about["done"]), float(about["seconds"])
+    if state := file.read():
+        arrays, facts = state
+        return arrays["inputs"], arrays["outputs"], int(facts["done"]), float(facts["seconds"])
     random = np.random.default_rng(settings.seed)
     num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
     width = -(-dim // WIDTH) * WIDTH  # whole vectors; the rest stays 0
