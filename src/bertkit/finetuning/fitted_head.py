@@ -40,15 +40,15 @@ _FIRST_ITERATIONS, _ITERATIONS = 100, 1_000
 class FittedHead:
     """Result of fitting a head."""
 
-    num_examples: int  # number of training examples
+    num_examples: int  # number of training examples; 0: a trained head was kept
     inverse_penalty: float  # what scikit-learn calls C
     num_held_out: int  # number of examples in cross-validation
     metrics: dict[str, float]  # in cross-validation; empty with fewer than ten examples
 
 
 def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> FittedHead | None:
-    """Fit the last layer of the head to the frozen encoder, with the best penalty in cross-validation; None if the
-    task does not fit its head.
+    """Fit the last layer of the head to the frozen encoder, with the best penalty in cross-validation, unless it was
+    trained already; None if the task does not fit its head.
 
     Args:
         precision: precision of the encoder, "float32" or "bfloat16".
@@ -56,8 +56,11 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
     Raises:
         DataError: all examples have the same features.
     """
-    if model.trained.task.fitted_by() is None:
+    task = model.trained.task
+    if task.fitted_by() is None:
         return None
+    if task.head in model.checkpoint.trained_heads():
+        return FittedHead(0, 0.0, 0, {})
     features = FrozenFeatures.of(model, examples, precision)
     penalty, num_held_out, metrics = best_penalty(features)
     _set_last_layer(model, *features.fit(np.arange(len(features.examples)), penalty, _ITERATIONS))

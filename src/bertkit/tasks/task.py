@@ -145,7 +145,6 @@ class TextTask(ABC):
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     probability_function: ClassVar[str | None] = None  # softmax or sigmoid: from logits to the labels' probabilities
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
-    keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
     pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub
     peft_type: ClassVar[str | None] = None  # task type of the PEFT library
 
@@ -381,6 +380,25 @@ class TextTask(ABC):
     def over_vectors(self, example: Any) -> Self | None:
         """The task with a head over sentence vectors, for examples of this kind; None: not supported."""
         return None
+
+    def adopt_head(self, head: nn.Module, stored: TextTask | None) -> bool:
+        """Adapt a stored head: its rows get the order of the labels of this task.
+
+        Args:
+            stored: the task that it was trained for; None: unknown.
+
+        Returns:
+            False if the tasks or their labels differ, or the head is not trained by gradients; it is then unchanged.
+        """
+        if stored is None or stored.name != self.name or self.of_vectors:
+            return False
+        names, known = self.known_labels or (), stored.known_labels or ()
+        if {*names} != {*known}:
+            return False
+        last: Any = head.classifier
+        for parameter in last.parameters() if names else ():
+            parameter.data = parameter.data[[known.index(name) for name in names]]
+        return True
 
     def fitted_by(self) -> TextTask | None:
         """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;

@@ -21,7 +21,7 @@ from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.task import Loss, Option, exact
+from bertkit.tasks.task import Loss, Option, TextTask, exact
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -44,7 +44,6 @@ class CrossEncoding(OfTextSets):
 
     name: ClassVar[str] = "cross-encoder"
     head: ClassVar[str] = "sequence_classification"
-    keeps_head: ClassVar[bool] = True
     feed: ClassVar[type[LabeledFeed]] = RowFeed
     pipeline: ClassVar[str] = "text-ranking"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
@@ -112,6 +111,10 @@ class CrossEncoding(OfTextSets):
     def vectors(self, outputs: NetworkOutput) -> Tensor:
         """(S, 1) scores, the input of the loss of the whole batch."""
         return exact(outputs.logits[self.head])
+
+    def adopt_head(self, head: Any, stored: TextTask | None) -> bool:
+        """As `TextTask.adopt_head`: any head with one output."""
+        return head.classifier.out_features == 1
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) pairs."""
