@@ -10,6 +10,7 @@ from bertkit.errors import DependencyError
 from bertkit.evidence.baseline import predict_baseline
 from bertkit.model import Model
 from bertkit.tasks import JudgedTask, TextTask, metric_of
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer import Encodings
 
@@ -34,7 +35,8 @@ def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], met
     if not isinstance(task, JudgedTask):
         name, predictions = task.constant_predictions(train, dev)
         return {name: _score(task, dev, predictions, metric)}
-    encodings, (name, constant) = task.encode(model.tokenizer, dev, model.trained.layout), task.constant_logits(train)
+    encodings = EncodedRows.of(dev).encoded(task, model.tokenizer, model.trained.layout)
+    name, constant = task.constant_logits(train)
     number = len(encodings.input_ids if task.of_tokens else encodings)
     scores = {name: _score_of_logits(task, dev, encodings, np.tile(constant, (number, 1)), metric)}
     method = FREQUENT_TAG if task.of_words else TF_IDF

@@ -23,6 +23,7 @@ from bertkit.errors import DataError
 from bertkit.inference import Runner
 from bertkit.model import Model
 from bertkit.tasks import TextTask
+from bertkit.tasks.encoded_rows import EncodedRows, encodings_of
 from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, INVERSE_PENALTIES, minimize
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
@@ -109,8 +110,10 @@ class FrozenFeatures:
     @classmethod
     def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "FrozenFeatures":
         task, layout = model.trained.task, model.trained.layout
-        some = _some(examples, task.encode(model.tokenizer, examples, layout), task)
-        data = task.labeled(some, task.encode(model.tokenizer, some, layout))
+        encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
+        indices = _some(len(examples), encodings, task)
+        some = [examples[index] for index in indices.tolist()]
+        data = task.labeled(some, encodings_of(encodings, indices))
         rows = head_features(model, data, precision)
         if not torch.isfinite(rows).all():
             raise DataError("the encoder's features are not finite numbers: its weights are damaged")
@@ -136,7 +139,7 @@ class FrozenFeatures:
     def logits(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], Encodings, np.ndarray]:
         """Examples at ``indices``, with their sequences and logits: the arguments of `TextTask.decode`."""
         some = [self.examples[index] for index in indices.tolist()]
-        encodings = self.task.encode(self.model.tokenizer, some, self.model.trained.layout)
+        encodings = encodings_of(self.data.encodings, indices)
         rows = self.rows[self._row_indices(self._groups(indices))]
         return some, encodings, F.linear(rows.double(), *layer).float().numpy()
 
@@ -253,12 +256,12 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
             )
 
 
-def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
-    """Random examples in order: as many as are needed for MOST_ROWS rows, or all if they have fewer."""
-    counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
-    order = np.random.default_rng(0).permutation(len(examples))
+def _some(number: int, encodings: Encodings, task: TextTask) -> np.ndarray:
+    """Indices of random examples, ascending: as many as are needed for MOST_ROWS rows, or all if they have fewer."""
+    counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=number)
+    order = np.random.default_rng(0).permutation(number)
     before = np.cumsum(counts[order]) - counts[order]
-    return [examples[number] for number in np.sort(order[before < MOST_ROWS]).tolist()]
+    return np.sort(order[before < MOST_ROWS])
 
 
 _NO_OUTPUT = EncoderOutput(torch.empty(0, 0), None)

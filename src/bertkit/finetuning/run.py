@@ -41,6 +41,7 @@ from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import TextTask, metric_of, task_kind
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.training import (
     Ranks,
     Run,
@@ -105,11 +106,11 @@ class Finetuning:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
-    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[EncodedRows, EncodedRows]:
         """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
         with self.ranks.first_before_others():
             train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
-        return train, dev
+        return EncodedRows.of(train), EncodedRows.of(dev)
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""
@@ -308,7 +309,7 @@ class Finetuning:
 
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabeledEncodings:
         task, layout = model.trained.task, model.trained.layout
-        encodings = task.encode(model.tokenizer, examples, layout)
+        encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
         if self.ranks.is_first:
             remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
             InferenceReport.of(encodings, len(examples)).warn_of_cuts(remedy)

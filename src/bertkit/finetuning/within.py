@@ -28,6 +28,7 @@ from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.training import claim_run_folder, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
@@ -102,7 +103,7 @@ class _Within:
         self.train, self.chosen_by = train, dev
         self.dev_name = run.dev_name if dev else "held-out rows"
         if not dev:
-            self.train, self.chosen_by = held_out(train)
+            self.train, self.chosen_by = map(EncodedRows, held_out(train))
 
     def start(self, resume: bool) -> Outcome:
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}

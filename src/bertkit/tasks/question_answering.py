@@ -178,6 +178,10 @@ class QuestionAnswering(TextTask):
                 raise error_in(location, question, problem)
         return Question(question, context, answers, location=location)
 
+    @property
+    def sequence_form(self) -> None:
+        """All settings have the same sequences."""
+
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
     ) -> Encodings:

@@ -187,6 +187,11 @@ class TextTask(ABC):
         return self.label_names
 
     @property
+    def sequence_form(self) -> Any:
+        """A value that is equal for tasks whose `encode` is equal; by default all settings."""
+        return self
+
+    @property
     def reading_options(self) -> dict[str, Any]:
         """``ExampleFile.options`` by which files are read as for training."""
         return {}
