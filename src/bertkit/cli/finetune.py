@@ -1,7 +1,6 @@
 """bertkit finetune TASK: a command for each task, with its options"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +16,7 @@ from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, TextTask
+from bertkit.tasks.example_file import read_train_and_dev
 
 if TYPE_CHECKING:
     from bertkit.training import Ranks
@@ -47,7 +47,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         resume: bool = False,
         device: str = "auto",
     ) -> None:
-        from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
+        from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading
         from bertkit.finetuning import SWEEPS, Finetuning, start_run
         from bertkit.finetuning import sweep as run_sweep
 
@@ -56,19 +56,21 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         if defaults == "paper":
             chosen = chosen.completed(PAPER)
         files = {"training": train} | ({} if dev is None else {"dev": [dev]})
-        run = Finetuning(out, model, kind.name, chosen, given, device=device, log_line=note, files=files)
-        may_refuse = (chosen.on_long or kind.on_long) != "truncate"
-        new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
-        *examples, skipped = read_both(kind, train, dev, columns_of(columns), given, skip_bad, label_names, new_model)
+        bad_rows, roles = bad_rows_of(skip_bad), columns_of(columns)
+        examples = read_train_and_dev(
+            kind, train, dev, columns=roles, options=given, class_names=label_names, bad_rows=bad_rows
+        )
+        note_reading(bad_rows)
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-            run.num_set_aside, run.ranks = len(skipped), ranks
-            if ranks.is_first:
-                note_skipped(skipped)
+            run = Finetuning(
+                out, model, kind.name, chosen, given, device=device, log_line=note, files=files, ranks=ranks,
+                skip_bad=skip_bad, skipped=[*map(str, bad_rows.rows)],
+            )  # fmt: skip
             begin = start_run if sweep is None else partial(run_sweep, grid=SWEEPS[sweep])
             outcome = begin(run, train=examples[0], dev=examples[1], resume=resume, should_stop=should_stop)
             return {"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
-                    "rows_skipped": len(skipped), **outcome.metrics}  # fmt: skip
+                    "rows_skipped": len(run.skipped), **outcome.metrics}  # fmt: skip
 
         run_training(f"finetune {kind.name}", out, device, start)
 

@@ -18,6 +18,7 @@ from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
+from bertkit.files import skipped_lines
 from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, simple_baselines
@@ -36,6 +37,7 @@ from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate
 from bertkit.finetuning.outcome import Outcome, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.teaching import taught
+from bertkit.finetuning.usable_rows import usable_rows
 from bertkit.inference import InferenceReport
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
@@ -69,7 +71,8 @@ class Finetuning:
     device: str = "auto"
     log_line: Callable[[str], None] = tqdm.write  # called with each line for the user
     files: Mapping[str, Sequence[Path]] = field(default_factory=dict)  # "training" and "dev", for the model card
-    num_set_aside: int = 0  # number of skipped rows in these files, also for the card
+    skip_bad: bool = False  # skip examples that cannot be used or are too long; else they are errors
+    skipped: Sequence[str] = ()  # locations and reasons of skipped examples; the run adds its own
     resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
@@ -100,14 +103,25 @@ class Finetuning:
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
         self.ranks.check_batch_size(self.settings.batch_size)
-        train, dev = self.taught(train, dev)
+        train, dev = self.prepared(train, dev)
         run = replace(self, settings=self.complete_settings(len(train)))
         if not self.ranks.is_first:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
-    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[EncodedRows, EncodedRows]:
-        """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
+    def prepared(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[EncodedRows, EncodedRows]:
+        """Both without examples that are skipped, which is logged, and with the vectors or scores of the teacher and
+        guide that they lack, which are kept in OUT-teacher; `EncodedRows` are prepared already."""
+        if isinstance(train, EncodedRows):
+            return train, EncodedRows.of(dev)
+        if self.skip_bad:
+            kind = task_kind(self.task)
+            is_quiet = (self.settings.on_long or kind.on_long) == "truncate"
+            new_model = None if is_quiet else replace(self, log_line=lambda line: None).new_model
+            train, dev, skipped = usable_rows(kind, train, dev, self.options, new_model)
+            self.skipped = [*self.skipped, *skipped]
+        for line in skipped_lines(self.skipped) if self.ranks.is_first else ():
+            self.log_line(line)
         with self.ranks.first_before_others():
             train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
         return EncodedRows.of(train), EncodedRows.of(dev)
@@ -383,7 +397,7 @@ class Finetuning:
         steps |= {f"{best_by} on dev, {name}": value for name, value in outcome.baselines.items()}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            intervals=intervals, num_set_aside=self.num_set_aside, example=train[0],
+            intervals=intervals, num_set_aside=len(self.skipped), example=train[0],
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 

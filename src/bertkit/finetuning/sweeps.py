@@ -46,7 +46,7 @@ def sweep(
     run.settings.check_untimed("a sweep", "search within that time without a sweep")
     run.ranks.check_single("a sweep runs")
     folder = run.out / "run"
-    train, dev = run.taught(train, dev)
+    train, dev = run.prepared(train, dev)
     task = task_kind(run.task).of_examples(train, run.options)
     record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}

@@ -69,7 +69,7 @@ def start_run(
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     run.ranks.check_single("minutes compares runs")
     run.settings.check_dev(dev)
-    train, dev = run.taught(train, dev)
+    train, dev = run.prepared(train, dev)
     _check_head(run, train)
     return _Within(run, train, dev, should_stop).start(resume)
 
