@@ -374,10 +374,10 @@ def test_feed_yields_every_row_once_and_no_single_row_batches() -> None:
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
     feed = RowFeed(labeled, batch_size=4, seed=3)
     assert isinstance(feed, LabeledFeed) and feed.batches_per_epoch == 2
-    batches = [feed.batch(position, 0.0).labels[:, 0].tolist() for position in range(2)]
+    batches = [feed.batch(position, 0.0).labels.row.tolist() for position in range(2)]
     assert [len(set(batch)) for batch in batches] == [4, 5]
-    assert sorted(batches[0] + batches[1]) == sorted(labeled.labels[:, 0].tolist())
-    halves = [RowFeed(labeled, 4, 3, rank, 2).batch(0, 0.0).labels[:, 0].tolist() for rank in (0, 1)]
+    assert sorted(batches[0] + batches[1]) == sorted(labeled.labels.row.tolist())
+    halves = [RowFeed(labeled, 4, 3, rank, 2).batch(0, 0.0).labels.row.tolist() for rank in (0, 1)]
     assert sorted(halves[0] + halves[1]) == sorted(batches[0])
 
 
