@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bertkit.advice import spelled_alike
 from bertkit.errors import CheckpointError, UsageError, warn
 from bertkit.files import skipped_lines
 from bertkit.files.json_files import member, read_json, write_json
@@ -17,7 +18,6 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
-from bertkit.tasks.twins import spelled_alike
 
 _SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
 _RECORD = "estimator.json"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bertkit.tokenizer import Encodings
 FROZEN = "frozen features"
 FROZEN_DEFAULT = f"{FROZEN}, default head"  # for runs with another head
 TF_IDF, FREQUENT_TAG = "TF-IDF", "most frequent tag of each word"
+_KINDS: Mapping[str, Literal["frozen", "words"]] = {FROZEN: "frozen", TF_IDF: "words", FREQUENT_TAG: "words"}
 _MOST_ROWS = 10_000
 """Maximum number of training examples for the word baseline; its name says if it is a random part of more."""
 
@@ -52,6 +53,11 @@ def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], met
     if metric in results.results():
         scores[method] = _or_zero(results.results()[metric])
     return scores
+
+
+def kind_of(name: str) -> Literal["frozen", "words", "constant"]:
+    """What a baseline predicts from: features of the encoder, words, or nothing. Details follow a comma in its name."""
+    return _KINDS.get(name.partition(", ")[0], "constant")
 
 
 def goodness(metric: str, value: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from bertkit.advice import few_held_out
 from bertkit.architectures import Network
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
@@ -32,7 +33,6 @@ from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import (
     check_texts,
     corpus_facts,
-    few_held_out,
     large_held_out,
     learn_vocabulary,
     text_not_used,
@@ -284,8 +284,8 @@ class Pretraining:
                 self.log_line(f"corpus: {unused}")
             if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out", tokenizer)):
                 self.log_line(f"held-out files: {unused}")
-            if line := few_held_out(held_out):
-                self.log_line(line)
+            if (finding := few_held_out(len(held_out.tokens))) is not None:
+                self.log_line(finding.line)
             if not inputs.held_out and (line := large_held_out(corpus, held_out, data.held_out_share)):
                 self.log_line(line)
         self.ranks.wait()
