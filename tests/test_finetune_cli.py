@@ -19,7 +19,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files import BadRows
 from bertkit.finetuning import PAPER, Finetuning, FinetuningSettings
 from bertkit.finetuning.advice import still_falling
-from bertkit.finetuning.usable_rows import usable_rows
+from bertkit.finetuning.prepared_rows import usable_rows
 from bertkit.inference import InferenceReport
 from bertkit.inference.fitting_rows import fitting
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings

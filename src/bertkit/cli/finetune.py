@@ -1,15 +1,15 @@
 """bertkit finetune TASK: a command for each task, with its options"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, note
-from bertkit.cli.task_options import given_options, options_of, settings_of, summary_of
+from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, settings_of, summary_of
 from bertkit.cli.training_command import run_training
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
@@ -93,11 +93,11 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     dev
         Examples that select the best weights; without them the last weights are kept.
     columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+        {HELP["columns"]}
     label_names
-        Names of labels that are integers in the files, in order from 0.
+        {HELP["label_names"]}
     skip_bad
-        Skip rows that cannot be used, and count them.
+        {HELP["skip_bad"]}
     defaults
         Default learning rate and epochs. measured: by the task, the width of the encoder and, with --head drawn, the
         number of examples; paper: 2e-5 and 3.
@@ -106,7 +106,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     resume
         Resume the run in the folder, or start it if there is none.
     device
-        auto, cpu, cuda or mps.
+        {HELP["device"]}
     """
     return finetune
 
@@ -163,18 +163,16 @@ def _for_sequences(task: str) -> Callable[..., None]:
     resume
         Resume the run in the folder, or start it if there is none.
     device
-        auto, cpu, cuda or mps.
+        {HELP["device"]}
     """
     return finetune
 
 
-def __getattr__(name: str) -> App:
-    """``command``, with the tasks that are registered now."""
-    if name != "command":
-        raise AttributeError(name)
-    command = App(name="finetune")
+def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
     for task in TASKS.values():
-        command.command(_for_texts(task), name=task.name, help=summary_of(task))
-    for task_name, task in SEQUENCE_TASKS.items():
-        command.command(_for_sequences(task_name), name=task_name, help=task.summary)
-    return command
+        yield task.name, summary_of(task), _for_texts(task)
+    for name, task in SEQUENCE_TASKS.items():
+        yield name, task.summary, _for_sequences(name)
+
+
+__getattr__ = command_attribute("finetune", _commands)

@@ -18,7 +18,6 @@ from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
-from bertkit.files import skipped_lines
 from bertkit.files.whole_files import check_folder_writable, whole_folder
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, simple_baselines
@@ -35,9 +34,8 @@ from bertkit.finetuning.judging import (
 from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
 from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, digest_of, read_outcome, write_outcome
+from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-from bertkit.finetuning.teaching import taught
-from bertkit.finetuning.usable_rows import usable_rows
 from bertkit.inference import InferenceReport
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
@@ -103,28 +101,11 @@ class Finetuning:
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
         self.ranks.check_batch_size(self.settings.batch_size)
-        train, dev = self.prepared(train, dev)
+        train, dev = prepared_rows(self, train, dev)
         run = replace(self, settings=self.complete_settings(len(train)))
         if not self.ranks.is_first:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
-
-    def prepared(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[EncodedRows, EncodedRows]:
-        """Both without examples that are skipped, which is logged, and with the vectors or scores of the teacher and
-        guide that they lack, which are kept in OUT-teacher; `EncodedRows` are prepared already."""
-        if isinstance(train, EncodedRows):
-            return train, EncodedRows.of(dev)
-        if self.skip_bad:
-            kind = task_kind(self.task)
-            is_quiet = (self.settings.on_long or kind.on_long) == "truncate"
-            new_model = None if is_quiet else replace(self, log_line=lambda line: None).new_model
-            train, dev, skipped = usable_rows(kind, train, dev, self.options, new_model)
-            self.skipped = [*self.skipped, *skipped]
-        for line in skipped_lines(self.skipped) if self.ranks.is_first else ():
-            self.log_line(line)
-        with self.ranks.first_before_others():
-            train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
-        return EncodedRows.of(train), EncodedRows.of(dev)
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""

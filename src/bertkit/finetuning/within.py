@@ -25,6 +25,7 @@ from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
 from bertkit.finetuning.outcome import Outcome, read_outcome, write_comparison
+from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
@@ -69,7 +70,7 @@ def start_run(
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     run.ranks.check_single("minutes compares runs")
     run.settings.check_dev(dev)
-    train, dev = run.prepared(train, dev)
+    train, dev = prepared_rows(run, train, dev)
     _check_head(run, train)
     return _Within(run, train, dev, should_stop).start(resume)
 

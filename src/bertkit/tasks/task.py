@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.scorer import Scorer
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 
@@ -79,31 +80,6 @@ class Task(Protocol):
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Metrics from sums, including "loss"."""
-        ...
-
-
-class Scorer(Protocol):
-    """Accumulated metrics of examples."""
-
-    def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-        """Add predictions of labeled examples, in the same order.
-
-        Raises:
-            DataError: an example without a label, or with a label unknown to the task.
-        """
-        ...
-
-    def results(self) -> dict[str, float]:
-        """Metrics of all added examples, by name; those that can select weights are in `METRICS`."""
-        ...
-
-
-@runtime_checkable
-class RowScorer(Scorer, Protocol):
-    """A `Scorer` that knows the value of each example."""
-
-    def values(self) -> dict[str, list[float]]:
-        """Metrics that are means over examples, with the value of each example; {} for scored pairs."""
         ...
 
 

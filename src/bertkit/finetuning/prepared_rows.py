@@ -1,12 +1,37 @@
-"""Training and dev examples without those that a run cannot use."""
+"""Training and dev examples as a run uses them: without unusable ones, with the outputs of a teacher, encoded once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import DataError
+from bertkit.files import skipped_lines
+from bertkit.finetuning.teaching import taught
 from bertkit.inference.fitting_rows import fitting
 from bertkit.model import Model
-from bertkit.tasks import JudgedTask, TextTask
+from bertkit.tasks import JudgedTask, TextTask, task_kind
+from bertkit.tasks.encoded_rows import EncodedRows
+
+if TYPE_CHECKING:
+    from bertkit.finetuning.run import Finetuning
+
+
+def prepared_rows(run: "Finetuning", train: Sequence[Any], dev: Sequence[Any]) -> tuple[EncodedRows, EncodedRows]:
+    """Both without the examples that ``run.skip_bad`` skips, which are logged and added to ``run.skipped``; with the
+    vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher. `EncodedRows` are prepared
+    already."""
+    if isinstance(train, EncodedRows):
+        return train, EncodedRows.of(dev)
+    if run.skip_bad:
+        kind, quiet = task_kind(run.task), replace(run, log_line=lambda line: None)
+        refuses_length = (run.settings.on_long or kind.on_long) != "truncate"
+        train, dev, skipped = usable_rows(kind, train, dev, run.options, quiet.new_model if refuses_length else None)
+        run.skipped = [*run.skipped, *skipped]
+    for line in skipped_lines(run.skipped) if run.ranks.is_first else ():
+        run.log_line(line)
+    with run.ranks.first_before_others():
+        train, dev = taught(run.options, (train, dev), run.out.with_name(f"{run.out.name}-teacher"), run.device)
+    return EncodedRows.of(train), EncodedRows.of(dev)
 
 
 def usable_rows(
