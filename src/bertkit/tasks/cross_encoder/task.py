@@ -133,7 +133,6 @@ class CrossEncoding(OfTextSets):
         return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
 
     def score_of(self, prediction: TextScores) -> float:
-        """As `OfTextSets.score_of`."""
         return prediction.scores[0]
 
     def scorer(self) -> ScoredTexts:

@@ -34,7 +34,6 @@ class BySize(RowFeed):
         return int(self._num_batches.sum())
 
     def batch(self, position: int, progress: float) -> LabeledBatch:
-        """As `LabeledFeed.batch`."""
         epoch, number = divmod(position, self.batches_per_epoch)
         which, number = self._choose(number, epoch)
         rows = self._sets[which]

@@ -84,7 +84,6 @@ class Similarity(OfTextSets):
 
     @property
     def all_objectives(self) -> tuple[str, ...]:
-        """As `OfTextSets.all_objectives`."""
         return self.objectives or (self.objective,)
 
     @property
@@ -172,7 +171,6 @@ class Similarity(OfTextSets):
         return encodings
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`."""
         return labeled_rows(examples, encodings)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
