@@ -14,7 +14,7 @@ from pathlib import Path
 import report
 from turns import say
 
-from bertkit.comparison import MODELS, WRITERS, Comparison, Probes, read_senses
+from bertkit.comparison import MODELS, Comparison, Probes, read_senses
 from bertkit.evidence.suites import read_suite
 from bertkit.inspection import read_trees
 
@@ -33,14 +33,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--writers", default=",".join(WRITERS))
     results, options = report.begin("directions", parser)
     novels = sorted((DATA / "english_novels").glob("*_*.txt"))
     novels = novels[:: max(1, len(novels) // options.novels)][: options.novels]
     comparison = Comparison(
         options.folder, novels, minutes=options.minutes, seeds=[int(seed) for seed in options.seeds.split(",")],
-        models=options.models.split(","), writers=[one for one in options.writers.split(",") if one], vocab_size=2_000,
-        batch_size=16, learning_rate=2e-3, log_line=say,
+        models=options.models.split(","), vocab_size=2_000, batch_size=16, learning_rate=2e-3, log_line=say,
     )  # fmt: skip
     treebank = DATA / "ud_english_ewt"
     tags = [
@@ -60,15 +58,9 @@ def main() -> None:
 
 def describe(results: dict) -> str:
     """The results as Markdown."""
-    models = [row for row in results["rows"] if "cloze_accuracy" in row]
-    writers = [row for row in results["rows"] if "exact_of_4" in row]
-    lengths = [key for key in writers[0] if key.startswith("exact_of_")] if writers else []
     table = [
-        [row["model"], row["sees"], f"{row['steps']:.0f}", *(_cell(row, key) for key in COLUMNS)] for row in models
-    ]
-    written = [
-        [row["model"], row["sees"], f"{row['steps']:.0f}", *(f"{100 * row[key]:.0f} %" for key in lengths)]
-        for row in writers
+        [row["model"], row["sees"], f"{row['steps']:.0f}", *(_cell(row, key) for key in COLUMNS)]
+        for row in results["rows"]
     ]
     return "\n".join(
         [
@@ -77,11 +69,6 @@ def describe(results: dict) -> str:
             f"{len(results['novels'])} novels. Mean over the seeds, standard deviation in brackets.",
             "",
             report.markdown_table(["model", "sees", "steps", *COLUMNS.values()], *table),
-            "",
-            "Pieces of the novels written backwards: share without a wrong letter, by length in letters (2 to 20 were "
-            "trained):",
-            "",
-            report.markdown_table(["model", "reads", "steps", *(key.rpartition("_")[2] for key in lengths)], *written),
         ]
     )
 

@@ -13,11 +13,10 @@ from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
 from bertkit.batch import batch_of_ids
 from bertkit.cli import run
-from bertkit.comparison import MODELS, WRITERS, Probes, read_senses
+from bertkit.comparison import MODELS, Probes, read_senses
 from bertkit.comparison.features import _mean_of_tokens, measure_features, token_features, word_features
 from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import hidden_log_probs, text_scores
-from bertkit.comparison.writers import LENGTHS, letters_of, measure_writer, new_writer
 from bertkit.errors import DataError
 from bertkit.inspection import LabeledWords
 from bertkit.model import Model
@@ -106,23 +105,20 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     )
     arguments = compare_directions(tmp_path, "--steps", "3")
     arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
-    assert run([*arguments, "--models", "bert", "--writers", "gru"]) == 0
+    assert run([*arguments, "--models", "bert"]) == 0
     capsys.readouterr()
     arguments += ["--cloze", "the [MASK] sat .", "--word", "cat"]
     assert run(arguments) == 2
     assert "already contains a run" in capsys.readouterr().err
     assert run([*arguments, "--resume"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["model"] for row in rows] == [*MODELS, *WRITERS]
-    for row in rows[len(MODELS) :]:
-        assert row["steps"] == 3 and all(0 <= row[f"exact_of_{length}"] <= 1 for length in LENGTHS)
+    assert [row["model"] for row in rows] == [*MODELS]
     page = (tmp_path / "out" / "comparison.html").read_text()
-    assert "Accuracy on hidden tokens" in page and "Texts without a wrong character" in page and "gru-attention" in page
+    assert "Accuracy on hidden tokens" in page
     assert "the same corpus and vocabulary, 3 steps for each seed (0)" in page and "probability of “cat”" in page
     for word, told in (("elephants", "unknown to"), ("cat dog", "2 tokens of")):
         assert run([*arguments[:-1], word, "--resume"]) == 2
         assert f"is {told} this vocabulary: expected one token" in capsys.readouterr().err
-    rows = rows[: len(MODELS)]
     for row in rows:
         assert row["seeds"] == 1 and row["steps"] == 3 and 0 <= row["cloze_accuracy"] <= 1
         assert 0 <= row["minimal_pairs"] <= 1 and 0 < row["word_prob"] < 1
@@ -131,8 +127,6 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     assert abs(sizes["shallow-bidirectional"] / sizes["bert"] - 1) < 0.1
     assert run([*arguments, "--resume", "--models", "elmo"]) == 2
     assert "models elmo: expected one or more of bert" in capsys.readouterr().err
-    assert run([*arguments, "--resume", "--writers", "lstm"]) == 2
-    assert "writers lstm: expected any of gru" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -161,7 +155,7 @@ def test_features_see_the_token_and_the_side_of_each_model(name: str) -> None:
 def test_page_names_how_features_are_measured(tmp_path: Path) -> None:
     row = {"model": "bert", "sees": "both sides", "seeds": 1, "steps": 3, "parameters": 9, "senses": 0.7}
     row |= {"cloze_accuracy": 0.5, "cloze_perplexity": 2.0}
-    write_comparison_page(tmp_path / "page.html", [row], LENGTHS, "Trained.")
+    write_comparison_page(tmp_path / "page.html", [row], "Trained.")
     page = (tmp_path / "page.html").read_text()
     assert "Word senses: accuracy of the nearest mean vector of a sense" in page
 
@@ -204,24 +198,6 @@ def test_reads_senses(tmp_path: Path) -> None:
         read_senses(word)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", list(WRITERS))
-def test_writers_learn_short_texts_and_never_read_ahead(name: str) -> None:
-    letters = letters_of(["The cat sat on the mat, the dog ran."] * 20)
-    result = measure_writer(name, (letters, letters), 0, None, 120, lambda: False)
-    assert result is not None and result["steps"] == 120 and result["exact"][0] > 0.2
-    assert measure_writer(name, (letters, letters), 0, None, 120, lambda: True) is None
-    writer = new_writer(name, 0).eval()
-    again = new_writer(name, 0).state_dict()
-    assert all(torch.equal(one, again[part]) for part, one in writer.state_dict().items())
-    sources, before = torch.randint(0, 27, (2, 1, 9))
-    changed = before.clone()
-    changed[0, 5] = (changed[0, 5] + 1) % 27
-    with torch.no_grad():
-        same = torch.isclose(writer(sources, before), writer(sources, changed), atol=1e-6).all(dim=-1)[0]
-    assert same[:5].all() and not same[5]
-
-
 @pytest.mark.parametrize(("option", "message"), [("--minutes", "--minutes 0"), ("--steps", "num_steps=-1")])
 def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "corpus.txt").write_text("the cat sat .\n\n" * 9)
@@ -238,12 +214,11 @@ NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it s
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (RUSSIAN, [], "a to z and spaces, of which the corpus has 1: expected at least 96; give no writers"),
         (RUSSIAN, ["--size", "huge"], "size 'huge': expected one of tiny"),
         (RUSSIAN, ["--seeds", "0", "1", "0"], "seeds 0, 1, 0: expected each once"),
         (RUSSIAN, ["--models", "bert", "bert"], "models bert, bert: expected each once"),
         (RUSSIAN, ["--limit", "3"], "--limit is the number of pairs of --suite"),
-        (NOVEL, ["--writers"], "corpus.txt: expected two or more documents"),
+        (NOVEL, [], "corpus.txt: expected two or more documents"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_first(
@@ -259,7 +234,7 @@ def test_what_cannot_be_compared_is_refused_first(
 def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text("cat .\nsat .\n\n" * 9)
     arguments = compare_directions(tmp_path, "--steps", "1")
-    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 2
+    assert run([*arguments, "--models", "static", "--seeds", "0"]) == 2
     assert "tokens, [CLS] and [SEP] included: expected at least 7" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))
 
@@ -270,15 +245,26 @@ def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, cap
     (tmp_path / "suite.txt").write_text("cat the\n" + "the " * 150 + "\n")
     given = [str(tmp_path / "suite.txt")] if option == "--suite" else ["the [MASK] " + "cat " * 150, "--word", "cat"]
     arguments = compare_directions(tmp_path, "--steps", "1")
-    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers", option, *given]) == 2
+    assert run([*arguments, "--models", "static", "--seeds", "0", option, *given]) == 2
     assert "tokens, the compared models 128 positions: shorten it" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))
 
 
 @pytest.mark.full
-def test_other_scripts_are_compared_without_writers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "corpus.txt").write_text(RUSSIAN)
-    arguments = compare_directions(tmp_path, "--steps", "1")
-    assert run([*arguments, "--models", "static", "--seeds", "0", "--writers"]) == 0
-    assert [json.loads(line)["model"] for line in capsys.readouterr().out.splitlines()] == ["static"]
-    assert (tmp_path / "out" / "comparison.html").is_file()
+@pytest.mark.parametrize("name", ["gru", "gru-attention", "transformer"])
+def test_writers_of_the_benchmark_learn_short_texts_and_never_read_ahead(name: str, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    from letters_backwards import letters_of, measure_writer, new_writer
+
+    letters = letters_of(["The cat sat on the mat, the dog ran."] * 20)
+    result = measure_writer(name, (letters, letters), 0, None, 120)
+    assert result["steps"] == 120 and result["exact"][0] > 0.2
+    writer = new_writer(name, 0).eval()
+    again = new_writer(name, 0).state_dict()
+    assert all(torch.equal(one, again[part]) for part, one in writer.state_dict().items())
+    sources, before = torch.randint(0, 27, (2, 1, 9))
+    changed = before.clone()
+    changed[0, 5] = (changed[0, 5] + 1) % 27
+    with torch.no_grad():
+        same = torch.isclose(writer(sources, before), writer(sources, changed), atol=1e-6).all(dim=-1)[0]
+    assert same[:5].all() and not same[5]

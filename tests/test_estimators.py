@@ -297,3 +297,17 @@ def test_inputs_of_fit_that_cannot_be_used_are_named(encoder: Path) -> None:
     for name in ("learning_rate", "weight_decay"):
         with pytest.raises(UsageError, match=f"{name}='x': expected a finite number"):
             SequenceClassifier(encoder, **{name: "x"}).fit(*data(8))
+
+
+def test_texts_that_cannot_be_used_are_skipped_if_asked(encoder: Path, tmp_path: Path) -> None:
+    texts, labels = ["a cat", "the dog", "a mat ran", "one two", "a " * 40, "four"], ["x", "y", "x", "y", "x", "rare"]
+    with pytest.raises(DataError, match="text 5: no other example has the label 'rare'"):
+        SequenceClassifier(encoder, num_epochs=1).fit(texts, labels)
+    estimator = SequenceClassifier(encoder, num_epochs=1, max_length=8, on_long="error", skip_bad=True)
+    with pytest.warns(
+        UserWarning, match=r"3 rows were skipped:   text 5: no other.* text 4: .*tokens.*  text 2: the label 'new'"
+    ):
+        estimator.fit(texts, labels, dev=(["a cat", "the dog", "a dog"], ["x", "y", "new"]))
+    assert estimator.classes_.tolist() == ["x", "y"] and estimator.predict_proba(["a cat"]).shape == (1, 2)
+    assert estimator.get_params()["skip_bad"] and clone(estimator).skip_bad
+    assert "3 rows could not be used" in estimator.model_.trained.card

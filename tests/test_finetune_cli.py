@@ -15,11 +15,13 @@ from random_models import vocabulary_tokens
 from bertkit import Tokenizer, load
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import app, predict, run
-from bertkit.cli.labeled_files import fitting, read_both
 from bertkit.errors import DataError, UsageError
+from bertkit.files import BadRows
 from bertkit.finetuning import PAPER, Finetuning, FinetuningSettings
 from bertkit.finetuning.advice import still_falling
+from bertkit.finetuning.prepared_rows import usable_rows
 from bertkit.inference import InferenceReport
+from bertkit.inference.fitting_rows import fitting
 from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings
 from bertkit.tasks import (
     TASKS,
@@ -30,6 +32,7 @@ from bertkit.tasks import (
     Similarity,
     judged_tasks,
 )
+from bertkit.tasks.example_file import read_train_and_dev
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import learning_rate_factor
 
@@ -229,14 +232,17 @@ def test_rows_unusable_because_of_others_are_skipped(
     files = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     for file, content in zip(files, (train, dev), strict=True):
         file.write_text(content)
-    examples, held_out, set_aside = read_both(kind, [files[0]], files[1], {}, options, skip=True)
-    assert len(set_aside) == len(reasons)
-    assert all(results.startswith(f"{tmp_path}/{why}") for results, why in zip(set_aside, reasons, strict=True))
+    bad_rows = BadRows(skip=True)
+    read = read_train_and_dev(kind, [files[0]], files[1], options=options, bad_rows=bad_rows)
+    examples, held_out, skipped = usable_rows(kind, *read, options)
+    skipped = [*map(str, bad_rows.rows), *skipped]
+    assert len(skipped) == len(reasons)
+    assert all(results.startswith(f"{tmp_path}/{why}") for results, why in zip(skipped, reasons, strict=True))
     task = kind.of_examples(examples, options)
     for part in (examples, held_out):
         task.labeled(part, task.encode(TOKENIZER, part, Layout()))
     with pytest.raises(DataError, match=r"train.jsonl, line \d"):
-        kept, *_ = read_both(kind, [files[0]], files[1], {}, options, skip=False)
+        kept, _ = read_train_and_dev(kind, [files[0]], files[1], options=options)
         task.labeled(kept, task.encode(TOKENIZER, kept, Layout()))
 
 
@@ -275,7 +281,9 @@ def test_rows_are_read_as_they_are_predicted(monkeypatch: pytest.MonkeyPatch) ->
             num_read += 1
             yield ChoiceQuestion("who", ("cat", "dog"), id=str(number))
 
-    results = predict._rows(model, fitting(model, questions(), []), InferenceReport())
+    task, layout = model.trained.task, model.trained.layout
+    rows = fitting(task, model.tokenizer, layout, questions(), [])
+    results = predict._rows(model, rows, InferenceReport())
     for number, row in enumerate(results):
         assert row["id"] == str(number) and num_read - number <= 20
     assert num_read == number + 1 == 100

@@ -7,6 +7,7 @@ import pytest
 from random_models import published_model, save_published, vocabulary_tokens
 
 from bertkit import Tokenizer, load
+from bertkit.advice import spelled_alike
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.files.lines import read_lines
@@ -14,7 +15,6 @@ from bertkit.finetuning.advice import on_rows
 from bertkit.tasks import ExampleFile, SequenceClassification, TextExample, TokenClassification
 from bertkit.tasks.reading import BadRows, read_labeled_texts, read_questions, read_tagged
 from bertkit.tasks.tags import Tags
-from bertkit.tasks.twins import spelled_alike
 from bertkit.tasks.words import joined, words_of
 from bertkit.tokenizer.layout import Layout
 

@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer import losses as theirs
 from torch import Tensor
 
 from bertkit import SentenceEncoder, TextSet, load
+from bertkit.batch import LabelColumns
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
@@ -140,8 +141,11 @@ def test_loss_equals_that_of_sentence_transformers() -> None:
     draw = torch.Generator().manual_seed(3)
     queries, documents = (torch.randn(6, 10, generator=draw, dtype=torch.float64) for _ in range(2))
     targets = torch.rand(6, generator=draw, dtype=torch.float64)
-    labels = torch.tensor([[row, role, 2 * row + role, target, 0, 0] for row, target in enumerate(targets.tolist())
-                           for role in (0, 1)], dtype=torch.float64)  # fmt: skip
+    rows, roles, none = torch.arange(6).repeat_interleave(2), torch.arange(2).repeat(6), torch.zeros(12, 0)
+    scores = targets.repeat_interleave(2)
+    labels = LabelColumns(
+        row=rows, role=roles, text=torch.arange(12), score=scores, dataset=rows * 0, guide=none, known=none
+    )
     vectors = torch.stack([queries, documents], dim=1).flatten(0, 1)
     loss = Similarity(objective="angle", kind="scores").batch_loss(vectors, Roles.of(labels))
     model: Any = torch.nn.Identity()

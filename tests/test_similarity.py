@@ -19,6 +19,7 @@ from torch import Tensor
 
 import bertkit
 from bertkit import Model, TextSet
+from bertkit.batch import LabelColumns, change_labels
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.teaching import taught
@@ -28,7 +29,7 @@ from bertkit.tasks.losses.in_batch import InBatch, Masked
 from bertkit.tasks.losses.options import losses_of
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.similarity.rows import DATASET, Roles
+from bertkit.tasks.similarity.rows import Roles
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
 from bertkit.tasks.task import Loss
 from bertkit.tasks.text_sets import OfTextSets
@@ -226,7 +227,7 @@ def roles_and_vectors(data: Sequence[TextSet], seed: int = 0) -> tuple[Roles, Te
     texts = [text for row in data for text in row.texts]
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(len(texts), 9, generator=generator, dtype=torch.float64)
-    return Roles.of(torch.from_numpy(labeled.labels)), vectors, texts
+    return Roles.of(change_labels(labeled.labels, torch.from_numpy)), vectors, texts
 
 
 def expected_loss(data: Sequence[TextSet], vectors: Tensor, texts: list[str], temperature: float) -> float:
@@ -300,7 +301,7 @@ def test_texts_are_the_same_through_others() -> None:
     model, task = tiny(), Similarity(query_prompt="the ", document_prompt="a dog ")
     data = [TextSet("Cat", ("dog",)), TextSet("mat", ("CAT",)), TextSet("cat", ("Mat",)), TextSet("CAT", ("ran",))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
-    texts = labeled.labels[:, 2].tolist()
+    texts = labeled.labels.text.tolist()
     assert len(set(texts)) == 5 and texts[0] == texts[3] == texts[4] == texts[6]
 
 
@@ -308,8 +309,8 @@ def test_labels_do_not_grow_with_the_positives_of_a_query() -> None:
     model, task = tiny(), Similarity()
     data = [TextSet("the cat", (text,)) for text in sentences(50)] + [TextSet("a dog", ("the cat", "sat"))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
-    assert labeled.labels.shape == (103, 6)
-    roles = Roles.of(torch.from_numpy(labeled.labels))
+    assert len(labeled.labels) == 103 and labeled.labels.known.shape == (103, 0)
+    roles = Roles.of(change_labels(labeled.labels, torch.from_numpy))
     assert int(Masked.of(roles).documents.sum()) == 50 * 49 + 50 + 2  # "the cat" itself; "a dog" has two positives
 
 
@@ -373,10 +374,10 @@ def test_feed_yields_every_row_once_and_no_single_row_batches() -> None:
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
     feed = RowFeed(labeled, batch_size=4, seed=3)
     assert isinstance(feed, LabeledFeed) and feed.batches_per_epoch == 2
-    batches = [feed.batch(position, 0.0).labels[:, 0].tolist() for position in range(2)]
+    batches = [feed.batch(position, 0.0).labels.row.tolist() for position in range(2)]
     assert [len(set(batch)) for batch in batches] == [4, 5]
-    assert sorted(batches[0] + batches[1]) == sorted(labeled.labels[:, 0].tolist())
-    halves = [RowFeed(labeled, 4, 3, rank, 2).batch(0, 0.0).labels[:, 0].tolist() for rank in (0, 1)]
+    assert sorted(batches[0] + batches[1]) == sorted(labeled.labels.row.tolist())
+    halves = [RowFeed(labeled, 4, 3, rank, 2).batch(0, 0.0).labels.row.tolist() for rank in (0, 1)]
     assert sorted(halves[0] + halves[1]) == sorted(batches[0])
 
 
@@ -592,9 +593,9 @@ def test_batches_never_mix_data_sets(turns: bool, numbers: tuple[int, int]) -> N
     batches = [feed.batch(position, 0.0) for position in range(feed.batches_per_epoch)]
     largest = replace(feed, seed=2**63 - 1)
     assert all(len(largest.batch(position, 0.0)) for position in range(feed.batches_per_epoch))
-    of_batch = [set(batch.labels[:, DATASET].tolist()) for batch in batches]
+    of_batch = [set(batch.labels.dataset.tolist()) for batch in batches]
     assert all(len(each) == 1 for each in of_batch)
-    read = [row for batch in batches for row in sorted(set(batch.labels[:, 0].tolist()))]
+    read = [row for batch in batches for row in sorted(set(batch.labels.row.tolist()))]
     assert len(read) == len(set(read))
     if turns:
         assert of_batch == [{0}, {1}, {0}, {1}] and len(read) == 12
@@ -602,16 +603,15 @@ def test_batches_never_mix_data_sets(turns: bool, numbers: tuple[int, int]) -> N
         assert sorted(read) == list(range(17)) and of_batch != sorted(of_batch, key=min)
     for batch in batches:
         vectors = torch.randn(len(batch.labels), 9)
-        objective = task.objectives[int(batch.labels[0, DATASET])]
+        objective = task.objectives[int(batch.labels.dataset[0])]
         alone = Similarity(objective=objective)
         totals = task.totals(batch)
         assert torch.equal(task.loss(vectors, batch, totals).value, alone.loss(vectors, _in_one(batch), totals).value)
 
 
 def _in_one(batch: Any) -> Any:
-    labels = batch.labels.clone()
-    labels[:, DATASET] = 0
-    return replace(batch, labels=labels)
+    labels = vars(batch.labels) | {"dataset": torch.zeros_like(batch.labels.dataset)}
+    return replace(batch, labels=LabelColumns(**labels))
 
 
 def test_several_files(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

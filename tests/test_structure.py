@@ -41,6 +41,7 @@ ROOMS = [  # each imports only rooms above it
     "neighbors",
     "clusters",
     "pages",
+    "advice",
     "model",
     "redaction",
     "generation",

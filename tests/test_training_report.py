@@ -477,7 +477,7 @@ def test_nothing_is_concluded_from_a_few_held_out_tokens(tmp_path, lines):
     for number, warned in ((11, True), (500, False)):
         few = [{**line, "held_out": {"num_tokens": number}} if line["event"] == "start" else line for line in apart]
         said = [said for _, said in findings_of(read_run(write_run(tmp_path / str(number), few)))]
-        assert any("has only 11 tokens" in one for one in said) == warned
+        assert any("Only 11 tokens are held out" in one for one in said) == warned
         assert any("nats above training loss" in one for one in said) != warned
 
 

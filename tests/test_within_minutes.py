@@ -19,7 +19,7 @@ from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 from bertkit import SequenceClassifier, load
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome, start_run, sweep
-from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
+from bertkit.finetuning.advice import not_above_baselines, on_rows, still_falling
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.within import Candidate, _Within
 from bertkit.tasks import (
@@ -390,9 +390,9 @@ def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
 def test_advice() -> None:
     task = SequenceClassification(("cat", "dog", "other"))
     rows = [TextExample("a", label=name) for name in ["cat"] * 4 + ["dog"] * 5 + ["other"] * 2]
-    sentence = rare_labels(task, rows)
-    assert sentence is not None and sentence.startswith("2 of 3 labels have fewer than 5 rows (other 2, cat 4)")
-    assert rare_labels(task, rows * 3) is None and list(on_rows(task, rows * 10, [])) == []
+    _, sentence = on_rows(task, rows, [])
+    assert sentence.startswith("2 of 3 labels have fewer than 5 rows (other 2, cat 4)")
+    assert list(on_rows(task, rows * 10, [])) == []
     assert ["100 is the smallest" in sentence for sentence in on_rows(task, rows * 3, [])] == [True]
     assert still_falling([1.0] * 9) is None and still_falling([2.0, 1.0]) is None
     sentences = list(

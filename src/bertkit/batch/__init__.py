@@ -7,15 +7,18 @@ May import: later, errors, device, compiled, randomness, tokenizer.
 
 from bertkit.batch.batch import Batch, pad, unpad
 from bertkit.batch.collate import batch_of_ids, collate
+from bertkit.batch.label_columns import LabelColumns, change_labels
 from bertkit.batch.labeled import IGNORED, LabeledBatch, LabeledEncodings
 from bertkit.batch.token_budget import even_parts, length_sorted_batches
 
 __all__ = [
     "IGNORED",
     "Batch",
+    "LabelColumns",
     "LabeledBatch",
     "LabeledEncodings",
     "batch_of_ids",
+    "change_labels",
     "collate",
     "even_parts",
     "length_sorted_batches",

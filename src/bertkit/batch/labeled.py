@@ -14,6 +14,7 @@ import numpy as np
 
 from bertkit.batch.batch import Batch
 from bertkit.batch.collate import collate
+from bertkit.batch.label_columns import change_labels
 from bertkit.batch.token_budget import even_parts
 from bertkit.device import send
 from bertkit.later import torch
@@ -30,10 +31,10 @@ IGNORED = -100
 @dataclass(frozen=True, eq=False)
 class LabeledBatch:
     """A batch with its labels: class indices, 0.0 or 1.0 for each class, real numbers, or token
-    positions in a sequence, counted from [CLS]."""
+    positions in a sequence, counted from [CLS]; or several labels by name."""
 
     batch: Batch
-    labels: Tensor  # (S / group_size, ...), or (T, ...) with ``of_tokens``
+    labels: Any  # Tensor or LabelColumns (S / group_size, ...), or (T, ...) with ``of_tokens``
     group_size: int = 1  # number of neighboring sequences that share a row of labels
     of_tokens: bool = False  # each token has a row of labels
     with_vectors: bool = False  # the network computes sentence vectors
@@ -65,7 +66,9 @@ class LabeledBatch:
 
     def to(self, device: torch.device | str) -> LabeledBatch:
         """The same batch on a device."""
-        return replace(self, batch=self.batch.to(device), labels=send(self.labels, device))
+        return replace(
+            self, batch=self.batch.to(device), labels=change_labels(self.labels, lambda column: send(column, device))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ class LabeledEncodings:
     """A training set: all examples encoded, with their labels."""
 
     encodings: Encodings
-    labels: np.ndarray  # (S / group_size, ...), or (T, ...) with ``of_tokens``
+    labels: Any  # np.ndarray or LabelColumns (S / group_size, ...), or (T, ...) with ``of_tokens``
     group_size: int = 1
     of_tokens: bool = False
     with_vectors: bool = False
@@ -93,5 +96,5 @@ class LabeledEncodings:
         encodings, rows = self.encodings.take(sequences), indices
         if self.of_tokens:
             rows = ranges(self.encodings.cu_seqlens[sequences], encodings.seqlens)
-        labels = torch.from_numpy(self.labels[rows])
+        labels = change_labels(self.labels[rows], torch.from_numpy)
         return LabeledBatch(collate(encodings), labels, self.group_size, self.of_tokens, self.with_vectors)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
-from bertkit.cli.task_options import given_options, options_of, summary_of
+from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, summary_of
 from bertkit.tasks import ExampleFile, TextTask, judged_tasks
 
 
@@ -30,29 +30,6 @@ def _for_task(kind: type[TextTask]) -> Callable[..., None]:
         precision: Literal["float32", "bfloat16"] = "float32",
         device: str = "auto",
     ) -> None:
-        """Check training data before training: imbalance, repeated texts, likely label errors.
-
-        Labels are compared with predictions of classifiers fitted to other rows, on features of a frozen encoder.
-
-        Parameters
-        ----------
-        train
-            Examples with labels: csv, tsv, jsonl or parquet; for tags CoNLL.
-        model
-            The encoder: a folder, a hub name, or the import name of an installed model package.
-        columns
-            Columns by role, such as text=sentence label=polarity, where their names are not recognized.
-        label_names
-            Names of labels that are integers in the file, in order from 0.
-        skip_bad
-            Skip rows that cannot be used, and count them.
-        report
-            An HTML file for the findings, with a JSON file next to it.
-        precision
-            Precision of the encoder.
-        device
-            auto, cpu, cuda or mps.
-        """
         from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
         from bertkit.finetuning.cross_validation import check_training_data
         from bertkit.reports.report_file import checked_report
@@ -81,14 +58,32 @@ def _for_task(kind: type[TextTask]) -> Callable[..., None]:
         }  # fmt: skip
         emit([row] if not sys.stdout.isatty() else ({"fact": name, "value": value} for name, value in row.items()))
 
+    check.__doc__ = f"""Check training data before training: imbalance, repeated texts, likely label errors.
+
+    Labels are compared with predictions of classifiers fitted to other rows, on features of a frozen encoder.
+
+    Parameters
+    ----------
+    train
+        Examples with labels: csv, tsv, jsonl or parquet; for tags CoNLL.
+    model
+        The encoder: a folder, a hub name, or the import name of an installed model package.
+    columns
+        {HELP["columns"]}
+    label_names
+        {HELP["label_names"]}
+    skip_bad
+        {HELP["skip_bad"]}
+    report
+        An HTML file for the findings, with a JSON file next to it.
+    precision
+        Precision of the encoder.
+    device
+        {HELP["device"]}
+    """
     return check
 
 
-def __getattr__(name: str) -> App:
-    """``command``, with the tasks that are registered now."""
-    if name != "command":
-        raise AttributeError(name)
-    command = App(name="check")
-    for task in judged_tasks().values():
-        command.command(_for_task(task), name=task.name, help=summary_of(task))
-    return command
+__getattr__ = command_attribute(
+    "check", lambda: ((task.name, summary_of(task), _for_task(task)) for task in judged_tasks().values())
+)

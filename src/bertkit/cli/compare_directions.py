@@ -21,7 +21,6 @@ def command(
     steps: int | None = None,
     seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     models: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    writers: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     suite: Path | None = None,
     limit: int | None = None,
     cloze: str | None = None,
@@ -55,9 +54,6 @@ def command(
         Seeds; by default 0 1 2.
     models
         Any of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
-    writers
-        Models that learn to write pieces of the corpus backwards, with the letters a to z: any of gru, gru-attention,
-        transformer. By default all; --writers without a name omits them.
     suite
         Grammatical minimal pairs, a file or a folder, as for bertkit evaluate grammar.
     limit
@@ -77,7 +73,7 @@ def command(
     resume
         Resume the comparison in the folder.
     """
-    from bertkit.comparison import MODELS, WRITERS, Comparison, Probes, read_senses
+    from bertkit.comparison import MODELS, Comparison, Probes, read_senses
     from bertkit.evidence.suites import read_suite
     from bertkit.inspection import read_trees
     from bertkit.tasks import ExampleFile, Similarity
@@ -100,7 +96,7 @@ def command(
     )
     comparison = Comparison(
         out, corpus, size, None if steps else minutes, steps, seeds or (0, 1, 2), models or tuple(MODELS),
-        tuple(WRITERS) if writers is None else writers, column=column, log_line=note,
+        column=column, log_line=note,
     )  # fmt: skip
     with stop_signals(note) as should_stop:
         given = None if cloze is None or word is None else (cloze, word)

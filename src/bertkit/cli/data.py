@@ -53,13 +53,13 @@ def command(
     out
         Write the examples to this file, in bertkit's jsonl format.
     """
+    from bertkit.advice import spelled_alike
     from bertkit.cli.labeled_files import columns_of
     from bertkit.tasks import ExampleFile, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
     from bertkit.tasks.reading.labels import MULTI_LABEL
     from bertkit.tasks.reading.own_rows import own_row
-    from bertkit.tasks.twins import spelled_alike
 
     if out is not None:
         check_jsonl(out)

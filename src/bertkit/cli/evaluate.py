@@ -145,9 +145,10 @@ def _evaluate_task(
     smaller: dict[int, str],
 ) -> _Evaluation:
     """Print the metrics, and write the requested report."""
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_reading, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import InferenceReport
+    from bertkit.inference.fitting_rows import fitting
     from bertkit.reports.evidence import findings_of, write_evidence_report
     from bertkit.tasks import JudgedTask
     from bertkit.tasks.example_file import labeled_file
@@ -159,7 +160,7 @@ def _evaluate_task(
     def rows_of(path: Path) -> Iterator[Any]:
         bad_rows, too_long = bad_rows_of(skip_bad), []
         examples = task.read(file(path, bad_rows=bad_rows))
-        yield from fitting(model, examples, too_long) if skip_bad else examples
+        yield from fitting(task, model.tokenizer, model.trained.layout, examples, too_long) if skip_bad else examples
         note_reading(bad_rows)
         skipped[path] = [*bad_rows.rows, *too_long]
 

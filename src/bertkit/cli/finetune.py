@@ -1,22 +1,22 @@
 """bertkit finetune TASK: a command for each task, with its options"""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, note
-from bertkit.cli.task_options import given_options, options_of, settings_of, summary_of
+from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, settings_of, summary_of
 from bertkit.cli.training_command import run_training
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, TextTask
+from bertkit.tasks.example_file import read_train_and_dev
 
 if TYPE_CHECKING:
     from bertkit.training import Outcome, Ranks
@@ -47,7 +47,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         resume: bool = False,
         device: str = "auto",
     ) -> None:
-        from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
+        from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading
         from bertkit.finetuning import SWEEPS, Finetuning, start_run
         from bertkit.finetuning import sweep as run_sweep
 
@@ -56,18 +56,20 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         if defaults == "paper":
             chosen = chosen.completed(PAPER)
         files = {"training": train} | ({} if dev is None else {"dev": [dev]})
-        run = Finetuning(out, model, kind.name, chosen, given, device=device, log_line=note, files=files)
-        may_refuse = (chosen.on_long or kind.on_long) != "truncate"
-        new_model = replace(run, log_line=lambda line: None).new_model if may_refuse else None
-        *examples, skipped = read_both(kind, train, dev, columns_of(columns), given, skip_bad, label_names, new_model)
+        bad_rows, roles = bad_rows_of(skip_bad), columns_of(columns)
+        examples = read_train_and_dev(
+            kind, train, dev, columns=roles, options=given, class_names=label_names, bad_rows=bad_rows
+        )
+        note_reading(bad_rows)
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-            run.num_set_aside, run.ranks = len(skipped), ranks
-            if ranks.is_first:
-                note_skipped(skipped)
+            run = Finetuning(
+                out, model, kind.name, chosen, given, device=device, log_line=note, files=files, ranks=ranks,
+                skip_bad=skip_bad, skipped=[*map(str, bad_rows.rows)],
+            )  # fmt: skip
             begin = start_run if sweep is None else partial(run_sweep, grid=SWEEPS[sweep])
             outcome = begin(run, train=examples[0], dev=examples[1], resume=resume, should_stop=should_stop)
-            return _row(out, outcome, rows_skipped=len(skipped))
+            return _row(out, outcome, rows_skipped=len(run.skipped))
 
         run_training(f"finetune {kind.name}", out, device, start)
 
@@ -90,11 +92,11 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     dev
         Examples that select the best weights; without them the last weights are kept.
     columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+        {HELP["columns"]}
     label_names
-        Names of labels that are integers in the files, in order from 0.
+        {HELP["label_names"]}
     skip_bad
-        Skip rows that cannot be used, and count them.
+        {HELP["skip_bad"]}
     defaults
         Default learning rate and epochs. measured: by the task, the width of the encoder and, with --head drawn, the
         number of examples; paper: 2e-5 and 3.
@@ -103,7 +105,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     resume
         Resume the run in the folder, or start it if there is none.
     device
-        auto, cpu, cuda or mps.
+        {HELP["device"]}
     """
     return finetune
 
@@ -166,18 +168,16 @@ def _for_sequences(task: str) -> Callable[..., None]:
     resume
         Resume the run in the folder, or start it if there is none.
     device
-        auto, cpu, cuda or mps.
+        {HELP["device"]}
     """
     return finetune
 
 
-def __getattr__(name: str) -> App:
-    """``command``, with the tasks that are registered now."""
-    if name != "command":
-        raise AttributeError(name)
-    command = App(name="finetune")
+def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
     for task in TASKS.values():
-        command.command(_for_texts(task), name=task.name, help=summary_of(task))
-    for task_name, task in SEQUENCE_TASKS.items():
-        command.command(_for_sequences(task_name), name=task_name, help=task.summary)
-    return command
+        yield task.name, summary_of(task), _for_texts(task)
+    for name, task in SEQUENCE_TASKS.items():
+        yield name, task.summary, _for_sequences(name)
+
+
+__getattr__ = command_attribute("finetune", _commands)

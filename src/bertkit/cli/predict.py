@@ -54,8 +54,9 @@ def command(
     label_names
         Names of the labels of a model that has LABEL_0 and so on.
     """
-    from bertkit.cli.labeled_files import bad_rows_of, columns_of, fitting, note_cut, note_reading, note_skipped
+    from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_reading, note_skipped
     from bertkit.inference import InferenceReport
+    from bertkit.inference.fitting_rows import fitting
     from bertkit.tasks import ExampleFile, TextSet
 
     if out is not None:
@@ -63,11 +64,14 @@ def command(
         check_not_input(out, input)
     opened = open_trained(model, compute, no_answer_threshold, words, label_names)
     report, bad_rows = InferenceReport(), bad_rows_of(skip_bad)
-    examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
-    if opened.trained.task.example_type is TextSet:
+    task = opened.trained.task
+    examples = task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
+    if task.example_type is TextSet:
         examples = (row.with_positive() for row in examples)
     too_long: list[str] = []
-    rows = _rows(opened, fitting(opened, examples, too_long) if skip_bad else examples, report)
+    if skip_bad:
+        examples = fitting(task, opened.tokenizer, opened.trained.layout, examples, too_long)
+    rows = _rows(opened, examples, report)
     if out is None:
         emit(rows)
     else:

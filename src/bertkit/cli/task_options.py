@@ -1,14 +1,41 @@
 """Options of tasks and settings of training as arguments of commands, None unless they are given."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from bertkit.cli import misplaced_option
 from bertkit.errors import UsageError
 from bertkit.tasks import TASKS, TextTask
+
+HELP = {
+    "columns": "Columns by role, such as text=sentence label=polarity, where their names are not recognized.",
+    "label_names": "Names of labels that are integers in the files, in order from 0.",
+    "skip_bad": "Skip rows that cannot be used, and count them.",
+    "device": "auto, cpu, cuda or mps.",
+}
+"""Help of parameters that the commands of tasks share."""
+
+
+def command_attribute(name: str, commands: Callable[[], Iterable[tuple[str, str, Callable[..., None]]]]) -> Any:
+    """The ``__getattr__`` of a module whose ``command`` has a command for each task that is registered now.
+
+    Args:
+        name: the name of the command.
+        commands: returns the name, summary and function of each of its commands.
+    """
+
+    def attribute(asked: str) -> App:
+        if asked != "command":
+            raise AttributeError(asked)
+        command = App(name=name)
+        for task, summary, function in commands():
+            command.command(function, name=task, help=summary)
+        return command
+
+    return attribute
 
 
 def options_of(kinds: Iterable[type[TextTask]], *, of_reading: bool = False) -> Any:

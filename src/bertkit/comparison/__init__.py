@@ -10,6 +10,5 @@ from bertkit.comparison.features import Probes, read_senses
 from bertkit.comparison.models import MODELS
 from bertkit.comparison.predictors import Predictor
 from bertkit.comparison.run import Comparison
-from bertkit.comparison.writers import WRITERS
 
-__all__ = ["MODELS", "WRITERS", "Comparison", "Predictor", "Probes", "read_senses"]
+__all__ = ["MODELS", "Comparison", "Predictor", "Probes", "read_senses"]

@@ -1,12 +1,10 @@
-"""HTML page of a comparison: its table, the accuracy of each model, and exact matches by length."""
+"""HTML page of a comparison: its tables, and the accuracy of each model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertkit.pages import Line, Markup, line_chart, paragraph, section, table, write_page
+from bertkit.pages import Markup, paragraph, section, table, write_page
 from bertkit.pages.intervals import Score, interval_chart
 
 _PREDICTIONS = {
@@ -19,21 +17,15 @@ _DIGITS = {"cloze_perplexity": 1, "word_prob": 5}  # 3 otherwise
 
 
 def write_comparison_page(
-    path: Path,
-    rows: Sequence[Mapping[str, Any]],
-    lengths: Sequence[int],
-    training: str,
-    cloze: tuple[str, str] | None = None,
+    path: Path, rows: Sequence[Mapping[str, Any]], training: str, cloze: tuple[str, str] | None = None
 ) -> None:
     """Write the rows of a comparison as one self-contained page.
 
     Args:
-        lengths: of the texts that were written backwards, in characters.
         training: a sentence that says what every model was trained on, and for how long.
         cloze: the text with [MASK] and the word of the key "word_prob".
     """
     models = [row for row in rows if "cloze_accuracy" in row]
-    writers = [row for row in rows if f"exact_of_{lengths[0]}" in row]
     parts: list[Markup] = [paragraph(training)]
     if models:
         parts.append(
@@ -65,24 +57,6 @@ def write_comparison_page(
                 _table(models, _FEATURES, []),
             )
         )
-    if writers:
-        lines = [
-            Line(
-                row["model"],
-                np.array(lengths, np.float64),
-                np.array([row[f"exact_of_{length}"] for length in lengths]),
-                color,
-                "dots",
-            )
-            for color, row in enumerate(writers, 1)
-        ]
-        parts.append(
-            section(
-                "Texts written backwards",
-                line_chart("Texts without a wrong character", lines, x_name="characters", x_kind="integer",
-                           y_name="share", note="Training had from 2 to 20 characters."),
-            )
-        )  # fmt: skip
     write_page(path, "Comparison", parts)
 
 

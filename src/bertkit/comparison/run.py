@@ -22,10 +22,8 @@ from bertkit.comparison.features import Probes, measure_features
 from bertkit.comparison.models import MODELS, special_ids
 from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import Predictor, check_lengths
-from bertkit.comparison.writers import LENGTHS, WRITERS, letters_of, measure_writer
 from bertkit.corpus.documents import Reading, read_sentences
 from bertkit.corpus.shards import TokenShard
-from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
 from bertkit.files.json_files import numbers, read_json, write_json
@@ -38,7 +36,6 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.training import TrainingSettings, checkpoints, claim_run_folder, evaluate, log_start, make_trainer
 from bertkit.transformer import BertConfig
 
-_TEXTS = 20_000  # of each file, for the writers
 _NO_PROBES = Probes()
 _SPREAD = ("cloze_accuracy", "minimal_pairs", "parts_of_speech", "senses", "similarity")
 """Metrics whose standard deviation is given."""
@@ -55,7 +52,6 @@ class Comparison:
     num_steps: int | None = None  # instead of minutes
     seeds: Sequence[int] = (0, 1, 2)
     models: Sequence[str] = tuple(MODELS)
-    writers: Sequence[str] = tuple(WRITERS)  # models that write a text backwards, trained as long
     vocab_size: int = 8_000
     max_seqlen: int = 64
     batch_size: int = 64
@@ -83,19 +79,17 @@ class Comparison:
             A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown size, model or writer, no model or seed, one of these twice, no training time,
+            UsageError: an unknown size or model, no model or seed, one of these twice, no training time,
                 a cloze without exactly one [MASK], or another comparison's folder.
-            DataError: a corpus that cannot be read or split, has too few letters for the writers, or no held-out
-                sequence of 7 tokens; a minimal pair or a cloze longer than the models' positions.
+            DataError: a corpus that cannot be read or split, or has no held-out sequence of 7 tokens; a minimal
+                pair or a cloze longer than the models' positions.
         """
         BertConfig.of_size(self.size)  # which refuses an unknown one, before the folder is claimed
         if unknown := set(self.models) - MODELS.keys():
             raise UsageError(f"models {', '.join(sorted(unknown))}: expected one or more of {', '.join(MODELS)}")
-        if unknown := set(self.writers) - WRITERS.keys():
-            raise UsageError(f"writers {', '.join(sorted(unknown))}: expected any of {', '.join(WRITERS)}")
         if not self.seeds or not self.models:
             raise UsageError("a comparison needs at least one model and one seed")
-        for kind, given in (("seeds", self.seeds), ("models", self.models), ("writers", self.writers)):
+        for kind, given in (("seeds", self.seeds), ("models", self.models)):
             if len(set(given)) < len(given):
                 raise UsageError(f"{kind} {', '.join(map(str, given))}: expected each once")
         if self.num_steps is not None and self.num_steps < 1:
@@ -107,13 +101,8 @@ class Comparison:
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
         check_texts(self.corpus, (), data, self.column)
         _check_documents(self.corpus, Reading(data.layout, self.column))
-        letters = self._letters() if self.writers else None
         settings = asdict(self) | {"corpus": [str(path) for path in self.corpus]}
-        kept = {
-            name: value
-            for name, value in settings.items()
-            if name not in ("log_line", "out", "seeds", "models", "writers")
-        }
+        kept = {name: value for name, value in settings.items() if name not in ("log_line", "out", "seeds", "models")}
         claim_run_folder(self.out, self.out / "comparison.json", json.loads(json.dumps(kept)), resume=resume)
         vocabulary = self.out / "vocab.txt"
         if not vocabulary.is_file():
@@ -138,10 +127,8 @@ class Comparison:
                 result |= measure_features(network, tokenizer, probes, self.max_seqlen, seed)
                 write_json(folder / "result.json", result)
                 self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
-        if letters is not None:
-            self._write_backwards(letters, should_stop)
         rows = self._rows(cloze is not None)
-        write_comparison_page(self.out / "comparison.html", rows, LENGTHS, self._training(), cloze)
+        write_comparison_page(self.out / "comparison.html", rows, self._training(), cloze)
         return rows
 
     @property
@@ -153,36 +140,6 @@ class Comparison:
         budget = f"{self.minutes:g} minutes of processor time" if self.num_steps is None else f"{self.num_steps} steps"
         seeds = ", ".join(map(str, self.seeds))
         return f"Each model: size {self.size}, the same corpus and vocabulary, {budget} for each seed ({seeds})."
-
-    def _letters(self) -> tuple[np.ndarray, np.ndarray]:
-        """The letters of the corpus for training the writers and for testing them.
-
-        Raises:
-            DataError: too few of them.
-        """
-        letters = letters_of([text for path in self.corpus for text in islice(read_texts(path, self.column), _TEXTS)])
-        held_out = max(len(letters) // 20, 2 * LENGTHS[-1])
-        if len(letters) < 2 * held_out:
-            raise DataError(
-                f"the writers learn the letters a to z and spaces, of which the corpus has {len(letters)}: expected at "
-                f"least {4 * LENGTHS[-1]}; give no writers (--writers without a name) to compare the models alone"
-            )
-        return letters[:-held_out], letters[-held_out:]
-
-    def _write_backwards(self, letters: tuple[np.ndarray, np.ndarray], should_stop: Callable[[], bool]) -> None:
-        """Train and measure the writers without results; a stopped one starts again."""
-        budget = None if self.num_steps is not None or self.minutes is None else 60 * self.minutes
-        for seed in self.seeds:
-            for name in self.writers:
-                path = self.out / f"{name}-{seed}.json"
-                if path.is_file():
-                    continue
-                result = measure_writer(name, letters, seed, budget, self.num_steps, should_stop)
-                if result is None:
-                    return
-                write_json(path, result)
-                exact = ", ".join(f"{one:.2f}" for one in result["exact"])
-                self.log_line(f"{name}, seed {seed}: exact by length {exact}")
 
     def _rows(self, with_cloze: bool) -> list[dict[str, Any]]:
         """The table so far: a row for each model with results."""
@@ -201,18 +158,6 @@ class Comparison:
                 if key in _SPREAD and len(values) > 1:
                     row[f"{key}_sd"] = float(np.std(values, ddof=1))
             rows.append(row)
-        for name in self.writers:
-            results = [read_json(self.out / f"{name}-{seed}.json") for seed in self.seeds]
-            measured = [result for result in results if result]
-            if measured:
-                row = {"model": name, "sees": WRITERS[name], "seeds": len(measured)}
-                row |= {
-                    "parameters": measured[0]["parameters"],
-                    "steps": float(np.mean([one["steps"] for one in measured])),
-                }
-                for number, length in enumerate(LENGTHS):
-                    row[f"exact_of_{length}"] = float(np.mean([one["exact"][number] for one in measured]))
-                rows.append(row)
         return rows
 
     def _trained(

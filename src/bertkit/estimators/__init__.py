@@ -3,7 +3,7 @@
 Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
 Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers;
     features of a frozen encoder for other estimators.
-May import: version, errors, files, locate, tokenizer, tasks, checkpoint, inference, finetuning, model,
+May import: version, advice, errors, files, locate, tokenizer, tasks, checkpoint, inference, finetuning, model,
 words.
 """
 

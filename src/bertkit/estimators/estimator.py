@@ -10,13 +10,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bertkit.advice import spelled_alike
 from bertkit.errors import CheckpointError, UsageError, warn
+from bertkit.files import skipped_lines
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
-from bertkit.tasks.twins import spelled_alike
 
 _SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
 _RECORD = "estimator.json"
@@ -28,6 +29,7 @@ class TextEstimator(BaseEstimator):
     Args:
         model: a folder, a hub name, or the import name of an installed model package.
         device: "auto", "cpu", "cuda".
+        skip_bad: skip items that cannot be used or are too long, with a warning; else they are errors.
         settings: the fields of `FinetuningSettings`, and the options of the task: each is a parameter of the estimator,
             for ``set_params`` and grid search.
 
@@ -39,18 +41,18 @@ class TextEstimator(BaseEstimator):
 
     _task: ClassVar[type[TextTask]]
 
-    def __init__(self, model: str | Path, *, device: str = "auto", **settings: Any) -> None:
+    def __init__(self, model: str | Path, *, device: str = "auto", skip_bad: bool = False, **settings: Any) -> None:
         known = {**_SETTINGS, **self._options()}
         for name in settings:
             if name not in known:
                 raise UsageError(f"{type(self).__name__} has no parameter {name!r}: expected any of {', '.join(known)}")
-        self.model, self.device = model, device
+        self.model, self.device, self.skip_bad = model, device, skip_bad
         for name, value in (known | settings).items():
             setattr(self, name, value)
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return sorted({"model", "device", *_SETTINGS, *cls._options()})
+        return sorted({"model", "device", "skip_bad", *_SETTINGS, *cls._options()})
 
     @classmethod
     def _options(cls) -> dict[str, Any]:
@@ -83,10 +85,12 @@ class TextEstimator(BaseEstimator):
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
                 Path(folder) / "model", self.model, task, settings, options,
-                device=self.device, log_line=lambda line: None, resumable=False,
+                device=self.device, log_line=lambda line: None, resumable=False, skip_bad=self.skip_bad,
             )  # fmt: skip
             self.outcome_ = start_run(run, train, dev)
             self.model_ = load(run.out, device=self.device)
+        if run.skipped:
+            warn(" ".join(skipped_lines(run.skipped)))
         if sentence := spelled_alike(self._trained_task.known_labels or ()):
             warn(sentence)
 

@@ -68,7 +68,9 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         if missing:
             raise UsageError(f"no text has the class {', '.join(sorted(missing))}: remove its column")
         self._train(task.name, train, [] if dev is None else self._labeled(*dev, classes, has_several), options)
-        self.classes_, self._has_several = classes, has_several  # those of the model, also if a later fit fails
+        known = self._trained_task.label_names  # without those whose texts were skipped
+        self.classes_ = classes[[str(name) in known for name in classes.tolist()]]
+        self._has_several = has_several  # as in the model, also if a later fit fails
         return self
 
     def predict(self, X: Any) -> np.ndarray:

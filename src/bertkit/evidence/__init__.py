@@ -3,7 +3,7 @@
 Takes: a model, and labeled examples; optionally its training data.
 Gives: scores with 95 % confidence intervals, and reasons for parts that are missing; for classifiers and taggers also
 calibration, thresholds, likely label errors, leakage and a baseline.
-May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, model.
+May import: advice, errors, files, tokenizer, corpus, tasks, inference, neighbors, model.
 """
 
 from bertkit.evidence.gather import Evidence, gather_evidence

@@ -8,7 +8,7 @@ import numpy as np
 from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_interval, bootstrap_scores
 from bertkit.evidence.pair_scores import measured_pairs
 from bertkit.tasks import JudgedTask, TextTask
-from bertkit.tasks.task import RowScorer
+from bertkit.tasks.scorer import RowScorer
 from bertkit.tasks.text_sets import OfTextSets
 
 

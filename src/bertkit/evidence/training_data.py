@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bertkit.advice import Finding, good, note, rare_labels, spelled_alike, warning
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import normalized_sides, whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
-from bertkit.tasks.twins import spelled_alike
 
-FEWEST_OF_A_LABEL = 5
 _IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label
 _MANY_DUPLICATES = 0.01  # share of the rows
 _NUM_SHOWN = 25
@@ -60,35 +59,34 @@ class TrainingData:
         """Whether the report lists rows: repeated texts, or likely label errors."""
         return bool(self.repeated or self.label_errors.shown)
 
-    def findings(self) -> Iterator[tuple[str, str]]:
-        """The main results in sentences, each "good", "note" or "warning"."""
-        rare = [name for name, number in self.counts.items() if number < FEWEST_OF_A_LABEL]
-        if rare:
-            yield "warning", f"{len(rare)} of {len(self.counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows."
+    def findings(self) -> Iterator[Finding]:
+        """The main results."""
+        if (finding := rare_labels(self.counts)) is not None:
+            yield finding
         if self.num_alone:
             advice = "training refuses them; add rows, merge labels, or skip them (--skip-bad)"
-            yield "warning", f"{self.num_alone:,} rows have a label that no other row has: {advice}."
+            yield warning(f"{self.num_alone:,} rows have a label that no other row has: {advice}.")
         names = list(self.counts)
         if sentence := spelled_alike(self.label_names):
-            yield "warning", f"{sentence[0].upper()}{sentence[1:]}."
+            yield warning(f"{sentence[0].upper()}{sentence[1:]}.")
         if names and self.counts[names[0]] > _IMBALANCE * self.counts[names[-1]]:
             shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
             advice = "compare macro F1, and try class weights (balanced)"
-            yield "warning", f"The labels are imbalanced, such as {shown}: {advice}."
+            yield warning(f"The labels are imbalanced, such as {shown}: {advice}.")
         if self.num_unknown:
             empty = f"; {self.num_empty:,} rows have no known token" if self.num_empty else ""
-            yield "warning", f"{self.num_unknown:,} tokens are unknown to the model ([UNK]){empty}."
+            yield warning(f"{self.num_unknown:,} tokens are unknown to the model ([UNK]){empty}.")
         if self.num_contradicting:
-            yield "warning", f"{self.num_contradicting:,} rows have the same text as another row, but another label."
+            yield warning(f"{self.num_contradicting:,} rows have the same text as another row, but another label.")
         if self.num_repeated > _MANY_DUPLICATES * self.num_examples:
-            yield "warning", f"{self.num_repeated:,} of {self.num_examples:,} rows repeat the text of an earlier row."
+            yield warning(f"{self.num_repeated:,} of {self.num_examples:,} rows repeat the text of an earlier row.")
         elif not self.num_repeated:
-            yield "good", "No text is in two rows."
+            yield good("No text is in two rows.")
         if self.num_compared < self.num_examples - self.num_alone:
             part = f"{self.num_compared:,} of {self.num_examples:,} rows, chosen at random"
-            yield "note", f"Labels were compared with predictions in {part}: check parts of the file to compare all."
+            yield note(f"Labels were compared with predictions in {part}: check parts of the file to compare all.")
         if number := self.label_errors.num_likely:
-            yield "note", f"{number:,} of {self.label_errors.num_judged:,} labels may be wrong: look at the first."
+            yield note(f"{number:,} of {self.label_errors.num_judged:,} labels may be wrong: look at the first.")
 
 
 def training_data_of(outcomes: Outcomes, examples: Sequence[Any], num_alone: int) -> TrainingData:

@@ -5,7 +5,7 @@ Gives: rows by column, each with its line; JSON values; files written atomically
 May import: errors.
 """
 
-from bertkit.files.bad_rows import BadRows, SkippedRow
+from bertkit.files.bad_rows import BadRows, SkippedRow, skipped_lines
 from bertkit.files.json_files import json_value, read_json, read_json_value, write_json
 from bertkit.files.lines import extension, location
 from bertkit.files.whole_files import check_writable, whole_file, whole_folder
@@ -19,6 +19,7 @@ __all__ = [
     "location",
     "read_json",
     "read_json_value",
+    "skipped_lines",
     "whole_file",
     "whole_folder",
     "write_json",

@@ -1,5 +1,6 @@
 """Unusable rows: an error, or skipped and recorded with file, line and reason."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,8 @@ from bertkit.files.lines import location
 
 CHARACTERS_KEPT = 200
 """Maximum number of characters kept of a skipped row."""
+
+_SHOWN = 3  # reasons of skipped rows in messages
 
 
 class SkippedRow(NamedTuple):
@@ -68,3 +71,11 @@ class BadRows:
         if of_path:
             return DataError(f"{path} holds no row that can be used; {len(of_path)} skipped, the first: {of_path[0]}")
         return DataError(f"{path} holds no examples")
+
+
+def skipped_lines(rows: Sequence[object]) -> list[str]:
+    """Lines with the number of skipped rows, and the reasons for the first ones; none without any."""
+    if not rows:
+        return []
+    reasons = [f"  {row}" for row in rows[:_SHOWN]] + ["  ..."] * (len(rows) > _SHOWN)
+    return [f"{len(rows)} rows were skipped:", *reasons]

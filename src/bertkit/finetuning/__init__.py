@@ -2,7 +2,7 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a stopped run resumes bit-identically.
-May import: later, errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks,
+May import: later, advice, errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks,
 checkpoint, training, inference, model, evidence, reports.
 """
 

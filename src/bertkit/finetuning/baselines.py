@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,12 +10,14 @@ from bertkit.errors import DependencyError
 from bertkit.evidence.baseline import predict_baseline
 from bertkit.model import Model
 from bertkit.tasks import JudgedTask, TextTask, metric_of
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer import Encodings
 
 FROZEN = "frozen features"
 FROZEN_DEFAULT = f"{FROZEN}, default head"  # for runs with another head
 TF_IDF, FREQUENT_TAG = "TF-IDF", "most frequent tag of each word"
+_KINDS: Mapping[str, Literal["frozen", "words"]] = {FROZEN: "frozen", TF_IDF: "words", FREQUENT_TAG: "words"}
 _MOST_ROWS = 10_000
 """Maximum number of training examples for the word baseline; its name says if it is a random part of more."""
 
@@ -34,7 +36,8 @@ def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], met
     if not isinstance(task, JudgedTask):
         name, predictions = task.constant_predictions(train, dev)
         return {name: _score(task, dev, predictions, metric)}
-    encodings, (name, constant) = task.encode(model.tokenizer, dev, model.trained.layout), task.constant_logits(train)
+    encodings = EncodedRows.of(dev).encoded(task, model.tokenizer, model.trained.layout)
+    name, constant = task.constant_logits(train)
     number = len(encodings.input_ids if task.of_tokens else encodings)
     scores = {name: _score_of_logits(task, dev, encodings, np.tile(constant, (number, 1)), metric)}
     method = FREQUENT_TAG if task.of_words else TF_IDF
@@ -50,6 +53,11 @@ def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], met
     if metric in results.results():
         scores[method] = _or_zero(results.results()[metric])
     return scores
+
+
+def kind_of(name: str) -> Literal["frozen", "words", "constant"]:
+    """What a baseline predicts from: features of the encoder, words, or nothing. Details follow a comma in its name."""
+    return _KINDS.get(name.partition(", ")[0], "constant")
 
 
 def goodness(metric: str, value: float) -> float:

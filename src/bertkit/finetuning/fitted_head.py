@@ -23,6 +23,7 @@ from bertkit.errors import DataError
 from bertkit.inference import Runner
 from bertkit.model import Model
 from bertkit.tasks import TextTask
+from bertkit.tasks.encoded_rows import EncodedRows, encodings_of
 from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, INVERSE_PENALTIES, minimize
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
@@ -40,15 +41,15 @@ _FIRST_ITERATIONS, _ITERATIONS = 100, 1_000
 class FittedHead:
     """Result of fitting a head."""
 
-    num_examples: int  # number of training examples
+    num_examples: int  # number of training examples; 0: a trained head was kept
     inverse_penalty: float  # what scikit-learn calls C
     num_held_out: int  # number of examples in cross-validation
     metrics: dict[str, float]  # in cross-validation; empty with fewer than ten examples
 
 
 def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> FittedHead | None:
-    """Fit the last layer of the head to the frozen encoder, with the best penalty in cross-validation; None if the
-    task does not fit its head.
+    """Fit the last layer of the head to the frozen encoder, with the best penalty in cross-validation, unless it was
+    trained already; None if the task does not fit its head.
 
     Args:
         precision: precision of the encoder, "float32" or "bfloat16".
@@ -56,8 +57,11 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
     Raises:
         DataError: all examples have the same features.
     """
-    if model.trained.task.fitted_by() is None:
+    task = model.trained.task
+    if task.fitted_by() is None:
         return None
+    if task.head in model.checkpoint.trained_heads():
+        return FittedHead(0, 0.0, 0, {})
     features = FrozenFeatures.of(model, examples, precision)
     penalty, num_held_out, metrics = best_penalty(features)
     _set_last_layer(model, *features.fit(np.arange(len(features.examples)), penalty, _ITERATIONS))
@@ -106,8 +110,10 @@ class FrozenFeatures:
     @classmethod
     def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "FrozenFeatures":
         task, layout = model.trained.task, model.trained.layout
-        some = _some(examples, task.encode(model.tokenizer, examples, layout), task)
-        data = task.labeled(some, task.encode(model.tokenizer, some, layout))
+        encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
+        indices = _some(len(examples), encodings, task)
+        some = [examples[index] for index in indices.tolist()]
+        data = task.labeled(some, encodings_of(encodings, indices))
         rows = head_features(model, data, precision)
         if not torch.isfinite(rows).all():
             raise DataError("the encoder's features are not finite numbers: its weights are damaged")
@@ -133,7 +139,7 @@ class FrozenFeatures:
     def logits(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], Encodings, np.ndarray]:
         """Examples at ``indices``, with their sequences and logits: the arguments of `TextTask.decode`."""
         some = [self.examples[index] for index in indices.tolist()]
-        encodings = self.task.encode(self.model.tokenizer, some, self.model.trained.layout)
+        encodings = encodings_of(self.data.encodings, indices)
         rows = self.rows[self._row_indices(self._groups(indices))]
         return some, encodings, F.linear(rows.double(), *layer).float().numpy()
 
@@ -250,12 +256,12 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
             )
 
 
-def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
-    """Random examples in order: as many as are needed for MOST_ROWS rows, or all if they have fewer."""
-    counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
-    order = np.random.default_rng(0).permutation(len(examples))
+def _some(number: int, encodings: Encodings, task: TextTask) -> np.ndarray:
+    """Indices of random examples, ascending: as many as are needed for MOST_ROWS rows, or all if they have fewer."""
+    counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=number)
+    order = np.random.default_rng(0).permutation(number)
     before = np.cumsum(counts[order]) - counts[order]
-    return [examples[number] for number in np.sort(order[before < MOST_ROWS]).tolist()]
+    return np.sort(order[before < MOST_ROWS])
 
 
 _NO_OUTPUT = EncoderOutput(torch.empty(0, 0), None)

@@ -109,7 +109,8 @@ def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, example
         score = f"{shown(metric, fitted.metrics)} in cross-validation on {fitted.num_held_out} training examples"
     else:
         score = "quality unknown without dev examples"
-    return f"{FROZEN}: {score}; head input: {what_head_reads(model)} (C={fitted.inverse_penalty:g})"
+    origin = f"C={fitted.inverse_penalty:g}" if fitted.num_examples else "kept"
+    return f"{FROZEN}: {score}; head input: {what_head_reads(model)} ({origin})"
 
 
 def evaluate_in_training(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:

@@ -1,9 +1,8 @@
-"""Initial model of fine-tuning: a published encoder with a new head; learning rates by layer."""
+"""Initial model of fine-tuning: a published encoder with a new head, or the stored one; learning rates by layer."""
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bertkit.architectures import Network, initialize
@@ -19,14 +18,18 @@ from bertkit.tasks.sentence_vectors import VECTOR_HEAD
 from bertkit.tokenizer.layout import Layout
 from bertkit.transformer import Encoder
 
+_MOST_NAMED = 8  # labels in a line of the log
+
 
 def model_to_train(
     name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None], example: Any = None
 ) -> Model:
-    """The encoder of a published model with a new, randomly initialized head for the task, on the CPU.
+    """The encoder of a published model with a head for the task, on the CPU.
 
-    With ``settings.head`` "fitted" the head uses what the encoder was trained with: the pooling of a sentence encoder;
-    the pooler and the published class if the pooler was trained; else the mean of the tokens.
+    The head is the stored one if it was trained for the same task and labels, in any order, unless ``settings`` ask for
+    a new one; else it is new and randomly initialized. With ``settings.head`` "fitted" a new head uses what the encoder
+    was trained with: the pooling of a sentence encoder; the pooler and the published class if the pooler was trained;
+    else the mean of the tokens. Which of both it is, is logged where a head is stored.
 
     Args:
         example: a training example, which shows whether texts come in pairs.
@@ -35,19 +38,9 @@ def model_to_train(
         CheckpointError: no such model.
         UsageError: a length beyond the model's limit.
     """
-    if settings.head == "fitted" and task.head:
-        task = _with_trained_pooling(name, task, settings, example)
-    options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.seed}
-    options["num_vectors"] = 2 if getattr(task, "num_vectors", 0) == 2 else 1
-    options["siamese"] = getattr(task, "is_siamese", False)
-    directory, new = locate(name), [task.head] if task.head else []
-    checkpoint = _with_stored_head(directory, task) if task.keeps_head else None
-    try:
-        checkpoint = checkpoint or open_checkpoint(directory, heads=new[:1], new=new, **options)
-    except MissingHeadError:  # without a pooler
-        new.append("pooler")
-        checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
-        log_line(f"{name} has no pooler: a new one is trained")
+    checkpoint, task = _with_stored_head(name, task, settings, log_line, example) or _with_new_head(
+        name, task, settings, log_line, example
+    )
     if task.vector_width is not None:
         _add_dense(checkpoint, task.vector_width, settings.seed)
     model = Model(checkpoint)
@@ -86,13 +79,57 @@ def _add_dense(checkpoint: Checkpoint, width: int, seed: int) -> None:
     checkpoint.sentence = replace(sentence, layers=layers)
 
 
-def _with_stored_head(directory: Path, task: TextTask) -> Checkpoint | None:
-    """The model with its published head, if that has the labels of the task."""
-    try:
-        checkpoint = open_checkpoint(directory, heads=[task.head])
-    except MissingHeadError:
+def _with_stored_head(
+    name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None], example: Any
+) -> tuple[Checkpoint, TextTask] | None:
+    """The model with its stored head, and the task with a head of this form; None: a new head is needed."""
+    if settings.new_head or settings.head == "drawn" or not task.head:
         return None
-    return checkpoint if len(checkpoint.label_names or ()) == len(task.label_names or ()) else None
+    over_vectors = _over_vectors(task, settings, example) if settings.head == "fitted" else None
+    for form in filter(None, (task, over_vectors)):
+        try:
+            checkpoint = open_checkpoint(locate(name), heads=[form.head])
+        except MissingHeadError:
+            continue
+        if form.head not in checkpoint.trained_heads():
+            return None
+        stored = None if checkpoint.trained is None else checkpoint.trained.task
+        has_form = stored is None or _num_vectors(stored) == _num_vectors(form)
+        if has_form and form.adopt_head(checkpoint.network.heads[form.head], stored):
+            log_line(f"the head of {name} was trained for {_purpose(form)}, too: it is kept (--new-head replaces it)")
+            return checkpoint, form
+        purpose = ", ".join(checkpoint.label_names or ()) if stored is None else _purpose(stored)
+        log_line(f"a new head for {_purpose(form)} replaces that of {name} for {purpose}: none of its rows is reused")
+    return None
+
+
+def _purpose(task: TextTask) -> str:
+    """A task and its labels, in a line of the log."""
+    names, purpose = task.known_labels or (), task.name + " of pairs" * (_num_vectors(task) == 2)
+    return f"{purpose} ({', '.join(names[:_MOST_NAMED])}{', ...' * (len(names) > _MOST_NAMED)})" if names else purpose
+
+
+def _num_vectors(task: TextTask) -> int:
+    return getattr(task, "num_vectors", 0)
+
+
+def _with_new_head(
+    name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None], example: Any
+) -> tuple[Checkpoint, TextTask]:
+    """The model with a randomly initialized head, and the task with a head of this form."""
+    if settings.head == "fitted" and task.head:
+        task = _with_trained_pooling(name, task, settings, example)
+    options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.seed}
+    options["num_vectors"] = 2 if _num_vectors(task) == 2 else 1
+    options["siamese"] = getattr(task, "is_siamese", False)
+    directory, new = locate(name), [task.head] if task.head else []
+    try:
+        return open_checkpoint(directory, heads=new[:1], new=new, **options), task
+    except MissingHeadError:  # without a pooler
+        new.append("pooler")
+        checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
+        log_line(f"{name} has no pooler: a new one is trained")
+        return checkpoint, task
 
 
 def what_head_reads(model: Model) -> str:
@@ -111,13 +148,19 @@ _POOLING_NAMES = {
 }  # fmt: skip
 
 
+def _over_vectors(task: TextTask, settings: FinetuningSettings, example: Any) -> TextTask | None:
+    """The task with a head over sentence vectors; None: not supported for such examples and settings."""
+    over_vectors: Any = task.over_vectors(example)
+    if over_vectors is not None and over_vectors.num_vectors == 2 and (settings.on_long or task.on_long) == "window":
+        return None  # a window contains parts of both texts
+    return over_vectors
+
+
 def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSettings, example: Any) -> TextTask:
     """The task with a head over sentence vectors, unless the published head uses a trained pooler."""
-    over_vectors: Any = task.over_vectors(example)
+    over_vectors = _over_vectors(task, settings, example)
     if over_vectors is None:
         return task
-    if over_vectors.num_vectors == 2 and (settings.on_long or task.on_long) == "window":
-        return task  # a window contains parts of both texts
     encoder = open_checkpoint(locate(name), heads=())
     is_trained = encoder.network.encoder.pooler is not None
     if is_trained:

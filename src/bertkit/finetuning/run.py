@@ -29,13 +29,14 @@ from bertkit.finetuning.judging import (
 from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
 from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import digest_of
+from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-from bertkit.finetuning.teaching import taught
 from bertkit.inference import InferenceReport
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import TextTask, metric_of, task_kind
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.training import (
     Job,
     Outcome,
@@ -61,7 +62,8 @@ class Finetuning(Job):
     options: Mapping[str, Any] = field(default_factory=dict)
     _: KW_ONLY
     files: Mapping[str, Sequence[Path]] = field(default_factory=dict)  # "training" and "dev", for the model card
-    num_set_aside: int = 0  # number of skipped rows in these files, also for the card
+    skip_bad: bool = False  # skip examples that cannot be used or are too long; else they are errors
+    skipped: Sequence[str] = ()  # locations and reasons of skipped examples; the run adds its own
     resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
     dev_name: str = "dev examples"  # what messages call the dev examples
@@ -90,19 +92,13 @@ class Finetuning(Job):
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
         self.ranks.check_batch_size(self.batch_size)
-        train, dev = self.taught(train, dev)
+        train, dev = prepared_rows(self, train, dev)
         run = replace(self, settings=self.complete_settings(len(train)), train=train, dev=dev)
         return run_job(run, resume=resume, should_stop=should_stop)
 
     @property
     def batch_size(self) -> int:
         return self.settings.batch_size
-
-    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
-        with self.ranks.first_before_others():
-            train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
-        return train, dev
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""
@@ -298,7 +294,7 @@ class Finetuning(Job):
 
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabeledEncodings:
         task, layout = model.trained.task, model.trained.layout
-        encodings = task.encode(model.tokenizer, examples, layout)
+        encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
         if self.ranks.is_first:
             remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
             InferenceReport.of(encodings, len(examples)).warn_of_cuts(remedy)
@@ -341,6 +337,6 @@ class Finetuning(Job):
         steps |= {f"{best_by} on dev, {name}": value for name, value in outcome.baselines.items()}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            intervals=intervals, num_set_aside=self.num_set_aside, example=train[0],
+            intervals=intervals, num_set_aside=len(self.skipped), example=train[0],
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)

@@ -30,7 +30,7 @@ FEWEST_STEPS = 500
 MOST_EPOCHS = 20
 """Maximum number of epochs for small data sets: Mosbach et al. 2021, section 5."""
 
-HEAD_SETTINGS = ("head", "max_length", "on_long", "stride", "precision", "seed")
+HEAD_SETTINGS = ("head", "new_head", "max_length", "on_long", "stride", "precision", "seed")
 """Settings on which a fitted head depends."""
 
 
@@ -72,6 +72,8 @@ class FinetuningSettings(OptimizationSettings):
     head
         fitted: a head on the pooling that the encoder was trained with, fitted to the frozen encoder before training;
         published: the head of the published class, also fitted; drawn: that head with random initial weights.
+    new_head
+        Replace the head of a model that was fine-tuned for the same task and labels. By default it is kept.
     minutes
         Search for the best model within this time: frozen features, contrastive fine-tuning if there are few rows, and
         fine-tuning at several learning rates.
@@ -104,6 +106,7 @@ class FinetuningSettings(OptimizationSettings):
     """
 
     head: Literal["fitted", "published", "drawn"] = "fitted"
+    new_head: bool = False
     num_epochs: Count | None = None
     batch_size: Count = 32
     head_learning_rate: NotNegative | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.finetuning.baselines import comparison, goodness
+from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.finetuning.search import search, write_best
 from bertkit.finetuning.settings import HEAD_SETTINGS
@@ -46,7 +47,7 @@ def sweep(
     run.settings.check_untimed("a sweep", "search within that time without a sweep")
     run.ranks.check_single("a sweep runs")
     folder = run.out / "run"
-    train, dev = run.taught(train, dev)
+    train, dev = prepared_rows(run, train, dev)
     task = task_kind(run.task).of_examples(train, run.options)
     record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}

@@ -21,7 +21,7 @@ from bertkit.tasks.examples import QUERY
 
 def taught(
     options: Mapping[str, Any], parts: Sequence[Sequence[Any]], kept: Path, device: str = "auto"
-) -> list[list[Any]]:
+) -> list[Sequence[Any]]:
     """Add the vectors or scores of the teacher and the guide in the options to the examples that lack them.
 
     Args:
@@ -32,7 +32,7 @@ def taught(
     Raises:
         UsageError: alignment with a teacher that is not a sentence encoder, or a cross-encoder with several labels.
     """
-    results = [list(part) for part in parts]
+    results = list(parts)
     aligned = any(isinstance(example, TaughtText) for part in results for example in part)
     ways: dict[str, tuple[str, Any, Any]] = {
         "teacher": ("vectors", _with_vectors, _lacks_vector) if aligned else ("scores", _with_scores, _lacks_scores)

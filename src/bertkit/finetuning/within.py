@@ -23,10 +23,12 @@ from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
+from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.run import MINUTES, Finetuning
 from bertkit.finetuning.search import search, write_best
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.training import Outcome, claim_run_folder, read_outcome, released_if_refused
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
@@ -68,7 +70,7 @@ def start_run(
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     run.ranks.check_single("minutes compares runs")
     run.settings.check_dev(dev)
-    train, dev = run.taught(train, dev)
+    train, dev = prepared_rows(run, train, dev)
     _check_head(run, train)
     return _Within(run, train, dev, should_stop).start(resume)
 
@@ -102,7 +104,7 @@ class _Within:
         self.train, self.chosen_by = train, dev
         self.dev_name = run.dev_name if dev else "held-out rows"
         if not dev:
-            self.train, self.chosen_by = held_out(train)
+            self.train, self.chosen_by = map(EncodedRows, held_out(train))
 
     def start(self, resume: bool) -> Outcome:
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}

@@ -1,6 +1,7 @@
 """Predictions of a task for examples, and its metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, inferred
 from bertkit.tasks import TextTask
+from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
 
@@ -83,13 +85,21 @@ def predict_stream(
     if isinstance(examples, str):
         raise UsageError("expected a list of texts, got a str: put it in a list")
     decode = decode or task.decode
+    if isinstance(examples, EncodedRows):
+        encode = examples.in_chunks(task, runner.tokenizer, layout)
+    else:
+        encode = partial(_encode, runner, task, layout)
     coming = encoded_chunks(
-        examples, lambda chunk, first: task.encode(runner.tokenizer, chunk, layout, first), report,
+        examples, encode, report,
         num_characters=lambda example: example.num_characters, doing="predicting", unit="examples",
         read=read or task.example, progress=progress,
     )  # fmt: skip
     for chunk, encodings, bar in coming:
         yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
+
+
+def _encode(runner: Runner, task: TextTask, layout: Layout, chunk: Sequence[Any], first_index: int) -> Encodings:
+    return task.encode(runner.tokenizer, chunk, layout, first_index)
 
 
 def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:

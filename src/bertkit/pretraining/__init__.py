@@ -2,8 +2,8 @@
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a stopped run resumes with the same bits.
-May import: errors, files, device, tokenizer, batch, transformer, heads, architectures, vocabulary_extension, corpus,
-tasks, objectives, checkpoint, training, model, reports.
+May import: advice, errors, files, device, tokenizer, batch, transformer, heads, architectures, vocabulary_extension,
+corpus, tasks, objectives, checkpoint, training, model, reports.
 """
 
 from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed

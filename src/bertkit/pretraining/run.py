@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from bertkit.advice import few_held_out
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
@@ -29,7 +30,6 @@ from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import (
     check_texts,
     corpus_facts,
-    few_held_out,
     large_held_out,
     learn_vocabulary,
     text_not_used,
@@ -281,8 +281,8 @@ class Pretraining(Job):
                 self.log_line(f"corpus: {unused}")
             if inputs.held_out and (unused := text_not_used(held_out, self.out / "held-out", tokenizer)):
                 self.log_line(f"held-out files: {unused}")
-            if line := few_held_out(held_out):
-                self.log_line(line)
+            if (finding := few_held_out(len(held_out.tokens))) is not None:
+                self.log_line(finding.line)
             if not inputs.held_out and (line := large_held_out(corpus, held_out, data.held_out_share)):
                 self.log_line(line)
         self.ranks.wait()
@@ -298,7 +298,7 @@ class Pretraining(Job):
 
     def start_facts(self) -> dict[str, Any]:
         return {"settings": self.recipe.facts(), "inputs": self.inputs.facts(),
-                "vocab_size": self._opened.config.vocab_size, **self._corpus_facts}  # fmt: skip
+                "vocab_size": self._opened.model.config.vocab_size, **self._corpus_facts}  # fmt: skip
 
 
 def _text_settings(record: dict[str, Any]) -> list[Any]:

@@ -12,7 +12,6 @@ from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
 from bertkit.corpus.texts import files_skipped
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
-from bertkit.reports.training_findings import FEW_HELD_OUT_TOKENS
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
 _MUCH_UNKNOWN = 0.01
@@ -113,17 +112,6 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
                 "a vocabulary that was trained on such text"
             )
     return "; ".join(parts)
-
-
-def few_held_out(held_out: TokenShard) -> str:
-    """One line if the held-out text is too short to measure a loss; else ""."""
-    number = len(held_out.tokens)
-    if number >= FEW_HELD_OUT_TOKENS:
-        return ""
-    return (
-        f"only {number:,} tokens are held out, so held-out loss is mostly chance: hold out at least "
-        f"{FEW_HELD_OUT_TOKENS}, with longer files of --held-out or a larger data.held_out_share"
-    )
 
 
 def large_held_out(shard: TokenShard, held_out: TokenShard, share: float) -> str:

@@ -2,7 +2,7 @@
 
 Takes: the folder of a run; the evidence on a model; facts of a fine-tuned model.
 Gives: self-contained HTML pages (`reports.training`, `reports.evidence`) and Markdown (`reports.model_card`).
-May import: errors, files, locate, tasks, checkpoint, pages, evidence.
+May import: advice, errors, files, locate, tasks, checkpoint, pages, evidence.
 
 Import the file that is needed: the report of a training run opens without torch.
 """

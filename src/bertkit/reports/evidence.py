@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.advice import Finding, good, note, warning
 from bertkit.evidence import Evidence, Measured
 from bertkit.evidence.baseline import SizeScore
 from bertkit.files import write_json
@@ -103,37 +104,37 @@ def _headline(evidence: Evidence) -> Iterator[tuple[str, object, object]]:
         yield "Calibration error", number(error), "mean difference of accuracy and confidence"
 
 
-def findings_of(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """The main results in sentences, each "good", "note" or "warning"."""
+def findings_of(evidence: Evidence) -> Iterator[Finding]:
+    """The main results."""
     baseline, leakage, errors = evidence.baseline, evidence.leakage, evidence.label_errors
     name, lengths = readable(evidence.metric), evidence.lengths
     if baseline is not None:
         gain = baseline.difference[evidence.metric]
         if gain.low > 0:
-            yield "good", f"The model is better than the baseline ({baseline.method})."
+            yield good(f"The model is better than the baseline ({baseline.method}).")
         elif gain.high < 0:
-            yield "warning", f"The model is worse than the baseline ({baseline.method})."
+            yield warning(f"The model is worse than the baseline ({baseline.method}).")
         else:
-            yield "warning", f"The model is not shown to be better than the baseline ({baseline.method})."
+            yield warning(f"The model is not shown to be better than the baseline ({baseline.method}).")
     if leakage is not None and (leakage.num_exact or leakage.num_near):
         exact = f"{leakage.num_exact:,} of {evidence.num_examples:,} examples word for word"
-        yield "warning", f"Also in the training data: {exact}, {leakage.num_near:,} nearly."
+        yield warning(f"Also in the training data: {exact}, {leakage.num_near:,} nearly.")
     elif leakage is not None:
-        yield "good", "No example is in the training data, word for word or nearly."
+        yield good("No example is in the training data, word for word or nearly.")
     if lengths.num_cut:
         lost = f"{lengths.num_tokens_cut:,} tokens lost"
-        yield "warning", f"Cut at the model's limit: {lengths.num_cut:,} of {evidence.num_examples:,} texts, {lost}."
+        yield warning(f"Cut at the model's limit: {lengths.num_cut:,} of {evidence.num_examples:,} texts, {lost}.")
     if lengths.num_unknown:
         shown = f"{lengths.num_unknown:,} of {lengths.num_tokens:,} tokens"
         empty = f"; {lengths.num_empty:,} texts have no known token" if lengths.num_empty else ""
-        yield "warning", f"Unknown to the model ([UNK]): {shown}{empty}."
+        yield warning(f"Unknown to the model ([UNK]): {shown}{empty}.")
     if errors.num_likely:
-        yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: check them."
+        yield note(f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: check them.")
     if (seeds := evidence.seeds) is not None:
         spread = seeds.spread[evidence.metric]
-        yield "note", f"With other seeds {name} is between {number(spread.lowest)} and {number(spread.highest)}."
+        yield note(f"With other seeds {name} is between {number(spread.lowest)} and {number(spread.highest)}.")
     if "other_labels" in evidence.missing:
-        yield "warning", _capital(evidence.missing["other_labels"]) + "."
+        yield warning(_capital(evidence.missing["other_labels"]) + ".")
 
 
 def score_table(scores: Mapping[str, Measured], columns: Sequence[str] = ("score", "value", _INTERVAL)) -> Table:

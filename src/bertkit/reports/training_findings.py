@@ -10,21 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.advice import Finding, few_held_out, good, note, warning
 from bertkit.pages import format_number, format_seconds, format_short, running_mean
 from bertkit.reports.parts import readable
 from bertkit.reports.recorded_run import Series, TrainingRun
 
-Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
-
 PLATEAU_MARGIN = 0.2  # nats below the corpus' unigram entropy at which a run has left the plateau
-FEW_HELD_OUT_TOKENS = 500  # below, held-out loss is the mean of less than 75 masked tokens: mostly chance
 _NOISE = 0.01  # relative increase of a held-out loss that does not count as a rise
 
 
 def findings_of(run: TrainingRun) -> list[Finding]:
     """Findings of all rules for this kind of run, and irregularities in its files."""
     of_rules = [rule(run) for rule in (FINETUNING_RULES if run.is_finetuning else RULES)]
-    return [*(finding for finding in of_rules if finding), *(("note", remark) for remark in run.remarks)]
+    return [*(finding for finding in of_rules if finding), *(note(remark) for remark in run.remarks)]
 
 
 def smoothed(series: Series, name: str) -> np.ndarray:
@@ -64,27 +62,23 @@ def _ending(run: TrainingRun) -> Finding:
     seconds = run.steps["seconds"][-1]
     after = f"after {step:,} steps" + (f" and {format_seconds(seconds)}" if np.isfinite(seconds) else "")
     if reason == "finished":
-        return "good", f"The run finished {after}."
+        return good(f"The run finished {after}.")
     if reason == "stopped early":
-        return (
-            "good",
-            f"The run stopped early {after}: {setting(run.settings, 'patience')} evaluations did not improve.",
-        )
+        return good(f"The run stopped early {after}: {setting(run.settings, 'patience')} evaluations did not improve.")
     if reason == "stopped":
-        return (
-            "note",
-            f"The run was stopped {after}, {_percent(share_done(run, step))} of it; it can be resumed from there.",
+        return note(
+            f"The run was stopped {after}, {_percent(share_done(run, step))} of it; it can be resumed from there."
         )
     if reason is None:
         share = f"{_percent(share_done(run, step))} of it"
-        return "note", f"The run is unfinished: it is in progress, or was killed, {after}, {share}."
+        return note(f"The run is unfinished: it is in progress, or was killed, {after}, {share}.")
     if reason == "non-finite loss":
-        return "warning", (
+        return warning(
             f"The run stopped {after} because its loss was not a finite number. The usual causes: a learning rate that "
             "is too high or a warm-up that is too short; ids beyond the embedding (google-research/bert, README); "
             "sequences without one masked token (AnswerDotAI/ModernBERT#163)."
         )
-    return "warning", f"The run ended {after}: {reason}."
+    return warning(f"The run ended {after}: {reason}.")
 
 
 def _percent(share: float, decimals: int = 0) -> str:
@@ -103,17 +97,11 @@ def _text_not_read(run: TrainingRun) -> Finding | None:
             lost.append(f"{title} {set_aside:,.0f} rows and sentences were skipped ({folder}/set_aside.jsonl)")
         if left_out > 0:
             lost.append(f"{title} {left_out:,.0f} files were skipped for their extension ({folder}/manifest.json)")
-    return ("note", f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
+    return note(f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
 
 
 def _few_held_out(run: TrainingRun) -> Finding | None:
-    number = run.number("held_out", "num_tokens")
-    if not number < FEW_HELD_OUT_TOKENS:
-        return None
-    return "warning", (
-        f"The held-out text has only {number:,.0f} tokens, so held-out loss is mostly chance: hold out at least "
-        f"{FEW_HELD_OUT_TOKENS}."
-    )
+    return few_held_out(run.number("held_out", "num_tokens"))
 
 
 def _first_loss(run: TrainingRun) -> Finding | None:
@@ -123,9 +111,9 @@ def _first_loss(run: TrainingRun) -> Finding | None:
         return None
     facts = f"The first loss logged is {first:.2f}; a fresh model starts at ln(vocabulary size) = {fresh:.2f}."
     if first > fresh + 1:
-        return "warning", f"{facts} This is far above it: the initial values or the learning rate are too large."
+        return warning(f"{facts} This is far above it: the initial values or the learning rate are too large.")
     if first < fresh - 2:
-        return "note", f"{facts} The weights were already trained, or learned much before the first logged step."
+        return note(f"{facts} The weights were already trained, or learned much before the first logged step.")
     return None
 
 
@@ -146,11 +134,8 @@ def _plateau(run: TrainingRun) -> Finding | None:
     if not len(left):
         share = share_done(run, run.steps["step"][-1])
         if share < 0.1:
-            return (
-                "note",
-                f"Still at {plateau} after {_percent(share)} of the run; this is usual in the first tenth.",
-            )
-        return "warning", (
+            return note(f"Still at {plateau} after {_percent(share)} of the run; this is usual in the first tenth.")
+        return warning(
             f"Still at {plateau} after {_percent(share)} of the run: too few steps, a learning rate that is too low or "
             "too high, batches that are too small, or duplicated lines in the corpus are the usual causes "
             "(facebookresearch/XLM#154, google-research/bert#746, huggingface/transformers#4449)."
@@ -160,8 +145,8 @@ def _plateau(run: TrainingRun) -> Finding | None:
     when = f"at step {int(step):,}, {_percent(share, 1)} of the run"
     if share > 0.1:
         usual = "usual is within the first tenth. A higher learning rate may be better."
-        return "note", f"It left {plateau} only {when}; {usual}"
-    return "good", f"It left {plateau} {when}."
+        return note(f"It left {plateau} only {when}; {usual}")
+    return good(f"It left {plateau} {when}.")
 
 
 def best_known_loss(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
@@ -190,11 +175,11 @@ def _rising(run: TrainingRun) -> Finding | None:
     training = smoothed(run.steps, "masked_lm_loss")
     at_best = np.interp(steps[best], run.steps["step"], training)
     if held_out and training[-1] < at_best - _NOISE * at_best:
-        return "warning", (
+        return warning(
             f"{fact} Training loss fell meanwhile: the text is being memorized. More text, fewer epochs or dropout "
             "help; the best checkpoint is kept."
         )
-    return "warning", (
+    return warning(
         f"{fact} Training loss did not fall either: the run is diverging. A lower learning rate, a longer warm-up, or "
         "resuming from an earlier checkpoint at a lower rate, as for ModernBERT (arXiv:2412.13663), can help."
     )
@@ -209,7 +194,7 @@ def _memorized(run: TrainingRun) -> Finding | None:
     at_end = np.interp(steps[-1], run.steps["step"], smoothed(run.steps, "masked_lm_loss"))
     if not 0.14 < rates[-1] < 0.16 or not loss[-1] - at_end > 0.3:
         return None
-    return "note", (
+    return note(
         f"Held-out loss is {loss[-1] - at_end:.2f} nats above training loss: part of the text is memorized, or the "
         "held-out text is different in kind."
     )
@@ -228,8 +213,8 @@ def _against_expected(run: TrainingRun) -> Finding | None:
     at = f"At {format_short(float(tokens[0]))} tokens"
     fact = f"{at} the recipe's expected loss is {expected:.2f}; this run has {loss[-1]:.2f}"
     if difference > 0.15:
-        return "warning", f"{fact}, {difference:.2f} nats worse."
-    return "good", f"{fact}."
+        return warning(f"{fact}, {difference:.2f} nats worse.")
+    return good(f"{fact}.")
 
 
 def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
@@ -263,7 +248,7 @@ def _next_sentence(run: TrainingRun) -> Finding | None:
     last = float(np.mean(accuracy[-max(1, len(accuracy) // 10) :]))
     if last > 0.6:
         return None
-    return "warning", (
+    return warning(
         f"Next sentence prediction is right in {_percent(last)} of pairs, hardly more than chance (the BERT "
         "paper reports 97 to 98 %): check the learning rate, and for documents of single or unrelated sentences."
     )
@@ -274,7 +259,7 @@ def _gradients(run: TrainingRun) -> Finding | None:
     bad = int(np.sum(np.isinf(norms)))
     if not bad:
         return None
-    return "warning", f"The gradient norm was infinite at {bad:,} of {len(norms):,} logged steps."
+    return warning(f"The gradient norm was infinite at {bad:,} of {len(norms):,} logged steps.")
 
 
 def best_evaluation(run: TrainingRun) -> tuple[int, float, bool] | None:
@@ -295,26 +280,41 @@ def best_evaluation(run: TrainingRun) -> tuple[int, float, bool] | None:
 def _best_dev_score(run: TrainingRun) -> Finding | None:
     best = best_evaluation(run)
     if best is None:
-        return "note", "There were no dev examples: the last weights were kept, and nothing says how good they are."
+        return note("There were no dev examples: the last weights were kept, and nothing says how good they are.")
     step, value, _ = best
     later = int(np.sum(run.evaluations["step"] > step))
     fact = f"Dev {readable(run.best_by or '')} was best at step {step:,}, {_percent(share_done(run, step))} of the run"
     if later == 0 and len(run.evaluations) > 1:
-        return "note", f"{fact}, at the last evaluation: more epochs may improve it."
-    return "good", f"{fact}, with {format_number(value)}; {later:,} later evaluations were not better."
+        advice = ": more epochs may improve it" if _is_above_baselines(run) else ""
+        return note(f"{fact}, at the last evaluation{advice}.")
+    return good(f"{fact}, with {format_number(value)}; {later:,} later evaluations were not better.")
 
 
 def _above_baselines(run: TrainingRun) -> Finding | None:
     """Compare fine-tuning with the baselines without it."""
+    best, strongest = best_evaluation(run), _strongest_baseline(run)
+    if best is None or strongest is None:
+        return None
+    name, score = strongest
+    fact = f"{format_number(best[1])} on dev, {format_number(score)} without fine-tuning ({name})"
+    if _is_above_baselines(run):
+        return good(f"Fine-tuning improves {readable(run.best_by or '')}: {fact}.")
+    return warning(f"Fine-tuning does not improve {readable(run.best_by or '')}: {fact}.")
+
+
+def _strongest_baseline(run: TrainingRun) -> tuple[str, float] | None:
     best = best_evaluation(run)
     if best is None or not run.baselines:
         return None
-    _, value, is_higher = best
-    name, strongest = (max if is_higher else min)(run.baselines.items(), key=lambda baseline: baseline[1])
-    fact = f"{format_number(value)} on dev, {format_number(strongest)} without fine-tuning ({name})"
-    if (value > strongest) == is_higher and value != strongest:
-        return "good", f"Fine-tuning improves {readable(run.best_by or '')}: {fact}."
-    return "warning", f"Fine-tuning does not improve {readable(run.best_by or '')}: {fact}."
+    return (max if best[2] else min)(run.baselines.items(), key=lambda baseline: baseline[1])
+
+
+def _is_above_baselines(run: TrainingRun) -> bool:
+    """True if the best dev score is better than all baselines, or there are none."""
+    best, strongest = best_evaluation(run), _strongest_baseline(run)
+    if best is None or strongest is None:
+        return True
+    return best[1] > strongest[1] if best[2] else best[1] < strongest[1]
 
 
 def _throughput(run: TrainingRun) -> Finding | None:
@@ -325,7 +325,7 @@ def _throughput(run: TrainingRun) -> Finding | None:
     before, last = float(np.median(speed[: len(speed) // 2])), float(np.median(speed[-len(speed) // 10 :]))
     if last > 0.7 * before:
         return None
-    return "note", (
+    return note(
         f"Speed fell from {before:,.0f} to {last:,.0f} tokens per second: possible causes are another program, heat, "
         "or longer sequences."
     )

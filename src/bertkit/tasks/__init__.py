@@ -25,6 +25,7 @@ from bertkit.tasks.registry import (
     task_settings,
 )
 from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
+from bertkit.tasks.scorer import Scorer
 from bertkit.tasks.sequence_classification import (
     LabelPrediction,
     LabelsPrediction,
@@ -33,7 +34,7 @@ from bertkit.tasks.sequence_classification import (
 )
 from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity, SimilarityPrediction
-from bertkit.tasks.task import Loss, Scorer, Task, TextTask
+from bertkit.tasks.task import Loss, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [

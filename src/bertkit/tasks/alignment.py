@@ -16,7 +16,7 @@ import numpy as np
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import error_in, naming_long_ones
+from bertkit.tasks.examples import encode_texts, error_in
 from bertkit.tasks.reading.texts import read_labeled_texts
 from bertkit.tasks.task import Loss, Option, TextTask, mean_of, sums_of
 from bertkit.tasks.text_sets import TEACHER
@@ -122,13 +122,8 @@ class Alignment(TextTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        if layout.on_long == "window":
-            raise UsageError("alignment uses one vector per text: use on_long='truncate' or 'error'")
-        with naming_long_ones(examples, first_index):
-            return tokenizer.encode_batch(
-                [example.text for example in examples], max_length=layout.max_length, on_long=layout.on_long,
-                first_index=first_index, with_offsets=False,
-            )  # fmt: skip
+        texts = [example.text for example in examples]
+        return encode_texts(tokenizer, examples, layout, first_index, texts, whole="alignment uses one vector per text")
 
     def labeled(self, examples: Sequence[TaughtText], encodings: Encodings) -> LabeledEncodings:
         """As `TextTask.labeled`: (S, E) vectors of the teacher."""

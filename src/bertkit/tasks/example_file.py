@@ -53,3 +53,37 @@ def labeled_file(
     options = {name: value for name, value in options.items() if value is not False}
     task.check_options(options)
     return ExampleFile(path, True, columns, task.known_labels, bad_rows, options | task.reading_options, class_names)
+
+
+def read_train_and_dev(
+    kind: type["TextTask"],
+    train: Sequence[str | Path],
+    dev: str | Path | None = None,
+    *,
+    columns: Mapping[str, str] = {},
+    options: Mapping[str, Any] = {},
+    class_names: Sequence[str] | None = None,
+    bad_rows: BadRows | None = None,
+) -> tuple[list[Any], list[Any]]:
+    """Training examples, and dev examples that are read with the labels of the training examples.
+
+    Args:
+        options: of `TextTask.of_examples`.
+        class_names, bad_rows: as in `ExampleFile`.
+
+    Raises:
+        DataError: a row that cannot be used, unless ``bad_rows`` skips it; or a label column without a 1.
+    """
+    examples = [
+        kind.in_dataset(example, number)
+        for number, path in enumerate(train)
+        for example in kind.read(
+            ExampleFile(path, True, columns, kind.labels_in(options), bad_rows, options, class_names)
+        )
+    ]
+    kind.check_columns(examples, columns)
+    if dev is None:
+        return examples, []
+    task = kind.of_examples(kind.usable(examples)[0] if bad_rows is not None and bad_rows.skip else examples, options)
+    file = labeled_file(task, dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
+    return examples, list(task.read(file))

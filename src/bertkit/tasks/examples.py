@@ -3,15 +3,16 @@
 ``location`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DataError, OverLengthError
+from bertkit.errors import DataError, OverLengthError, UsageError
+from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.layout import Layout
 
 Label = str | float | tuple[str, ...]
 
@@ -158,19 +159,33 @@ def error_in(location: str, text: str, problem: str) -> DataError:
     return DataError(f"{location or repr(text[:60])}: {problem}")
 
 
-@contextmanager
-def naming_long_ones(
-    examples: Sequence[Any], first_index: int, example_of: Sequence[int] | None = None
-) -> Iterator[None]:
-    """Make errors for examples that are too long name their file and line, or else their index.
+def encode_texts(
+    tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int, texts: Sequence[str],
+    pairs: Sequence[str] | None = None, *, example_of: Sequence[int] | None = None, with_offsets: bool = False,
+    whole: str = "",
+) -> Encodings:  # fmt: skip
+    """The encodings of texts of examples, each alone or with one of ``pairs``; ``text_index`` is that of the example.
 
     Args:
-        first_index: index of the first example.
-        example_of: index of the example of each text to encode; None: one text per example, in order.
+        first_index: index of the first example, for errors.
+        example_of: index of the example of each text; None: one text per example, in order.
+        whole: why texts are not split into windows; "": they may be.
+
+    Raises:
+        OverLengthError: an example is too long; the message has its file and line, or else its index.
+        UsageError: windows, with ``whole``.
     """
+    if whole and layout.on_long == "window":
+        raise UsageError(f"{whole}: use on_long='truncate' or 'error'")
     try:
-        yield
+        encodings = tokenizer.encode_batch(
+            texts, pairs, max_length=layout.max_length, on_long=layout.on_long,
+            stride=None if whole else layout.stride, first_index=first_index, with_offsets=with_offsets,
+        )  # fmt: skip
     except OverLengthError as error:
         index = error.index if example_of is None else example_of[error.index]
         name = examples[index].location or f"example {first_index + index}"
         raise OverLengthError(f"{name}: {error.problem}", index, error.problem) from None
+    if example_of is None:
+        return encodings
+    return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype)[encodings.text_index])

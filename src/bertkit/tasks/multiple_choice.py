@@ -19,7 +19,7 @@ from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
+from bertkit.tasks.examples import ChoiceQuestion, encode_texts, error_in
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import Loss, exact, mean_of, sums_of
@@ -112,8 +112,6 @@ class MultipleChoice(OnSentenceVectors):
         self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """See `TextTask.encode`: a sequence for each choice."""
-        if layout.on_long == "window":
-            raise UsageError("a choice cannot be split into windows: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.choices]
         texts, choices = (
             [examples[number].context for number in example_of],
@@ -122,16 +120,10 @@ class MultipleChoice(OnSentenceVectors):
         if self.num_vectors == 2:  # context and choice are separate, consecutive sequences
             texts, choices = [text for pair in zip(texts, choices, strict=True) for text in pair], None
             example_of = [number for number in example_of for _ in range(2)]
-        with naming_long_ones(examples, first_index, example_of):
-            encodings = tokenizer.encode_batch(
-                texts,
-                choices,
-                max_length=layout.max_length,
-                on_long=layout.on_long,
-                first_index=first_index,
-                with_offsets=False,
-            )
-        return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
+        return encode_texts(
+            tokenizer, examples, layout, first_index, texts, choices, example_of=example_of,
+            whole="a choice cannot be split into windows",
+        )  # fmt: skip
 
     def labeled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (N,) indices of the right choices.

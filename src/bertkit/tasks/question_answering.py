@@ -19,7 +19,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import Question, error_in, naming_long_ones
+from bertkit.tasks.examples import Question, encode_texts, error_in
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
 from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
@@ -178,18 +178,15 @@ class QuestionAnswering(TextTask):
                 raise error_in(location, question, problem)
         return Question(question, context, answers, location=location)
 
+    @property
+    def sequence_form(self) -> None:
+        """All settings have the same sequences."""
+
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        with naming_long_ones(examples, first_index):
-            return tokenizer.encode_batch(
-                [example.question for example in examples],
-                [example.context for example in examples],
-                max_length=layout.max_length,
-                on_long=layout.on_long,
-                stride=layout.stride,
-                first_index=first_index,
-            )
+        questions, contexts = zip(*[example.texts for example in examples], strict=True) if examples else ((), ())
+        return encode_texts(tokenizer, examples, layout, first_index, questions, contexts, with_offsets=True)
 
     def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (S, 2) indices of the first and last token of the first answer in each sequence that

@@ -18,7 +18,7 @@ from bertkit.later import nn, torch
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import Numbers
-from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
+from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -92,6 +92,14 @@ class _OneNumber(OfTexts):
             return self
         replace(self, center=-initial.center / initial.scale, scale=1 / initial.scale).fold_target_scaling(head)
         return replace(self, center=initial.center, scale=initial.scale)
+
+    def adopt_head(self, head: Any, stored: TextTask | None) -> bool:
+        """See `TextTask.adopt_head`: the logit of the stored head is the number; levels must have the same order."""
+        if not isinstance(stored, type(self)) or stored.known_labels != self.known_labels:
+            return False
+        stored.fold_target_scaling(head)
+        replace(self, center=-self.center / self.scale, scale=1 / self.scale).fold_target_scaling(head)
+        return True
 
     def predicted(self, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
         """(N,) float64."""

@@ -14,7 +14,7 @@ from bertkit.tokenizer.ragged import ranges
 
 @dataclass(frozen=True)
 class RowFeed(LabeledFeed):
-    """Every row once per epoch; see `LabeledFeed`. ``batch_size`` counts rows; column 0 of labels is the row."""
+    """Every row once per epoch; see `LabeledFeed`. ``batch_size`` counts rows; ``labels.row`` is that of a sequence."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
@@ -23,7 +23,7 @@ class RowFeed(LabeledFeed):
     @cached_property
     def _bounds(self) -> np.ndarray:
         """(R + 1,) first sequence of each row, and the number of sequences."""
-        starts = np.flatnonzero(np.diff(self.data.labels[:, 0], prepend=-1))
+        starts = np.flatnonzero(np.diff(self.data.labels.row, prepend=-1))
         return np.append(starts, len(self.data.labels))
 
     @property

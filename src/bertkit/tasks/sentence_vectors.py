@@ -38,6 +38,10 @@ class OnSentenceVectors(TextTask):
         if self.num_vectors:
             object.__setattr__(self, "head", VECTOR_HEAD)
 
+    @property
+    def sequence_form(self) -> Any:
+        return self.num_vectors
+
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """See `TextTask.read_out`; for pairs (S, D) vectors, whose texts may be in different batches."""
         if self.num_vectors == 2:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.scorer import Scorer
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 
@@ -82,31 +83,6 @@ class Task(Protocol):
         ...
 
 
-class Scorer(Protocol):
-    """Accumulated metrics of examples."""
-
-    def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-        """Add predictions of labeled examples, in the same order.
-
-        Raises:
-            DataError: an example without a label, or with a label unknown to the task.
-        """
-        ...
-
-    def results(self) -> dict[str, float]:
-        """Metrics of all added examples, by name; those that can select weights are in `METRICS`."""
-        ...
-
-
-@runtime_checkable
-class RowScorer(Scorer, Protocol):
-    """A `Scorer` that knows the value of each example."""
-
-    def values(self) -> dict[str, list[float]]:
-        """Metrics that are means over examples, with the value of each example; {} for scored pairs."""
-        ...
-
-
 @dataclass(frozen=True)
 class Option:
     """A training option of a task: a command line option, and a parameter of its estimator."""
@@ -145,7 +121,6 @@ class TextTask(ABC):
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     probability_function: ClassVar[str | None] = None  # softmax or sigmoid: from logits to the labels' probabilities
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
-    keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
     pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub
     peft_type: ClassVar[str | None] = None  # task type of the PEFT library
 
@@ -186,6 +161,11 @@ class TextTask(ABC):
     def known_labels(self) -> tuple[str, ...] | None:
         """Label names that examples may have; None for tasks without names."""
         return self.label_names
+
+    @property
+    def sequence_form(self) -> Any:
+        """A value that is equal for tasks whose `encode` is equal; by default all settings."""
+        return self
 
     @property
     def reading_options(self) -> dict[str, Any]:
@@ -381,6 +361,25 @@ class TextTask(ABC):
     def over_vectors(self, example: Any) -> Self | None:
         """The task with a head over sentence vectors, for examples of this kind; None: not supported."""
         return None
+
+    def adopt_head(self, head: nn.Module, stored: TextTask | None) -> bool:
+        """Adapt a stored head: its rows get the order of the labels of this task.
+
+        Args:
+            stored: the task that it was trained for; None: unknown.
+
+        Returns:
+            False if the tasks or their labels differ, or the head is not trained by gradients; it is then unchanged.
+        """
+        if stored is None or stored.name != self.name or self.of_vectors:
+            return False
+        names, known = self.known_labels or (), stored.known_labels or ()
+        if {*names} != {*known}:
+            return False
+        last: Any = head.classifier
+        for parameter in last.parameters() if names else ():
+            parameter.data = parameter.data[[known.index(name) for name in names]]
+        return True
 
     def fitted_by(self) -> TextTask | None:
         """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;

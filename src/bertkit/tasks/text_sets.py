@@ -20,7 +20,8 @@ from bertkit.tasks.losses.loss import RowKind
 from bertkit.tasks.losses.options import loss_class, losses_of, parameters_of
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import Loss, Option, RowScorer, TextTask
+from bertkit.tasks.scorer import RowScorer
+from bertkit.tasks.task import Loss, Option, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TextExample, naming_long_ones
+from bertkit.tasks.examples import TextExample, encode_texts
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
@@ -85,16 +85,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
             raise alone.error("has no second text, but other examples have one")
         if self.num_vectors:
             return self._encode_apart(tokenizer, examples, layout, first_index)
-        with naming_long_ones(examples, first_index):
-            return tokenizer.encode_batch(
-                [example.text for example in examples],
-                pairs or None,
-                max_length=layout.max_length,
-                on_long=layout.on_long,
-                stride=layout.stride,
-                first_index=first_index,
-                with_offsets=False,
-            )
+        return encode_texts(tokenizer, examples, layout, first_index, [each.text for each in examples], pairs or None)
 
     def _encode_apart(
         self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int
@@ -114,15 +105,8 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         if self.num_vectors == 2 and layout.on_long == "window":
             raise UsageError("each text of a pair has one vector: use on_long='truncate' or 'error'")
         texts = [text for example in examples for text in (example.text, example.pair) if text is not None]
-        example_of = np.arange(len(texts)) // self.num_vectors
-        with naming_long_ones(examples, first_index, example_of.tolist()):
-            encodings = tokenizer.encode_batch(
-                texts, max_length=layout.max_length, on_long=layout.on_long, stride=layout.stride,
-                first_index=first_index, with_offsets=False,
-            )  # fmt: skip
-        if self.num_vectors == 1:
-            return encodings
-        return replace(encodings, text_index=example_of.astype(encodings.text_index.dtype))
+        example_of = (np.arange(len(texts)) // self.num_vectors).tolist()
+        return encode_texts(tokenizer, examples, layout, first_index, texts, example_of=example_of)
 
     def over_vectors(self, example: TextExample) -> Self | None:
         """See `TextTask.over_vectors`: over the vector of a text, or those of both texts of a pair."""

@@ -20,7 +20,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.later import torch
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
+from bertkit.tasks.examples import TaggedText, encode_texts, error_in
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
@@ -188,14 +188,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        with naming_long_ones(examples, first_index):
-            return tokenizer.encode_batch(
-                [example.text for example in examples],
-                max_length=layout.max_length,
-                on_long=layout.on_long,
-                stride=layout.stride,
-                first_index=first_index,
-            )
+        texts = [example.text for example in examples]
+        return encode_texts(tokenizer, examples, layout, first_index, texts, with_offsets=True)
 
     def labeled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertkit.batch import change_labels
 from bertkit.device import send
 from bertkit.tasks import Loss, Task
 from bertkit.training.gradients import (
@@ -118,7 +119,7 @@ class BatchGradients:
 
     def _loss_of_vectors(self, batch: Any) -> Callable[[Tensor], Loss]:
         """The loss as a function of the vectors of all ranks, given this rank's share of the batch."""
-        labels, _ = self.ranks.gather(batch.labels)
+        labels = change_labels(batch.labels, lambda column: self.ranks.gather(column)[0])
         whole_batch = replace(batch, labels=labels)
         return lambda vectors: self.task.loss(vectors, whole_batch.to(vectors.device), self.task.totals(whole_batch))
 

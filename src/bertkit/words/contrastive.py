@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from bertkit.batch import change_labels
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError
 from bertkit.tasks import Similarity, TextSet
@@ -146,7 +147,7 @@ def _batch(
     ids = torch.from_numpy(encodings.input_ids[kept].astype(np.int64))
     offsets = torch.from_numpy((np.cumsum(kept) - kept)[encodings.cu_seqlens[:-1]].astype(np.int64))
     labels = labeled_rows(rows, replace(encodings, text_index=row_of)).labels
-    return table(ids, offsets), Roles.of(torch.as_tensor(labels))
+    return table(ids, offsets), Roles.of(change_labels(labels, torch.from_numpy))
 
 
 def _encoder(vectors: np.ndarray, tokenizer: Tokenizer, is_known: np.ndarray) -> StaticEncoder:

@@ -37,7 +37,6 @@ class ScoredTexts:
         self._scores: list[np.ndarray] = []
 
     def add(self, examples: Sequence[TextSet], predictions: Sequence[TextScores]) -> None:
-        """As `Scorer.add`."""
         for row, prediction in zip(examples, predictions, strict=True):
             targets = np.array(self._targets_of(row), np.float64)
             if self._kind == "binary" and not np.isin(targets, (0, 1)).all():
@@ -46,7 +45,6 @@ class ScoredTexts:
             self._scores.append(np.array(prediction.scores, np.float64))
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
         if self._kind != "lists":
             targets, scores = (np.concatenate(parts or [np.empty(0)]) for parts in (self._targets, self._scores))
             return pair_results(targets, scores, is_binary=self._kind == "binary")

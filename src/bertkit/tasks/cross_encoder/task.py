@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.batch import LabeledBatch, LabeledEncodings
-from bertkit.errors import DataError, UsageError
+from bertkit.batch import LabelColumns, LabeledBatch, LabeledEncodings
+from bertkit.errors import DataError
 from bertkit.later import torch
 from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
-from bertkit.tasks.examples import TextSet, naming_long_ones
+from bertkit.tasks.examples import TextSet, encode_texts
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.task import Loss, Option, exact
+from bertkit.tasks.task import Loss, Option, TextTask, exact
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertkit.architectures import NetworkOutput
-
-_ROW, _TARGET = range(2)  # columns of labels
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class CrossEncoding(OfTextSets):
 
     name: ClassVar[str] = "cross-encoder"
     head: ClassVar[str] = "sequence_classification"
-    keeps_head: ClassVar[bool] = True
     feed: ClassVar[type[LabeledFeed]] = RowFeed
     pipeline: ClassVar[str] = "text-ranking"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
@@ -90,28 +87,26 @@ class CrossEncoding(OfTextSets):
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """As `TextTask.encode`: a sequence for each text, with its query."""
-        if layout.on_long == "window":
-            raise UsageError("a pair has one score: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.texts[1:]]
-        with naming_long_ones(examples, first_index, example_of):
-            encodings = tokenizer.encode_batch(
-                [examples[number].query for number in example_of],
-                [text for example in examples for text in example.texts[1:]],
-                max_length=layout.max_length,
-                on_long=layout.on_long,
-                first_index=first_index,
-                with_offsets=False,
-            )
-        return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
+        queries = [examples[number].query for number in example_of]
+        texts = [text for example in examples for text in example.texts[1:]]
+        return encode_texts(
+            tokenizer, examples, layout, first_index, queries, texts, example_of=example_of,
+            whole="a pair has one score",
+        )  # fmt: skip
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (S, 2) rows and targets."""
+        """As `TextTask.labeled`: the row and the target of each pair."""
         targets = np.array([target for row in examples for target in _targets(row)], np.float64)
-        return LabeledEncodings(encodings, np.stack([encodings.text_index, targets], axis=1))
+        return LabeledEncodings(encodings, LabelColumns(row=encodings.text_index.astype(np.int64), target=targets))
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
         """(S, 1) scores, the input of the loss of the whole batch."""
         return exact(outputs.logits[self.head])
+
+    def adopt_head(self, head: Any, stored: TextTask | None) -> bool:
+        """As `TextTask.adopt_head`: any head with one output."""
+        return head.classifier.out_features == 1
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) pairs."""
@@ -119,7 +114,7 @@ class CrossEncoding(OfTextSets):
 
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
         """The objective's loss of the (S, 1) scores of a whole batch."""
-        targets, rows = part.labels[:, _TARGET].to(outputs.dtype), part.labels[:, _ROW]
+        targets, rows = part.labels.target.to(outputs.dtype), part.labels.row
         return self.result(BatchLoss(self.losses[0].of_scores(outputs.squeeze(1), targets, rows)), totals)
 
     def decode(self, examples: Sequence[TextSet], encodings: Encodings, logits: np.ndarray) -> list[TextScores]:
@@ -138,7 +133,6 @@ class CrossEncoding(OfTextSets):
         return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
 
     def score_of(self, prediction: TextScores) -> float:
-        """As `OfTextSets.score_of`."""
         return prediction.scores[0]
 
     def scorer(self) -> ScoredTexts:

@@ -8,7 +8,6 @@ import numpy as np
 from bertkit.batch import LabeledBatch
 from bertkit.randomness import in_random_order
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.similarity.rows import DATASET
 from bertkit.tokenizer.ragged import ranges
 
 _ORDER = 0xD57  # distinguishes the order of batches from that of rows
@@ -21,7 +20,7 @@ class BySize(RowFeed):
     @cached_property
     def _sets(self) -> list[np.ndarray]:
         """The rows of each data set."""
-        of_row = self.data.labels[self._bounds[:-1], DATASET]
+        of_row = self.data.labels.dataset[self._bounds[:-1]]
         return [np.flatnonzero(of_row == number) for number in np.unique(of_row)]
 
     @cached_property
@@ -35,7 +34,6 @@ class BySize(RowFeed):
         return int(self._num_batches.sum())
 
     def batch(self, position: int, progress: float) -> LabeledBatch:
-        """As `LabeledFeed.batch`."""
         epoch, number = divmod(position, self.batches_per_epoch)
         which, number = self._choose(number, epoch)
         rows = self._sets[which]

@@ -1,10 +1,11 @@
 """Rows of texts for a sentence encoder, and batches of whole rows.
 
 The labels of each sequence of a batch are its row, its role (query, positive or negative), the id of its text, the
-score of its row, and those known positives of its query that also are in rows of other queries or among negatives.
+score of its row, its data set, and those known positives of its query that also are in rows of other queries or among
+negatives.
 Texts with equal token ids have the same id, so duplicates and known positives need no comparison of vectors; so has the
-same text with different prompts as a query and as a document. Shape letters: S sequences, K maximum number of known
-positives of a query.
+same text with different prompts as a query and as a document. Shape letters: S sequences, G width of the vectors of a
+guide, K maximum number of known positives of a query.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertkit.batch import LabeledEncodings
+from bertkit.batch import LabelColumns, LabeledEncodings
 from bertkit.later import F
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
 from bertkit.tokenizer import Encodings
@@ -25,12 +26,11 @@ from bertkit.tokenizer import Encodings
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then G of a guide, known positives
 _NONE = -1  # no further known positive
 
 
 def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-    """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels; data sets are numbered from 0."""
+    """The encodings of all texts of the rows with their labels; data sets are numbered from 0."""
     roles = np.concatenate([row.roles for row in rows])
     row_of = encodings.text_index
     text_ids = _text_ids(rows, encodings)
@@ -41,21 +41,16 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     in_rows = np.bincount(text_ids[roles != QUERY], minlength=text_ids.max() + 1)
     pairs = pairs[in_rows[pairs[:, 1]] > in_own_rows]  # a query with thousands of positives would have them all
     counts = np.bincount(pairs[:, 0], minlength=text_ids.max() + 1)
-    known = np.full((len(counts), counts.max()), _NONE, np.float64)
+    known = np.full((len(counts), counts.max()), _NONE, np.int64)
     starts = np.cumsum(counts) - counts
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
     scores = np.concatenate([(math.nan, *row.targets) for row in rows])  # NaN for the query
     _, datasets = np.unique([row.dataset for row in rows], return_inverse=True)
-    guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
-    width = np.full(len(roles), guides[0].shape[1])
-    labels = np.concatenate(
-        [
-            np.stack([row_of, roles, text_ids, scores, datasets[row_of], width], axis=1),
-            np.concatenate(guides),
-            known[text_ids[queries][row_of]],
-        ],
-        axis=1,
-    )
+    guides = [np.empty((len(row.texts), 0), np.float32) if row.guide is None else row.guide for row in rows]
+    labels = LabelColumns(
+        row=row_of.astype(np.int64), role=roles, text=text_ids, score=scores, dataset=datasets[row_of],
+        guide=np.concatenate(guides), known=known[text_ids[queries][row_of]],
+    )  # fmt: skip
     return LabeledEncodings(encodings, labels, with_vectors=True)
 
 
@@ -102,19 +97,16 @@ class Roles:
     guide: Tensor | None  # (S, G) float32 vectors of length 1 of a guide model
 
     @classmethod
-    def of(cls, labels: Tensor) -> Roles:
-        """Decode (S, 6 + G + K) labels: rows in any order, the sequences of a row adjacent."""
-        numbers = labels.nan_to_num().long()
-        rows, roles = numbers[:, _ROW], numbers[:, _ROLE]
+    def of(cls, labels: LabelColumns) -> Roles:
+        """The roles of labels: rows in any order, the sequences of a row adjacent."""
+        roles = labels.role
         starts = (roles == QUERY).nonzero().squeeze(1)
         query_of = starts[(roles == QUERY).cumsum(0) - 1]  # (S,)
         positives, documents = ((chosen).nonzero().squeeze(1) for chosen in (roles == POSITIVE, roles != QUERY))
-        scores, width = labels[:, _SCORE].float(), int(numbers[0, _WIDTH])
-        known = _WIDTH + 1 + width
-        guide = F.normalize(labels[:, _WIDTH + 1 : known].float(), dim=-1) if width else None
+        guide = F.normalize(labels.guide.float(), dim=-1) if labels.guide.shape[1] else None
         return cls(
-            rows, roles, numbers[:, _TEXT], numbers[:, known:], query_of[positives], positives,
-            documents, query_of[documents], scores[documents], int(numbers[0, DATASET]), guide,
+            labels.row, roles, labels.text, labels.known, query_of[positives], positives, documents,
+            query_of[documents], labels.score[documents].float(), int(labels.dataset[0]), guide,
         )  # fmt: skip
 
     def triplets(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -49,7 +49,6 @@ class SimilarityScorer:
         self._predictions: list[ComparedVectors] = []
 
     def add(self, examples: Sequence[TextSet], predictions: Sequence[ComparedVectors]) -> None:
-        """As `Scorer.add`."""
         for row in examples:
             if (row.score is None) != (self._kind == "pairs"):
                 has, wants = ("no score", "a score") if row.score is None else ("a score", "none")
@@ -63,7 +62,6 @@ class SimilarityScorer:
         self._predictions += predictions
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
         scores = np.array([one.score for one in self._predictions])
         if self._kind == "pairs":
             return {name: _mean(values) for name, values in self.values().items()}

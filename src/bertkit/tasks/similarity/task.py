@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
-from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, naming_long_ones
+from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, encode_texts
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions, loss_class, losses_of
@@ -84,7 +84,6 @@ class Similarity(OfTextSets):
 
     @property
     def all_objectives(self) -> tuple[str, ...]:
-        """As `OfTextSets.all_objectives`."""
         return self.objectives or (self.objective,)
 
     @property
@@ -155,31 +154,28 @@ class Similarity(OfTextSets):
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """As `TextTask.encode`: a sequence for each text."""
-        if layout.on_long == "window":
-            raise UsageError("a sentence encoder uses one vector per text: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.roles]
         texts = [
             (self.query_prompt if role == QUERY else self.document_prompt) + text
             for example in examples
             for text, role in zip(example.texts, example.roles, strict=True)
         ]
-        with naming_long_ones(examples, first_index, example_of):
-            encodings = tokenizer.encode_batch(
-                texts, max_length=layout.max_length, on_long=layout.on_long, first_index=first_index, with_offsets=False
-            )
+        encodings = encode_texts(
+            tokenizer, examples, layout, first_index, texts, example_of=example_of,
+            whole="a sentence encoder uses one vector per text",
+        )  # fmt: skip
         if self.prompts:
             of_query, of_document = map(tokenizer.num_known, (self.query_prompt, self.document_prompt))
             roles = [role for example in examples for role in example.roles]
             encodings = encodings.after_prompts([of_query if role == QUERY else of_document for role in roles])
-        return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
+        return encodings
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`."""
         return labeled_rows(examples, encodings)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) rows."""
-        return torch.tensor([(batch.labels[:, 1] == QUERY).sum()], dtype=torch.float64)
+        return torch.tensor([(batch.labels.role == QUERY).sum()], dtype=torch.float64)
 
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
         """The objective's loss of the (S, E) vectors of a whole batch."""

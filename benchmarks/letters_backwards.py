@@ -1,15 +1,21 @@
-"""Encoder-decoders that write a text backwards: recurrent ones, with and without attention, and a Transformer.
+"""Encoder-decoders that write novels backwards: recurrent ones, with and without attention, and a Transformer.
 
-Without attention the decoder starts from one vector for the whole source (Sutskever et al. 2014); attention reads all
-states of the encoder (Bahdanau et al. 2015). Shape letters: B texts, L characters of each, D width, V characters known.
+    python benchmarks/letters_backwards.py [--novels 10] [--minutes 2] [--seeds 0,1,2]
+
+The budget is processor time for each model and seed, summed over cores. Needs ../shared/data. Without attention the
+decoder starts from one vector for the whole source (Sutskever et al. 2014); attention reads all states of the encoder
+(Bahdanau et al. 2015). Shape letters: B texts, L characters of each, D width, V characters known.
 """
 
+import argparse
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import report
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,9 +34,36 @@ WRITERS: Mapping[str, str] = {
 LENGTHS = (4, 8, 12, 16, 20, 24)
 """Lengths tested, in characters; training has 2 to 20."""
 
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _LONGEST_TRAINED, _WIDTH, _BATCH_SIZE, _RATE, _TESTED = 20, 128, 64, 2e-3, 200
 _CHARACTERS = " abcdefghijklmnopqrstuvwxyz"
 _START, _SIZE = len(_CHARACTERS), len(_CHARACTERS) + 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--novels", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--seeds", default="0,1,2")
+    results, options = report.begin("letters-backwards", parser)
+    novels = sorted((DATA / "english_novels").glob("*_*.txt"))
+    novels = novels[:: max(1, len(novels) // options.novels)][: options.novels]
+    letters = letters_of([novel.read_text(encoding="utf-8") for novel in novels])
+    parts, seeds = np.split(letters, [-(len(letters) // 20)]), [int(seed) for seed in options.seeds.split(",")]
+    table = []
+    for name, source in WRITERS.items():
+        runs = [measure_writer(name, (parts[0], parts[1]), seed, 60 * options.minutes) for seed in seeds]
+        results[name] = runs
+        shares = np.mean([run["exact"] for run in runs], axis=0)
+        table.append([name, source, f"{np.mean([run['steps'] for run in runs]):.0f}", *(f"{s:.0%}" for s in shares)])
+    text = [
+        *report.heading("Pieces of novels written backwards", results),
+        f"Share without a wrong letter, by length in letters (2 to {_LONGEST_TRAINED} were trained); "
+        f"{options.minutes:g} minutes of processor time for each model and seed, mean over the seeds.",
+        "",
+        report.markdown_table(["model", "reads", "steps", *map(str, LENGTHS)], *table),
+    ]
+    report.finish(results, "\n".join(text), options.out)
 
 
 class RecurrentWriter(nn.Module):
@@ -87,9 +120,8 @@ def letters_of(texts: Sequence[str]) -> np.ndarray:
 
 
 def measure_writer(
-    name: str, letters: tuple[np.ndarray, np.ndarray], seed: int, budget: float | None, num_steps: int | None,
-    should_stop: Callable[[], bool],
-) -> dict[str, Any] | None:  # fmt: skip
+    name: str, letters: tuple[np.ndarray, np.ndarray], seed: int, budget: float | None, num_steps: int | None = None
+) -> dict[str, Any]:
     """Train a writer, and measure what it writes.
 
     Args:
@@ -97,15 +129,12 @@ def measure_writer(
         budget: seconds of processor time; None: ``num_steps``.
 
     Returns:
-        Steps, parameters, and ``exact``: the share of texts of each of LENGTHS without a wrong character; None if
-        ``should_stop`` ended the training.
+        Steps, parameters, and ``exact``: the share of texts of each of LENGTHS without a wrong character.
     """
     writer = new_writer(name, seed)
     optimizer = torch.optim.Adam(writer.parameters(), lr=_RATE)
     draw, began, step, progress = np.random.default_rng(seed), time.process_time(), 0, 0.0
     while progress < 1:
-        if should_stop():
-            return None
         optimizer.param_groups[0]["lr"] = _RATE * min(1.0, 20 * progress + 0.01, 2 * (1 - progress))
         logits, targets = _written(writer, letters[0], int(draw.integers(2, _LONGEST_TRAINED + 1)), _BATCH_SIZE, draw)
         optimizer.zero_grad()
@@ -136,3 +165,7 @@ def _written(
     targets = sources.flip(1)
     before = F.pad(targets[:, :-1], (1, 0), value=_START)
     return writer(sources, before), targets
+
+
+if __name__ == "__main__":
+    main()
