@@ -29,7 +29,7 @@ def main() -> None:
         print(f"Pre-training for {MINUTES:g} minutes on the documentation of this Python; Ctrl-C stops and keeps it.")
         with stop_signals(print) as should_stop:
             run = Pretraining(RUN, recipe, Inputs(("python-docs",)))
-            if run.start(resume=True, should_stop=should_stop) == "stopped":
+            if run.start(resume=True, should_stop=should_stop).reason == "stopped":
                 print("Stopped and saved; the same command resumes.")
                 return
     events = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
