@@ -41,8 +41,8 @@ def compare(recipe: Recipe, inputs: Inputs) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         run = Pretraining(Path(folder, "run"), recipe, inputs, log_line=lambda line: None, device="cpu")
         run.start(resume=False)
-        events = [json.loads(line) for line in (run.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        saved = max(run.run.glob("checkpoints/*"), key=lambda path: path.stat().st_mtime)
+        events = [json.loads(line) for line in (run.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        saved = max(run.out.glob("checkpoints/*"), key=lambda path: path.stat().st_mtime)
         measured = {
             "num_parameters": next(event["num_parameters"] for event in events if event["event"] == "start"),
             "num_steps": run.state.step,
@@ -51,7 +51,7 @@ def compare(recipe: Recipe, inputs: Inputs) -> dict:
                 event["tokens_per_second"] for event in events if event["event"] == "step"
             ),
             "checkpoint_bytes": _size(saved),
-            "shard_bytes": _size(run.run / "shard"),
+            "shard_bytes": _size(run.out / "shard"),
         }
     return {"planned": planned.facts(), "measured": measured}
 

@@ -78,10 +78,10 @@ def main() -> None:
         )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             began, out = time.process_time(), Path(folder) / "model"
-            run = SequenceTraining(out, "seq2seq", "new-tiny", settings, "cpu", say)
+            run = SequenceTraining(out, "seq2seq", "new-tiny", settings, device="cpu", log_line=say)
             outcome = run.start(train, held_out)
             seconds = time.process_time() - began
-            line = {"task": task, "processor_seconds": round(seconds), **outcome}
+            line = {"task": task, "processor_seconds": round(seconds), **outcome.metrics}
             if longer:
                 made = load_generator(out).generate([one.source or "" for one in longer])
                 right = [one.text == other.target for one, other in zip(made, longer, strict=True)]

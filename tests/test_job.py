@@ -144,7 +144,7 @@ def test_ranks_with_other_files_are_refused(tmp_path: Path, encoder: Path) -> No
         (SequenceSettings, "label_smoothing", 1.0, "a share from 0 to below 1"),
         (SequenceSettings, "patience", 0, "an integer of at least 1"),
         (TrainingSettings, "weight_decay", -0.1, "a number of at least 0"),
-        (TrainingSettings, "betas", (0.9, 1.0), "each item a share from 0 to below 1"),
+        (TrainingSettings, "betas", (0.9, 1.0), "two numbers from 0 to below 1"),
         (DistillationSettings, "soft_temperature", 0.0, "a number above 0"),
         (WordTraining, "window", 0, "an integer of at least 1"),
         (PairTraining, "temperature", 0.0, "a number above 0"),

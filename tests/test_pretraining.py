@@ -278,7 +278,7 @@ def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path) ->
     while True:
         made = pretraining(corpus, parts)
         outcome = made.start(resume=True, should_stop=lambda made=made, last=steps: made.state.step >= last + 5)
-        if outcome == "finished":
+        if outcome.reason == "finished":
             break
         assert made.state.step == steps + 5
         steps = made.state.step
@@ -444,14 +444,15 @@ def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path,
     assert (other / "vocab.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("piece", ["claim_run_folder", "learn_vocabulary", "write_shards", "Run.log_start"])
+@pytest.mark.parametrize("piece", ["claim_run_folder", "learn_vocabulary", "write_shards", "log_start"])
 def test_full_disk_is_named_before_the_first_checkpoint(corpus: Path, tmp_path: Path, monkeypatch, piece: str) -> None:
     def full(*_, **__) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(TrainingError, match=r"run cannot be written \(No space.*room"):
-        patch.setattr(f"bertkit.pretraining.run.{piece}", full)
+        module = "bertkit.training.job" if piece == "log_start" else "bertkit.pretraining.run"
+        patch.setattr(f"{module}.{piece}", full)
         pretraining(corpus, run, "training.num_steps=1").start(resume=False)
     assert (
         not checkpoints(run)

@@ -205,7 +205,7 @@ def test_training_on_the_command_line(tmp_path, capfd):
     assert len(capfd.readouterr().out.splitlines()) == 10
     for extra, message in (
         ([], "exists: choose another folder"),
-        (["--window", "0"], "--window 0: expected at least 1"),
+        (["--window", "0"], "--window 0: expected an integer of at least 1"),
         (["--method", "glove"], "glove"),
         (["--seed", "-1"], "--seed -1: expected an integer from 0"),
         (["--learning-rate", "nan"], "--learning-rate nan: expected a finite number"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertkit.generation import GenerationSettings
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Share
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Share, Shares
 from bertkit.training import OptimizationSettings, TrainingSettings
 
 OF_NEW_MODELS: Mapping[str, Any] = {"dropout": 0.1, "vocab_size": 4_000, "max_length": 512}
@@ -37,7 +37,7 @@ class SequenceSettings(OptimizationSettings):
     batch_size: Count = 64
     learning_rate: AboveZero = 1e-3
     weight_decay: NotNegative = 0.0
-    betas: tuple[Share, Share] = (0.9, 0.98)
+    betas: Shares = (0.9, 0.98)
     eps: AboveZero = 1e-9
     schedule: str = "inverse-square-root"
     warmup: float = 0.1

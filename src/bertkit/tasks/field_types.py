@@ -27,6 +27,9 @@ Seed = Annotated[int, Range("an integer from 0 to below 2**63", lambda value: 0 
 AboveZero = Annotated[float, Range("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Range("a share from 0 to below 1", lambda value: 0 <= value < 1)]
+Shares = Annotated[
+    tuple[float, float], Range("two numbers from 0 to below 1", lambda values: all(0 <= value < 1 for value in values))
+]
 ShareAboveZero = Annotated[float, Range("a share above 0 and below 1", lambda value: 0 < value < 1)]
 """Types of settings with a range, which `check_field_types` checks."""
 
@@ -45,7 +48,9 @@ def check_field_types(instance: object) -> None:
         if not _fits(value, hint):
             is_of_numpy = isinstance(value, np.generic) and not isinstance(value, float)  # a float64 is a float
             remedy = "; convert it with .item()" if is_of_numpy else ""
-            raise UsageError(f"{name}={value!r:.60}: expected {_described(hint)}{remedy}")
+            plain = _hints(type(instance), with_ranges=False)[name]
+            expected = _described(hint if _fits(value, plain) else plain)
+            raise UsageError(f"{name}={value!r:.60}: expected {expected}{remedy}")
 
 
 def changed_fields(instance: Any) -> dict[str, Any]:
@@ -55,8 +60,8 @@ def changed_fields(instance: Any) -> dict[str, Any]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
+def _hints(kind: type, with_ranges: bool = True) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=with_ranges)
     return {part.name: hints[part.name] for part in fields(kind)}  # pyrefly: ignore
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Share, check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares, check_field_types
 from bertkit.training.schedules import learning_rate_factor
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OptimizationSettings:
     learning_rate: AboveZero | None = None
     matrix_learning_rate: AboveZero = 0.02
     weight_decay: NotNegative = 0.01
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: Shares = (0.9, 0.999)
     eps: AboveZero = 1e-6
     schedule: str = "linear"
     warmup: float = 0.01
