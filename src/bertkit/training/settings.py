@@ -1,7 +1,5 @@
 """Settings of the training loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,7 +90,7 @@ class OptimizationSettings:
             if (value := getattr(self, name)) is not None and not dev:
                 raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
 
-    def of_loop(self, **values: Any) -> TrainingSettings:
+    def of_loop(self, **values: Any) -> "TrainingSettings":
         """The settings of a training loop: these, replaced and completed by ``values``."""
         return TrainingSettings(
             **{part.name: getattr(self, part.name) for part in fields(OptimizationSettings)} | values
@@ -116,6 +114,6 @@ class TrainingSettings(OptimizationSettings):
         if (self.num_steps is None) == (self.minutes is None):
             raise UsageError("expected either num_steps or minutes, the length of the run")
 
-    def most_tokens(self, device: torch.device) -> int:
+    def most_tokens(self, device: "torch.device") -> int:
         """Maximum number of tokens in a forward and backward pass on a device."""
         return self.tokens_per_part or (TOKENS_PER_PART_ON_CPU if device.type == "cpu" else TOKENS_PER_PART_ON_GPU)
