@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from bertkit.serving.encoded_jobs import Job
+from bertkit.serving.shared_batches import SharedBatches, Turns, some_word
 from examples_of_tasks import model_of
 from random_models import our_model
 
@@ -15,11 +17,9 @@ from bertkit.executor import Executor
 from bertkit.inference import Runner
 from bertkit.inference.runner import inferred
 from bertkit.serving import encoded_jobs
-from bertkit.serving.encoded_jobs import Job
 from bertkit.serving.queue import Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches, Turns, some_word
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Ticket, set_current_ticket
 from bertkit.tasks import TokenClassification

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import orjson
 import pytest
+from bertkit.serving.json_route import Body, JsonRoute
 from examples_of_tasks import model_of
 from random_models import our_model
 from test_generation import gpt2, marian
@@ -25,14 +26,13 @@ import bertkit
 from bertkit.generation import load_generator
 from bertkit.serving import prediction, service
 from bertkit.serving.app import _ROUTES, Application
+from bertkit.serving.engine import Engine
 from bertkit.serving.generate_api import GenerateParameters
 from bertkit.serving.guard import Guard
-from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 from bertkit.tasks.token_classification import EntityFound
@@ -51,7 +51,7 @@ class Fuzzed:
     """The application with a tiny model of every kind, asked in this process."""
 
     def __init__(self, folder: Path) -> None:
-        batches = SharedBatches(ServerSettings(max_concurrent_requests=10_000))
+        batches = Engine(ServerSettings(max_concurrent_requests=10_000))
         models: dict[str, bertkit.Model] = {
             "encoder": our_model("encoder", 3, max_position_embeddings=29),
             "masks": our_model("masked_lm", 4, max_position_embeddings=29),
@@ -290,7 +290,7 @@ def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
 def limited(fuzzed: Fuzzed, **settings: Any) -> Fuzzed:
     """The same models with other limits."""
     other = copy.copy(fuzzed)
-    other.service = Service(fuzzed.service.models, SharedBatches(ServerSettings(**settings)), Metrics())
+    other.service = Service(fuzzed.service.models, Engine(ServerSettings(**settings)), Metrics())
     other.app = Guard(Application(other.service), other.service, local_only=False)
     return other
 
@@ -409,7 +409,7 @@ def test_inputs_are_counted_when_they_are_admitted_and_when_they_are_computed(fu
 @pytest.mark.parametrize("seconds", [3_600.0, 0.02])
 def test_a_body_that_does_not_arrive_in_time_is_refused(fuzzed: Fuzzed, seconds: float) -> None:
     """Also if a byte now and then arrives."""
-    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.1, receive_bytes_per_second=1_000))
+    batches = Engine(ServerSettings(receive_timeout_seconds=0.1, receive_bytes_per_second=1_000))
     service = Service(fuzzed.service.models, batches, Metrics())
     app, parts, sent = Guard(Application(service), service, local_only=False), [b'{"inputs"', b': "a'], []
 
@@ -431,7 +431,7 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(fuzzed: Fuzzed, seconds:
 
 
 def test_a_body_that_arrives_steadily_is_read(fuzzed: Fuzzed) -> None:
-    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.2, receive_bytes_per_second=1_000))
+    batches = Engine(ServerSettings(receive_timeout_seconds=0.2, receive_bytes_per_second=1_000))
     service = Service(fuzzed.service.models, batches, Metrics())
     app, parts, sent = Guard(Application(service), service, local_only=False), [b'{"inputs": "a"', *[b" " * 99] * 6], []
 

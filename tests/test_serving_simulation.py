@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 import torch
+from bertkit.serving.answers import Answer, Answers
+from bertkit.serving.encoded_jobs import Job, SharedEncoder
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.text_jobs import TextJob
 from random_models import our_model
 
 from bertkit.serving import answers, shared_batches, text_jobs, ticket
-from bertkit.serving.answers import Answer, Answers
-from bertkit.serving.encoded_jobs import Job, SharedEncoder
 from bertkit.serving.queue import SHORT_TOKENS
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
-from bertkit.serving.text_jobs import TextJob
 from bertkit.serving.ticket import Ticket
 from bertkit.transformer.interface import EncoderOutput
 

@@ -13,9 +13,9 @@ from served import Server, serving
 import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.serving import health_api
+from bertkit.serving.engine import Engine
 from bertkit.serving.served_models import ServedModel
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
@@ -60,7 +60,7 @@ def client(server: Server, name: str) -> InferenceClient:
 def test_described_dimensions_are_those_of_the_vectors():
     model = our_model("encoder", 5, max_position_embeddings=29)
     model.checkpoint.sentence = SentenceSettings(truncate_dim=7)
-    served = ServedModel("short", "float32", SharedModel(model, SharedBatches(ServerSettings())))
+    served = ServedModel("short", "float32", SharedModel(model, Engine(ServerSettings())))
     assert health_api._described(served)["dimensions"] == model.embed("a", normalize=True).shape[-1] == 7
 
 
@@ -251,7 +251,7 @@ def test_sparse_vectors_are_those_of_the_library(server, models):
         ("/fill", {"inputs": "no mask"}, 422, "Validation"),
         ("/answer", {"question": "a"}, 422, "Validation"),
         ("/models/answers", {"inputs": "a"}, 422, "Validation"),
-        ("/models/encoder", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "Validation"),
+        ("/models/encoder", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "Empty"),
         ("/models/none", {"inputs": "a"}, 404, "Validation"),
         ("/models/encoder", {"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
         ("/models/masks", {"inputs": "a [MASK]", "parameters": {"targets": ["cat"]}}, 422, "Validation"),

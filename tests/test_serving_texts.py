@@ -8,25 +8,25 @@ import httpx
 import numpy as np
 import orjson
 import pytest
+from bertkit.serving.answers import Answer, Answers
+from bertkit.serving.embedding import Embedding
+from bertkit.serving.prediction import Prediction
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.text_jobs import TextJob
 from examples_of_tasks import model_of
 from random_models import our_model
 
 from bertkit import InferenceReport, Model
 from bertkit.errors import OverLengthError
 from bertkit.serving import prediction
-from bertkit.serving.answers import Answer, Answers
 from bertkit.serving.app import Application
-from bertkit.serving.embedding import Embedding
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.prediction import Prediction
 from bertkit.serving.refusals import Overloaded
 from bertkit.serving.served_models import ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
-from bertkit.serving.text_jobs import TextJob
 from bertkit.serving.ticket import Ticket
 from bertkit.tasks import SequenceClassification
 
