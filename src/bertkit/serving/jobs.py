@@ -7,8 +7,10 @@ with these rows in place of the run. So each method shares batches, and none of 
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -22,7 +24,7 @@ from bertkit.inference import InferenceReport, Runner
 from bertkit.serving.queue import Part, TakenBatch
 from bertkit.serving.shared_run import SharedRun
 from bertkit.serving.ticket import Outcome, Ticket
-from bertkit.tokenizer import Encoding, Encodings
+from bertkit.tokenizer import Encodings
 
 Results = Sequence[Any] | np.ndarray
 Finish = Callable[[Any, Ticket], Any]
@@ -47,7 +49,7 @@ class Verb(Hashable, Protocol):
 
 
 class Job:
-    """The items of a request for a verb.
+    """The items of a request for a verb; equal ones are computed once.
 
     Args:
         finish: called on the thread that computed the last item.
@@ -62,14 +64,24 @@ class Job:
         outcome: Outcome,
         reserve: Callable[[Ticket, int], None] = lambda ticket, num_bytes: None,
     ) -> None:
-        self.verb, self.items, self.outcome, self.ticket = verb, items, outcome, outcome.ticket
-        self.likely_tokens = [verb.likely_tokens(item) for item in items]
+        self.verb, self.given, self.outcome, self.ticket = verb, items, outcome, outcome.ticket
+        self.positions: list[int] = []  # of distinct items
+        self._number_at: list[int] = []  # of each position: the number of its item
+        numbers: dict[Hashable, int] = {}
+        for position, item in enumerate(items):
+            key = item if isinstance(item, str | tuple) else (id(item), position)
+            self._number_at.append(numbers.setdefault(key, len(numbers)))
+            if len(numbers) > len(self.positions):
+                self.positions.append(position)
+        self.items = [items[position] for position in self.positions]
+        self.copies = Counter(self._number_at)  # by number
+        self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
         self.num_encoded = 0  # items
         self.parts: list[Part] = []
         self.reserve = reserve
         self._finish, self._lock = finish, threading.Lock()
-        self._results: list[Any] = [None] * len(items)
-        self._num_missing = len(items)
+        self._results: list[Any] = [None] * len(self.items)
+        self._num_missing = len(self.items)
         self._joined, self._started = time.perf_counter(), 0.0
 
     @property
@@ -85,17 +97,17 @@ class Job:
         """Note the time at which a core begins with it."""
         self._started = self._started or time.perf_counter()
 
-    def store(self, position: int, result: Any, counts: Sequence[int]) -> bool:
+    def store(self, number: int, result: Any, counts: Sequence[int]) -> bool:
         """Store the result of an item, and count its tokens; True if it was the last one."""
-        self._results[position] = result
+        self._results[number] = result
         num_tokens, num_cut, num_unknown, is_empty = counts
-        ticket = self.ticket
+        ticket, copies = self.ticket, self.copies[number]
         with self._lock:
-            ticket.num_tokens += num_tokens
-            ticket.num_inputs_cut += num_cut > 0
-            ticket.num_tokens_cut += num_cut
-            ticket.num_tokens_unknown += num_unknown
-            ticket.num_inputs_empty += is_empty > 0
+            ticket.num_tokens += copies * num_tokens
+            ticket.num_inputs_cut += copies * (num_cut > 0)
+            ticket.num_tokens_cut += copies * num_cut
+            ticket.num_tokens_unknown += copies * num_unknown
+            ticket.num_inputs_empty += copies * (is_empty > 0)
             self._num_missing -= 1
             return self._num_missing == 0
 
@@ -104,11 +116,23 @@ class Job:
         ticket, began = self.ticket, self._started
         ticket.queue_seconds += began - self._joined
         ticket.inference_seconds += max(0.0, time.perf_counter() - began - ticket.tokenization_seconds)
-        self.outcome.end(lambda: self._finish(self._results, ticket))
+        results = [self._results[number] for number in self._number_at]
+        self.outcome.end(lambda: self._finish(results, ticket))
 
 
 Slice = tuple[Job, int, int]
 """A job, and the first and the end of some of its items."""
+
+
+@dataclass
+class _Sequence:
+    """A sequence for `collate`."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
 
 
 class _Waits(BaseException):
@@ -120,29 +144,35 @@ class Call:
 
     Args:
         slices: of the jobs; equal items are computed once.
-        is_literal: keep equal items, so that an error names an item by its index in the request.
+        is_literal: items as a request gives them, so that an error names one by its index there.
     """
 
     def __init__(self, slices: Sequence[Slice], *, is_literal: bool = False) -> None:
         self.verb, self.slices = slices[0][0].verb, slices
         self.items: list[Any] = []
         self.lengths: list[int] = []  # of the sequences
-        self._wanted: list[list[tuple[Job, int]]] = []  # of each item: the jobs, and the positions there
+        self._wanted: list[list[tuple[Job, int]]] = []  # of each item: the jobs, and its number there
         self._items_of: dict[Job, dict[int, None]] = {job: {} for job, _, _ in slices}
         self._rows: dict[int, Tensor] = {}  # of each sequence
         self._encodings: Encodings | None = None
         self._lock = threading.Lock()
+        self._first = slices[0][0].positions[slices[0][1]]  # position of the first item in its request
         numbers: dict[Hashable, int] = {}
         for job, first, end in slices:
-            for position in range(first, end):
-                item = job.items[position]
-                is_plain = isinstance(item, str | tuple) and not is_literal
-                number = numbers.setdefault(item if is_plain else (id(job), position), len(self.items))
-                if number == len(self.items):
+            if is_literal:
+                self.items = list(job.given[self._first : job.positions[end - 1] + 1])
+                self._wanted = [[] for _ in self.items]
+            for number in range(first, end):
+                item, known = job.items[number], len(self.items)
+                if is_literal:
+                    index = job.positions[number] - self._first
+                else:
+                    index = numbers.setdefault(item if isinstance(item, str | tuple) else (id(job), number), known)
+                if index == known:
                     self.items.append(item)
                     self._wanted.append([])
-                self._wanted[number].append((job, position))
-                self._items_of[job][number] = None
+                self._wanted[index].append((job, number))
+                self._items_of[job][index] = None
 
     @property
     def group(self) -> Hashable:
@@ -174,17 +204,19 @@ class Call:
         for job in self._items_of:
             job.start()
         self._may_run, self._began = may_run, time.perf_counter()
-        report = InferenceReport(num_texts=self.slices[0][1])
+        report = InferenceReport(num_texts=self._first)
         try:
             with _part_of(self):
                 results = self.verb.compute(self.items, report)
         except _Waits:
             return None
         if self._encodings is None:  # the verb computes without the encoder
-            if len(self.items) > 1:
-                raise LookupError("the counts of each item are unknown")
-            counts = [report.num_tokens, report.num_tokens_cut, report.num_unknown, report.num_empty]
-            self._counts = [counts]
+            if len(self._items_of) > 1:
+                raise LookupError("the counts of each job are unknown")
+            (job,) = self._items_of
+            job.ticket.num_tokens += report.num_tokens
+            job.ticket.count(report.num_texts_cut, report)
+            self._counts = [[0] * 4] * len(self.items)
         return self._spread(range(len(self.items)), results)
 
     def run(
@@ -202,17 +234,25 @@ class Call:
             return compute()
         self._forward, self._rows_per_sequence = forward, rows_per_sequence
         self._note(encodings)
-        seconds = time.perf_counter() - self._began
-        for job, items in self._items_of.items():
-            job.ticket.tokenization_seconds += seconds
-            if num_bytes := self.verb.bytes_per_token:
-                try:
-                    job.reserve(job.ticket, num_bytes * sum(self._counts[item][0] for item in items))
-                except BertkitError as error:
-                    job.outcome.fail(error)
+        for job in self._items_of:
+            job.ticket.tokenization_seconds += time.perf_counter() - self._began
+        if self.verb.bytes_per_token:
+            self._reserve()
         if self._may_run(self):
             return compute()
         raise _Waits
+
+    def _reserve(self) -> None:
+        """Make room for the answers, or end the jobs for which there is none."""
+        sizes = Counter[Job]()
+        for wanted, (num_tokens, *_) in zip(self._wanted, self._counts, strict=True):
+            for job, number in wanted:
+                sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
+        for job, size in sizes.items():
+            try:
+                job.reserve(job.ticket, size)
+            except BertkitError as error:
+                job.outcome.fail(error)
 
     def _note(self, encodings: Encodings) -> None:
         self._encodings = encodings
@@ -231,10 +271,12 @@ class Call:
         self._bounds: list[int] = np.searchsorted(item_of, [*numbers, len(numbers)]).tolist()
         self._missing = [len(self._sequences_of(item)) for item in range(len(numbers))]
 
-    def sequence(self, index: int) -> Encoding:
+    def sequence(self, index: int) -> "_Sequence":
         """A sequence, for `collate`."""
-        assert self._encodings is not None
-        return self._encodings[index]
+        encodings = self._encodings
+        assert encodings is not None
+        tokens = slice(*encodings.cu_seqlens[index : index + 2].tolist())
+        return _Sequence(encodings.input_ids[tokens], encodings.token_type_ids[tokens])
 
     def _sequences_of(self, item: int) -> range:
         return range(self._bounds[item], self._bounds[item + 1])
@@ -285,8 +327,8 @@ class Call:
     def _spread(self, items: Sequence[int], results: Results) -> list[Outcome]:
         ended = []
         for item, result in zip(items, results, strict=True):
-            for job, position in self._wanted[item]:
-                if job.store(position, result, self._counts[item]) and not job.is_done:
+            for job, number in self._wanted[item]:
+                if job.store(number, result, self._counts[item]) and not job.is_done:
                     job.end()
                     ended.append(job.outcome)
         return ended

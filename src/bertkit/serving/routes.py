@@ -89,13 +89,13 @@ def checked(body_type: type[BodyType], given: Any) -> BodyType:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     where, value = ".".join(map(str, first["loc"])), first["input"]
-    if first["type"] == "extra_forbidden":
-        fields = ", ".join(body_type.model_fields)
-        raise InvalidRequest(f"{where}: an unknown field; expected some of {fields}")
     if not where and not isinstance(given, dict):
         raise InvalidRequest("the body: expected a JSON object; /openapi.json describes its fields")
+    said = first["msg"].replace("Input should be", "expected").replace("a valid boolean", "true or false")
+    if first["type"] == "extra_forbidden":
+        said = f"an unknown field: expected {', '.join(body_type.model_fields)}"
     shown = f" is {value!r:.40}" if isinstance(value, str | int | float) and first["type"] != "accepts" else ""
-    raise InvalidRequest(f"{where}{shown}: {first['msg'].replace('Input should be', 'expected')}")
+    raise InvalidRequest(f"{where}{shown}: {said}")
 
 
 def parsed(body_type: type[BodyType], data: bytes) -> BodyType:
