@@ -272,9 +272,8 @@ class World:
         for name in ("cores", "passes", "_extra", "all_cores"):
             setattr(self.engine, name, Cores(self.scheduler))
         self.service = Service(ServedModels([SERVED]), self.engine, Metrics())
-        self.runner = SimpleNamespace(
-            device=torch.device("cpu"), tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=SharedEncoder(Encoder(self))
-        )  # fmt: skip
+        encoder: Any = SharedEncoder(Encoder(self))  # type: ignore[arg-type]
+        self.runner = SimpleNamespace(device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder)
         self.requests: list[Request] = []
 
     def arrive(self, left: int) -> None:
@@ -315,6 +314,7 @@ class World:
         return Counter(request.fate for request in self.requests)
 
 
+CPU = torch.device("cpu")
 FATES = "answered ended refused InvalidRequest DataError FloatingPointError".split()
 SERVED: Any = SimpleNamespace(name="sums")
 
