@@ -23,7 +23,6 @@ from bertkit.serving import engine, jobs, shared_run, ticket
 from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job, current_call
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.queue import SHORT_TOKENS
 from bertkit.serving.refusals import Canceled, InvalidRequest, Overloaded, TimedOut
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.service import Service
@@ -157,6 +156,7 @@ class Sums:
     world: "World"
     number: int
     bytes_per_token: int = 0
+    is_encoded: bool = False
 
     @property
     def runner(self) -> Any:
@@ -173,6 +173,7 @@ class Sums:
         assert call is not None
 
         def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
+            assert sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1, "rows of too many tokens at a time"
             hidden = self.runner.encoder(batch, with_pooled=bool(self.number)).last_hidden_state
             return torch.stack([part.sum(0) for part in hidden.split(batch.lengths)])
 
@@ -195,8 +196,7 @@ class Encoder:
     def __call__(self, batch: Packed, **options: bool) -> EncoderOutput:
         rows = [tuple(part.tolist()) for part in batch.input_ids.split(batch.lengths)]
         assert len(set(rows)) == len(rows), "a sequence is computed twice in a batch"
-        most = max(MOST_TOKENS, 2 * SHORT_TOKENS)
-        assert len(batch.input_ids) <= most or len(rows) == 1, "a batch is larger than its budget"
+        assert len(batch.input_ids) <= MOST_TOKENS or len(rows) == 1, "a batch is larger than its budget"
         self._world.scheduler.pause()
         return EncoderOutput(batch.input_ids[:, None].clone(), None, None)
 
@@ -209,7 +209,7 @@ class Request:
         self.world, self.fate = world, "answered"
         self.ticket = Ticket(int(draw.random() * 3), deadline=world.scheduler.now + 9)
         self.errors: list[type[BaseException]] = []
-        self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.8 else None], k=draw.choice((1, 1, 1, 2, 5)))
+        self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.6 else None], k=draw.choice((1, 1, 2, 3, 8)))
         if draw.random() < 0.3:
             self.texts = self.texts[:1] * draw.choice((3, 40))
         self.verb = Sums(world, int(draw.random() * 2), bytes_per_token=draw.choice((0, 0, 3)))
@@ -228,11 +228,16 @@ class Request:
             self.errors.append(type(error))
             self.answer.fail(error)
             self.world.engine.remove(self.job)
+            assert not any(part.waiting for part in self.job.parts), "the work of a client that left remains"
+            assert self.job not in self.world.engine._arrived.get(self.ticket.client, ())
 
     def read(self) -> bool:
         """The client has read the answer; False if there is none yet."""
         if self.fate == "answered" and not self.answer.future.done():
             return False
+        if self.fate == "answered" and self.answer.future.exception() is None:
+            size = self.verb.bytes_per_token * sum(map(len, self.texts))
+            assert self.ticket.num_answer_bytes == size, "an answer has another size than its room"
         self.world.service.release(self.ticket)
         return True
 
@@ -329,7 +334,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     monkeypatch.setattr(engine, "yield_to_event_loop", lambda: None)
     monkeypatch.setattr(engine, "_SMALL_BATCH_TOKENS", 5)
     monkeypatch.setattr(engine, "_LONG_TOKENS", 12)
-    monkeypatch.setattr(engine, "_MOST_ITEMS", 4)
+    monkeypatch.setattr(engine, "_MOST_ITEMS", 3)
     monkeypatch.setattr(engine, "inferred", lambda work: work())
     monkeypatch.setattr(jobs, "collate", Packed)
     monkeypatch.setattr("bertkit.serving.service._SMALL_ANSWER_BYTES", 0)

@@ -78,10 +78,12 @@ def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
         for texts in lists:
             for options in every_option:
                 requests.put(texts, **options)
-        return await requests.results(3 * sum(map(len, lists))), requests
+        return await requests.results(sum(map(len, lists))), requests
 
     answers, requests = asyncio.run(ask())
-    assert len(requests.sizes) <= 2 * len(every_option) + 2 and sum(requests.sizes) == 3 * sum(map(len, lists))
+    assert len(requests.sizes) <= 2 * len(every_option) + 2
+    num_texts = sum(map(len, lists))
+    assert num_texts <= sum(requests.sizes) < 3 * num_texts, "equal sequences of different options share a run"
     expected = [(texts, options) for texts in lists for options in every_option]
     for answer, job, (texts, options) in zip(answers, requests.jobs, expected, strict=True):
         report = InferenceReport()
@@ -230,7 +232,7 @@ def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
         canceled = requests.put(["the mat " * 5, "blue"])
         with pytest.raises(Overloaded):
             requests.put(["green " * 9])
-        canceled.fail(TimeoutError("late"))
+        canceled.outcome.fail(TimeoutError("late"))
         requests.engine.remove(canceled)
         requests.put(["green " * 9])
         return await requests.results(2), requests

@@ -41,6 +41,10 @@ class Verb(Hashable, Protocol):
         """Number of tokens of an item, before it is encoded."""
 
     @property
+    def is_encoded(self) -> bool:
+        """Whether the items are sequences, so that they need not be encoded a few at a time."""
+
+    @property
     def bytes_per_token(self) -> int:
         """About the size of an answer, for verbs whose answers are far larger than their requests; else 0."""
 

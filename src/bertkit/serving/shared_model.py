@@ -79,6 +79,7 @@ class _Rows:
     encodings: Encodings
     forward: Callable[[Batch, np.ndarray], Tensor]
     rows_per_sequence: np.ndarray | None
+    is_encoded: bool = True
     bytes_per_token: int = 0
 
     def likely_tokens(self, item: int) -> int:
