@@ -277,7 +277,7 @@ class Engine:
     def _budget(self, call: Call) -> int:
         """Maximum tokens of a batch: one core's share of the queue. Batches are small while the queue is short, so that
         the next requests start soon."""
-        runner, num_tokens = call.runner, self._queue.num_tokens
+        runner, num_tokens = call.runner, self._queue.num_tokens + self._num_arrived_tokens
         most = runner.tokens_per_batch(num_tokens)
         share = max(_SMALL_BATCH_TOKENS, -(-num_tokens // self.cores.num_threads))
         return min(most, share) if runner.device.type == "cpu" else most
