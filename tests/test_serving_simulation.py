@@ -156,7 +156,6 @@ class Sums:
     world: "World"
     number: int
     bytes_per_token: int = 0
-    is_encoded: bool = False
 
     @property
     def runner(self) -> Any:

@@ -177,6 +177,46 @@ def test_a_request_of_equal_texts_gives_the_encoder_each_of_them_once(model, num
     assert sum(given) == sum(len(model.tokenizer.encode(text)) for text in {*texts, "red"})
 
 
+def test_thousands_of_long_texts_are_computed_in_bounded_batches_and_each_once():
+    model = our_model("encoder", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=512)
+    distinct = [" ".join(np.random.default_rng(number).choice(WORDS, 600)) for number in range(8)]
+    texts = [distinct[number % 8] for number in range(2_048)]
+
+    async def ask():
+        requests = Requests(model)
+        encoder = requests.served.model._runner.encoder
+        encoder._prepared = counted = CountedEncoder(encoder._prepared)
+        requests.put(texts)
+        requests.put(["blue"])
+        return await requests.results(0), counted.given, requests.jobs[0].ticket
+
+    (vectors, one), given, ticket = asyncio.run(ask())
+    assert (np.float32(vectors[:8] + one) == model.embed([*distinct, "blue"], normalize=True)).all()
+    assert vectors[8:16] == vectors[-8:] == vectors[:8]
+    assert max(given) <= 1_024 and sum(given) == 8 * 512 + len(model.tokenizer.encode("blue"))
+    assert (ticket.num_tokens, ticket.num_inputs_cut) == (2_048 * 512, 2_048)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ([""] * 100_000, "`inputs[0]` cannot be empty: each of the 100000 inputs"),
+        (["a"] * 100_000, "batch size 100000 > maximum allowed batch size 2048"),
+    ],
+)
+def test_a_hundred_thousand_texts_are_refused_before_any_work(model, inputs, says):
+    async def ask():
+        requests = Requests(model)
+        service = Service(ServedModels([requests.served]), requests.engine, Metrics())
+        transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/embed", json={"inputs": inputs})
+        return answer, requests.engine.num_waiting
+
+    answer, num_waiting = asyncio.run(ask())
+    assert answer.status_code in (400, 422) and says in answer.json()["error"] and num_waiting == 0
+
+
 def test_the_text_with_an_error_is_named_by_its_index_in_a_request_of_many(model):
     texts = [f"cat {number}" for number in range(300)]
     texts[217] = "cat " * 40

@@ -26,16 +26,9 @@ from bertkit.version import __version__
 _LOG = logging.getLogger("bertkit.serving")
 
 _FAMILIES = (
-    health_routes,
-    openai_routes,
-    embedding_routes,
-    rerank_routes,
-    task_routes,
-    generate_routes,
-    search_routes,
-    inspect_routes,
-    hub_routes,
-)
+    health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, generate_routes, search_routes,
+    inspect_routes, hub_routes,
+)  # fmt: skip
 
 
 class Application:

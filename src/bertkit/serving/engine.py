@@ -252,7 +252,7 @@ class Engine:
                 if (slices and job.kind != kind) or (short_only and sum(likely) > SHORT_TOKENS):
                     break
                 kind, first = job.kind, job.num_encoded
-                end = len(likely) if job.verb.is_encoded else first
+                end = len(likely) if job.is_encoded else first
                 while end < len(likely) and num_items < _MOST_ITEMS and num_tokens < _MOST_LIKELY_TOKENS:
                     num_items, num_tokens, end = num_items + 1, num_tokens + likely[end], end + 1
                 self._encode(job, end)

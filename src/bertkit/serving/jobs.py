@@ -41,10 +41,6 @@ class Verb(Hashable, Protocol):
         """Number of tokens of an item, before it is encoded."""
 
     @property
-    def is_encoded(self) -> bool:
-        """Whether the items are sequences, so that they need not be encoded a few at a time."""
-
-    @property
     def bytes_per_token(self) -> int:
         """About the size of an answer, for verbs whose answers are far larger than their requests; else 0."""
 
@@ -58,6 +54,7 @@ class Job:
     Args:
         finish: called on the thread that computed the last item.
         reserve: makes room for a part of the answer, in bytes, or raises.
+        is_encoded: the items are sequences, which need not be encoded a few at a time.
     """
 
     def __init__(
@@ -67,6 +64,8 @@ class Job:
         finish: Finish,
         outcome: Outcome,
         reserve: Callable[[Ticket, int], None] = lambda ticket, num_bytes: None,
+        *,
+        is_encoded: bool = False,
     ) -> None:
         self.verb, self.given, self.outcome, self.ticket = verb, items, outcome, outcome.ticket
         self.positions: list[int] = []  # of distinct items
@@ -82,7 +81,7 @@ class Job:
         self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
         self.num_encoded = 0  # items
         self.parts: list[Part] = []
-        self.reserve = reserve
+        self.reserve, self.is_encoded = reserve, is_encoded
         self._finish, self._lock = finish, threading.Lock()
         self._results: list[Any] = [None] * len(self.items)
         self._num_missing = len(self.items)

@@ -59,13 +59,8 @@ def accepts(what: str) -> WrapValidator:
 
 
 _JSON_TYPES = {
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a boolean",
-    list: "an array",
-    dict: "an object",
-}
+    str: "a string", int: "a number", float: "a number", bool: "a boolean", list: "an array", dict: "an object",
+}  # fmt: skip
 
 
 def _odd_one(value: Any) -> str:

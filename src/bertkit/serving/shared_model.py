@@ -55,7 +55,7 @@ class SharedRunner(Runner):
         if ticket.is_canceled:  # meanwhile
             ticket.on_cancel()
         verb, indices = _Rows(self, encodings, forward, rows_per_sequence), range(len(encodings))
-        rows = self.engine.run(Job(verb, indices, lambda rows, _: rows, waiter), waiter)
+        rows = self.engine.run(Job(verb, indices, lambda rows, _: rows, waiter, is_encoded=True), waiter)
         ticket.num_tokens += waiter.ticket.num_tokens
         ticket.queue_seconds += waiter.ticket.queue_seconds
         ticket.inference_seconds += waiter.ticket.inference_seconds
@@ -79,7 +79,6 @@ class _Rows:
     encodings: Encodings
     forward: Callable[[Batch, np.ndarray], Tensor]
     rows_per_sequence: np.ndarray | None
-    is_encoded: bool = True
     bytes_per_token: int = 0
 
     def likely_tokens(self, item: int) -> int:

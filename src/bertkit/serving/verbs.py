@@ -35,11 +35,6 @@ class ModelVerb:
         return self.served.model._runner
 
     @property
-    def is_encoded(self) -> bool:
-        """See `Verb.is_encoded`."""
-        return False
-
-    @property
     def bytes_per_token(self) -> int:
         """See `Verb.bytes_per_token`."""
         return 0
