@@ -155,8 +155,9 @@ class Answer(Outcome):
     def fail(self, error: BaseException) -> None:
         """See `Outcome.fail`; what still computes for it is canceled."""
         if not self.is_ended:
-            super().fail(error)
-            self.ticket.cancel()
+            self._outcomes.append((None, error))
+            self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
+            self.send()
 
     def send(self) -> None:
         """See `Outcome.send`."""
