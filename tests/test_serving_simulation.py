@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 from bertkit.errors import DataError
 from bertkit.inference import InferenceReport
-from bertkit.serving import engine, jobs, shared_run, ticket
+from bertkit.serving import engine, jobs, service, shared_run, ticket
 from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job, current_call
 from bertkit.serving.metrics import Metrics
@@ -45,7 +46,8 @@ TEXTS = ["a", "b", "A", "cc", "dd", "cccc", "abcdefg", "abcdefgabcdefgab", "ab" 
 """A text is encoded as its letters in lower case: equal sequences of different texts are there."""
 
 
-def encoded(texts: Sequence[str]) -> Encodings:
+@cache
+def encoded(texts: tuple[str, ...]) -> Encodings:
     """Windows of letters."""
     windows = [
         (number, text[at : at + WINDOW].lower())
@@ -109,7 +111,7 @@ class Scheduler:
         """Run one event; False if there is none."""
         if not self._ready:
             return False
-        self.now += self.draw.expovariate(100.0)
+        self.now += self.draw.random() / 50
         self._ready.pop(int(self.draw.random() * len(self._ready)))()
         return True
 
@@ -168,7 +170,7 @@ class Sums:
         self.world.scheduler.pause()
         if BAD in items:
             raise DataError(f"text {report.num_texts + items.index(BAD)}")
-        encodings, call = encoded(items), current_call()
+        encodings, call = encoded(tuple(items)), current_call()
         assert call is not None
 
         def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
@@ -210,7 +212,7 @@ class Request:
         self.errors: list[type[BaseException]] = []
         self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.6 else None], k=draw.choice((1, 1, 2, 3, 8)))
         if draw.random() < 0.3:
-            self.texts = self.texts[:1] * draw.choice((3, 40))
+            self.texts = self.texts[:1] * draw.choice((3, 12))
         self.verb = Sums(world, int(draw.random() * 2), bytes_per_token=draw.choice((0, 0, 3)))
         self.answer = Answer(self.ticket, world.answers)
         self.job = Job(self.verb, self.texts, lambda results, ticket: results, self.answer, world.service.reserve)
@@ -330,6 +332,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     time = SimpleNamespace(perf_counter=lambda: clock.now())
     for module in (engine, jobs, ticket):
         monkeypatch.setattr(module, "time", time)
+    for module, name in ((engine, "Executor"), (engine, "ThreadPoolExecutor"), (service, "Executor")):
+        monkeypatch.setattr(module, name, lambda *_: None)  # no threads
     monkeypatch.setattr(engine, "yield_to_event_loop", lambda: None)
     monkeypatch.setattr(engine, "_SMALL_BATCH_TOKENS", 5)
     monkeypatch.setattr(engine, "_LONG_TOKENS", 12)

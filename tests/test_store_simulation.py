@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +27,8 @@ class Disk:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.image = folder, folder.with_name("image")
         self.fault, self.left = "", 0
-        for call in (os.pwrite, os.fsync):
-            monkeypatch.setattr(os, call.__name__, partial(self.do, call))
+        monkeypatch.setattr(os, "pwrite", partial(self.do, os.pwrite))
+        monkeypatch.setattr(os, "fsync", partial(self.do, lambda handle: None))  # a process ends, not the machine
 
     def do(self, call, *given):
         self.left -= 1
@@ -72,8 +73,10 @@ def simulate(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
         disk = Disk(folder, patch)
         for _ in range(8):
             change, after = change_of(draw, rows)
-            with store.snapshot() as snapshot:
-                before = snapshot.numbers().tolist()
+            with ExitStack() as reading:
+                if change is not VectorStore.compact:  # which waits for readers
+                    snapshot = reading.enter_context(store.snapshot())
+                    before = snapshot.numbers().tolist()
                 disk.fault, disk.left = draw.choice(["", "full", "part", "crash"]), draw.randrange(1, 7)
                 try:
                     change(store)
@@ -84,7 +87,8 @@ def simulate(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
                 except Killed:
                     fate = "killed"
                 disk.fault = ""
-                assert snapshot.numbers().tolist() == before, "a reader sees an unfinished change"
+                if change is not VectorStore.compact:
+                    assert snapshot.numbers().tolist() == before, "a reader sees an unfinished change"
             fates[fate] += 1
             if fate == "killed":
                 store.close()
@@ -115,3 +119,15 @@ def test_a_thousand_changes_of_a_store(tmp_path, monkeypatch):
             simulate(seed, tmp_path / str(seed) / "store", monkeypatch)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_a_full_disk_at_the_name_of_the_lock_leaves_the_store_writable(tmp_path, monkeypatch):
+    def full(handle, content, at):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with VectorStore.create(tmp_path / "store", IDENTITY) as store:
+        with monkeypatch.context() as patch, pytest.raises(StoreError, match="No space left"):
+            patch.setattr(os, "pwrite", full)
+            store.add(records(3))
+        store.add(records(3))
+        assert store.count() == 3
