@@ -179,11 +179,11 @@ class Call:
 
     @property
     def group(self) -> Hashable:
-        """See `queue.Sequences`."""
+        """See `queue.Part`."""
         return id(self.verb.runner.encoder)
 
     def key(self, index: int) -> Hashable:
-        """See `queue.Sequences`."""
+        """See `queue.Part`."""
         return self._keys[index]
 
     @property

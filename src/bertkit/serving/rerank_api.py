@@ -2,7 +2,7 @@
 has `documents`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ TextOrDocument = Annotated[str | Document, accepts("a text, or an object with a 
 
 class RerankBody(TextsBody):
     """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset({"max_tokens_per_doc", "max_chunks_per_doc", "priority"})
 
     query: Annotated[str, Field(description="What the texts are scored for.")]
     texts: Annotated[
