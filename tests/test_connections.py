@@ -184,11 +184,11 @@ def test_refused_requests_keep_the_connection_and_the_order(connect: Connect, mo
 
 
 async def refuses_by_the_same_rules() -> None:
-    batches = SimpleNamespace(seconds_waiting=1.2)
+    engine = SimpleNamespace(seconds_waiting=1.2)
     service = SimpleNamespace(
         is_full=True,
         is_draining=False,
-        batches=batches,
+        engine=engine,
         metrics=Metrics(),
         settings=ServerSettings(api_keys=("secret",)),
     )

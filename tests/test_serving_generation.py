@@ -12,11 +12,11 @@ from served import Server, serving
 from test_generation import MAKERS, gpt2
 
 from bertkit.generation import GenerationSettings, load_generator
+from bertkit.serving.engine import Engine
 from bertkit.serving.generation import generate
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.served_models import ServedGenerator
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.ticket import Ticket
 
 pytestmark = pytest.mark.full
@@ -175,7 +175,7 @@ def test_tokenize_without_a_model_chooses_one_that_can(models: dict, encoder) ->
 def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:
     gpt2(tmp_path / "model")
     served = ServedGenerator("model", "float32", load_generator(tmp_path / "model"))
-    batches, settings = SharedBatches(ServerSettings()), GenerationSettings(max_new_tokens=30)
+    batches, settings = Engine(ServerSettings()), GenerationSettings(max_new_tokens=30)
     turn, steps = batches.turn, []
 
     def slow_turn(work, ticket):
@@ -197,7 +197,7 @@ def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:
 def test_a_text_without_room_for_its_tokens_is_refused_at_once(tmp_path) -> None:
     gpt2(tmp_path / "model")
     served = ServedGenerator("model", "float32", load_generator(tmp_path / "model"))
-    batches, settings = SharedBatches(ServerSettings(max_queue_tokens=40)), GenerationSettings(max_new_tokens=20)
+    batches, settings = Engine(ServerSettings(max_queue_tokens=40)), GenerationSettings(max_new_tokens=20)
     with batches.reserved(20), pytest.raises(Overloaded):
         generate(served, batches, "the cat", settings, Ticket(None, deadline=math.inf))
     made = generate(served, batches, "the cat", settings, Ticket(None, deadline=math.inf))

@@ -102,8 +102,8 @@ def test_records_of_another_process_are_searched(encoder: Path, tmp_path: Path) 
     ("body", "status", "says"),
     [
         ({"query": " "}, 422, "the query is empty"),
-        ({"query": "a", "k": 0}, 422, "k: "),
-        ({"query": "a", "mode": "best"}, 422, "mode: "),
+        ({"query": "a", "k": 0}, 422, "k is 0: expected greater than or equal to 1"),
+        ({"query": "a", "mode": "best"}, 422, "mode is 'best': expected 'hybrid'"),
         ({"query": "a", "where": {"kind": [1]}}, 422, "where.kind"),
         (
             {"query": "a", "where": {"half": {"$like": 1}}},

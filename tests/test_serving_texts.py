@@ -1,6 +1,7 @@
 """Texts of several requests that are tokenized and computed by one call, without a server."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 
@@ -13,21 +14,18 @@ from random_models import our_model
 
 from bertkit import InferenceReport, Model
 from bertkit.errors import OverLengthError
-from bertkit.serving import prediction
-from bertkit.serving.answers import Answer, Answers
 from bertkit.serving.app import Application
-from bertkit.serving.embedding import Embedding
+from bertkit.serving.engine import Engine
 from bertkit.serving.guard import Guard
+from bertkit.serving.jobs import Job
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.prediction import Prediction
 from bertkit.serving.refusals import Overloaded
 from bertkit.serving.served_models import ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.shared_model import SharedModel
-from bertkit.serving.text_jobs import TextJob
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.ticket import Answer, Answers, Ticket
+from bertkit.serving.verbs import Embedding, Prediction, _text_logits
 from bertkit.tasks import SequenceClassification
 
 WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
@@ -43,30 +41,26 @@ class Requests:
 
     def __init__(self, model: Model, **settings: int) -> None:
         self.sizes: list[int] = []  # of batches
-        self.batches = SharedBatches(ServerSettings(**settings), lambda size, tokens: self.sizes.append(size))
-        self.served = ServedModel("m", "float32", SharedModel(model, self.batches))
+        self.engine = Engine(ServerSettings(**settings), lambda size, tokens: self.sizes.append(size))
+        self.served = ServedModel("m", "float32", SharedModel(model, self.engine))
         self.answers = Answers(asyncio.get_running_loop())
-        self.jobs: list[TextJob] = []
-        self.batches._num_running = self.batches.cores.num_threads
+        self.jobs: list[Job] = []
+        self.engine._num_running = self.engine.cores.num_threads
 
-    def put(self, texts: Sequence, finish=lambda vectors, ticket: vectors, verb=None, **options) -> TextJob:
+    def put(self, texts: Sequence, finish=lambda vectors, ticket: vectors, verb=None, **options) -> Job:
         answer = Answer(Ticket(len(self.jobs), deadline=time.perf_counter() + 60), self.answers)
         verb = verb or Embedding(self.served, **options)
 
-        def alone() -> None:
-            self.batches.remove(job)
-            self.batches.passes.submit(answer.work, lambda ticket: finish(verb.compute(texts, ticket), ticket))
-
-        job = TextJob(verb, texts, finish, answer, alone)
-        self.batches.put(job)
+        job = Job(verb, texts, finish, answer)
+        self.engine.put(job)
         self.jobs.append(job)
         return job
 
     async def results(self, num_computed: int) -> list:
         """The answers, or exceptions, once the cores are free and so many texts were computed."""
-        self.batches._num_running = 0
-        self.batches._start_batches()
-        done = await asyncio.gather(*(job.answer.future for job in self.jobs), return_exceptions=True)
+        self.engine._num_running = 0
+        self.engine._start()
+        done = await asyncio.gather(*(job.outcome.future for job in self.jobs), return_exceptions=True)
         end = time.monotonic() + 10  # batches are counted after their answers
         while sum(self.sizes) < num_computed and time.monotonic() < end:
             await asyncio.sleep(0.001)
@@ -84,10 +78,12 @@ def test_answers_have_the_bits_and_counts_of_each_request_alone(model):
         for texts in lists:
             for options in every_option:
                 requests.put(texts, **options)
-        return await requests.results(3 * sum(map(len, lists))), requests
+        return await requests.results(sum(map(len, lists))), requests
 
     answers, requests = asyncio.run(ask())
-    assert len(requests.sizes) <= 2 * len(every_option) + 2 and sum(requests.sizes) == 3 * sum(map(len, lists))
+    assert len(requests.sizes) <= 2 * len(every_option) + 2
+    num_texts = sum(map(len, lists))
+    assert num_texts <= sum(requests.sizes) < 3 * num_texts, "equal sequences of different options share a run"
     expected = [(texts, options) for texts in lists for options in every_option]
     for answer, job, (texts, options) in zip(answers, requests.jobs, expected, strict=True):
         report = InferenceReport()
@@ -129,7 +125,7 @@ def test_predictions_of_several_requests_share_batches_and_have_the_bits_of_each
     assert sorted(requests.sizes) == [2, 3], "texts and pairs do not share a batch"
     for items, answer, job in zip(lists, answers, requests.jobs, strict=True):
         report = InferenceReport()
-        decode = prediction._text_logits if as_logits else None
+        decode = _text_logits if as_logits else None
         parts = classifier.predict_stream(items, report=report, decode=decode, on_long="truncate")
         assert answer == [str(each) for _, part in parts for each in part]
         assert (job.ticket.num_tokens, job.ticket.num_inputs_cut) == (report.num_tokens, report.num_texts_cut)
@@ -146,6 +142,19 @@ class CountedEncoder:
         return self._prepared(batch, **options)
 
 
+class HeldEncoder(CountedEncoder):
+    """The same, which computes nothing until its gate is open."""
+
+    def __init__(self, prepared):
+        super().__init__(prepared)
+        self.gate = threading.Event()
+
+    def __call__(self, batch, **options):
+        self.given.append(len(batch.input_ids))
+        self.gate.wait()
+        return self._prepared(batch, **options)
+
+
 @pytest.mark.parametrize("num_copies", [20, 400])
 def test_a_request_of_equal_texts_gives_the_encoder_each_of_them_once(model, num_copies):
     texts = ["a dog", *["the cat sat"] * num_copies, "blue"]
@@ -154,11 +163,11 @@ def test_a_request_of_equal_texts_gives_the_encoder_each_of_them_once(model, num
         requests = Requests(model)
         encoder = requests.served.model._runner.encoder
         encoder._prepared = counted = CountedEncoder(encoder._prepared)
-        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        service = Service(ServedModels([requests.served]), requests.engine, Metrics())
         transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             asked = [asyncio.ensure_future(client.post("/embed", json={"inputs": each})) for each in (texts, ["red"])]
-            while requests.batches.num_waiting < num_copies + 3:
+            while requests.engine.num_waiting < 4:
                 await asyncio.sleep(0.001)
             await requests.results(0)
             return [(await each).json() for each in asked], counted.given
@@ -166,6 +175,46 @@ def test_a_request_of_equal_texts_gives_the_encoder_each_of_them_once(model, num
     answers, given = asyncio.run(ask())
     assert (np.float32([*answers[0], *answers[1]]) == model.embed([*texts, "red"], normalize=True)).all()
     assert sum(given) == sum(len(model.tokenizer.encode(text)) for text in {*texts, "red"})
+
+
+def test_thousands_of_long_texts_are_computed_in_bounded_batches_and_each_once():
+    model = our_model("encoder", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=512)
+    distinct = [" ".join(np.random.default_rng(number).choice(WORDS, 600)) for number in range(8)]
+    texts = [distinct[number % 8] for number in range(2_048)]
+
+    async def ask():
+        requests = Requests(model)
+        encoder = requests.served.model._runner.encoder
+        encoder._prepared = counted = CountedEncoder(encoder._prepared)
+        requests.put(texts)
+        requests.put(["blue"])
+        return await requests.results(0), counted.given, requests.jobs[0].ticket
+
+    (vectors, one), given, ticket = asyncio.run(ask())
+    assert (np.float32(vectors[:8] + one) == model.embed([*distinct, "blue"], normalize=True)).all()
+    assert vectors[8:16] == vectors[-8:] == vectors[:8]
+    assert max(given) <= 1_024 and sum(given) == 8 * 512 + len(model.tokenizer.encode("blue"))
+    assert (ticket.num_tokens, ticket.num_inputs_cut) == (2_048 * 512, 2_048)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ([""] * 100_000, "`inputs[0]` cannot be empty: each of the 100000 inputs"),
+        (["a"] * 100_000, "batch size 100000 > maximum allowed batch size 2048"),
+    ],
+)
+def test_a_hundred_thousand_texts_are_refused_before_any_work(model, inputs, says):
+    async def ask():
+        requests = Requests(model)
+        service = Service(ServedModels([requests.served]), requests.engine, Metrics())
+        transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/embed", json={"inputs": inputs})
+        return answer, requests.engine.num_waiting
+
+    answer, num_waiting = asyncio.run(ask())
+    assert answer.status_code in (400, 422) and says in answer.json()["error"] and num_waiting == 0
 
 
 def test_the_text_with_an_error_is_named_by_its_index_in_a_request_of_many(model):
@@ -181,7 +230,7 @@ def test_the_text_with_an_error_is_named_by_its_index_in_a_request_of_many(model
     (refused, vectors), requests = asyncio.run(ask())
     assert isinstance(refused, OverLengthError) and "text 217 " in str(refused)
     assert (np.float32(vectors) == model.embed(["cat 5", "blue"], normalize=True)).all()
-    assert requests.batches.num_waiting == 0
+    assert requests.engine.num_waiting == 0
 
 
 def test_the_first_outcome_of_an_answer_counts():
@@ -213,7 +262,7 @@ def test_an_error_reaches_only_the_request_that_causes_it(model):
     assert isinstance(second, OverLengthError) and "1" in str(second)
     assert isinstance(fourth, MemoryError)
     assert (np.float32(first + third) == model.embed(["a cat", "the mat"], normalize=True)).all()
-    assert requests.batches.num_waiting == 0 and requests.jobs[0].ticket.num_tokens == 4
+    assert requests.engine.num_waiting == 0 and requests.jobs[0].ticket.num_tokens == 4
 
 
 def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
@@ -223,31 +272,37 @@ def test_a_canceled_request_is_not_computed_and_leaves_the_queue(model):
         canceled = requests.put(["the mat " * 5, "blue"])
         with pytest.raises(Overloaded):
             requests.put(["green " * 9])
-        canceled.fail(TimeoutError("late"))
-        requests.batches.remove(canceled)
+        canceled.outcome.fail(TimeoutError("late"))
+        requests.engine.remove(canceled)
         requests.put(["green " * 9])
         return await requests.results(2), requests
 
     (first, second, third), requests = asyncio.run(ask())
-    assert isinstance(second, TimeoutError) and sum(requests.sizes) == 2 and requests.batches.num_waiting == 0
+    assert isinstance(second, TimeoutError) and sum(requests.sizes) == 2 and requests.engine.num_waiting == 0
     assert (np.float32(first + third) == model.embed(["a cat", "green " * 9], normalize=True)).all()
 
 
 def test_the_windows_of_a_long_text_are_queued_one_by_one_and_removed_when_its_request_ends(model):
     async def ask():
         requests = Requests(model, request_timeout_seconds=0.3)
-        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        encoder = requests.served.model._runner.encoder
+        encoder._prepared = held = HeldEncoder(encoder._prepared)
+        service = Service(ServedModels([requests.served]), requests.engine, Metrics())
         transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
+        requests.engine._num_running = 0
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            body = {"inputs": "cat " * 4_000, "on_long": "window"}
+            words = np.random.default_rng(2).choice(WORDS, 4_000)
+            body = {"inputs": " ".join(words), "on_long": "window"}
             late = asyncio.ensure_future(client.post("/embed", json=body))
-            while not requests.batches.num_waiting and not late.done():
+            while len(held.given) < requests.engine.cores.num_threads:
                 await asyncio.sleep(0.001)
-            num_waiting = requests.batches.num_waiting
+            num_waiting = requests.engine.num_waiting
             answer = await late
-        while service.is_busy:
+        left = requests.engine.num_waiting
+        held.gate.set()
+        while requests.engine.is_busy:
             await asyncio.sleep(0.001)
-        return num_waiting, answer.status_code, requests.batches.num_waiting, requests.batches.num_batches
+        return num_waiting, answer.status_code, left, len(held.given) - requests.engine.cores.num_threads
 
     num_waiting, *others = asyncio.run(ask())
     assert num_waiting > 100 and others == [503, 0, 0]
@@ -258,20 +313,20 @@ def test_a_request_refused_for_room_leaves_the_queue_as_it_was(model, text):
     """Also if it has the text of a request that waits."""
 
     async def ask():
-        requests = Requests(model, max_queue_tokens=15)
-        service = Service(ServedModels([requests.served]), requests.batches, Metrics())
+        requests = Requests(model, max_queue_tokens=6)
+        service = Service(ServedModels([requests.served]), requests.engine, Metrics())
         service.is_ready = True
         transport = httpx.ASGITransport(Guard(Application(service), service, local_only=False))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             first = asyncio.ensure_future(client.post("/embed", json={"inputs": ["cat cat"] * 3}))
-            while requests.batches.num_waiting < 3:
+            while requests.engine.num_waiting < 1:
                 await asyncio.sleep(0.001)
             refused = await client.post("/embed", json={"inputs": [text] * 2})
-            num_waiting = requests.batches.num_waiting, requests.batches._queue.num_tokens
+            num_waiting = requests.engine.num_waiting, requests.engine.num_tokens_waiting
             await requests.results(1)
             answers = [await first, await client.post("/embed", json={"inputs": [text]})]
-        return refused, num_waiting, [answer.status_code for answer in answers], requests.batches.num_waiting
+        return refused, num_waiting, [answer.status_code for answer in answers], requests.engine.num_waiting
 
     refused, num_waiting, statuses, left = asyncio.run(ask())
     assert refused.status_code == 429 and "retry-after" in refused.headers
-    assert num_waiting == (3, 12) and statuses == [200, 200] and left == 0
+    assert num_waiting == (1, 4) and statuses == [200, 200] and left == 0

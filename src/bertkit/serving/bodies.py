@@ -4,12 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertkit.serving.json_route import Body, accepts
 from bertkit.serving.refusals import InvalidRequest
+from bertkit.serving.routes import Body, accepts
 from bertkit.tokenizer.layout import OnLong
 
-ACCEPTS_TEXTS = accepts("a text or a list of texts")
-ACCEPTS_INPUT = accepts("a text, a list of texts, or token ids of one or several")
+Texts = Annotated[str | list[str], accepts("a text or a list of texts")]
+Input = Annotated[
+    str | list[int] | list[str | list[int]], accepts("a text, a list of texts, or token ids of one or several")
+]
+"""A text or the token ids of one, or several: a flat list of ids is one input."""
 
 
 class ModelBody(Body):

@@ -1,42 +1,32 @@
 """Routes of text-embeddings-inference over vectors and tokens: /embed, /embed_all, /embed_sparse, /similarity,
 /tokenize, /decode."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from bertkit.serving.bodies import ACCEPTS_INPUT, ACCEPTS_TEXTS, ModelBody, PromptBody
-from bertkit.serving.embedding import (
-    Embedding,
-    Input,
-    as_fragment,
-    cosines,
-    embedded,
-    inputs_of,
-    refuse_endless,
-    sparse_vectors,
-    text_like,
-    text_of_ids,
-    token_vectors,
-)
-from bertkit.serving.json_route import Body, JsonRoute, accepts
-from bertkit.serving.refusals import refuse_empty
+from bertkit.serving.bodies import Input, ModelBody, PromptBody, Texts
+from bertkit.serving.refusals import InvalidRequest, refuse_empty
+from bertkit.serving.routes import Body, Routes, accepts
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, ServedModels, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
+from bertkit.serving.verbs import Embedding, ModelVerb, SparseEmbedding, TextOrIds, TokenVectors
 from bertkit.tokenizer import Encoding
 
-_BYTES_PER_TOKEN = 100
-"""About the JSON of a token of /tokenize."""
+_BYTES_PER_TOKEN, _BYTES_PER_WEIGHT = 100, 40
+"""About the JSON of a token of /tokenize, and of a weight with its index."""
 
 
 class InputsBody(PromptBody):
     """Body of /embed_all and /embed_sparse."""
 
-    inputs: Annotated[Input, ACCEPTS_INPUT, Field(description="A text, its token ids, or a list of texts.")]
+    inputs: Annotated[Input, Field(description="A text, its token ids, or a list of texts.")]
 
 
 class EmbedBody(InputsBody):
@@ -52,6 +42,17 @@ class Sentences(Body):
     source_sentence: Annotated[str, Field(description="The text to compare the others with.")]
     sentences: Annotated[list[str], Field(description="The other texts.")]
 
+    @property
+    def texts(self) -> list[str]:
+        """All of them, the sentence first.
+
+        Raises:
+            EmptyInput: one is empty, or there are no others.
+        """
+        refuse_empty([self.source_sentence], "inputs.source_sentence", is_one=True)
+        refuse_empty(self.sentences, "inputs.sentences")
+        return [self.source_sentence, *self.sentences]
+
 
 class SimilarityBody(ModelBody):
     """Body of /similarity."""
@@ -63,7 +64,7 @@ class SimilarityBody(ModelBody):
 class TokenizeBody(ModelBody):
     """Body of /tokenize."""
 
-    inputs: Annotated[str | list[str], ACCEPTS_TEXTS, Field(description="A text or several.")]
+    inputs: Annotated[Texts, Field(description="A text or several.")]
     add_special_tokens: Annotated[bool, Field(description="Put [CLS] and [SEP] around the tokens.")] = True
     prompt_name: Annotated[
         str | None, Field(description="One of the model's prompts, which is put before the text.")
@@ -81,66 +82,53 @@ class DecodeBody(ModelBody):
     skip_special_tokens: Annotated[bool, Field(description="Leave [CLS], [SEP] and [PAD] out of the text.")] = True
 
 
-def embedding_routes(service: Service) -> APIRouter:
+def embedding_routes(service: Service) -> Routes:
     """The routes, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
+    routes = Routes("text-embeddings-inference")
 
-    def chosen(model: str | None, body: PromptBody) -> tuple[ServedModel, str | None]:
+    def chosen(body: PromptBody) -> tuple[ServedModel, str | None]:
         """The model, and the name of its prompt."""
-        served, named_role = service.models.choose(model, [FEATURES], "an embedding")
+        served, named_role = service.models.choose(body.model, [FEATURES], "an embedding")
         return served, served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
 
-    @router.post("/embed")
+    @routes.post("/embed")
     async def embed_inputs(body: EmbedBody, request: Request) -> Response:
         """One vector for each input."""
-        served, prompt_name = chosen(body.model, body)
-        embedding = Embedding(served, body.normalize, body.dimensions, prompt_name, body.policy)
-        return await embedded(service, request, embedding, inputs_of(body.inputs))
+        served, prompt_name = chosen(body)
+        verb = Embedding(served, body.policy, body.normalize, body.dimensions, prompt_name)
+        return await embedded(service, request, verb, inputs_of(body.inputs))
 
-    @router.post("/embed_all")
+    @routes.post("/embed_all")
     async def embed_all(body: InputsBody, request: Request) -> Response:
         """The last hidden state of every token, special tokens included."""
-        served, prompt_name = chosen(body.model, body)
-        inputs, on_long = inputs_of(body.inputs), body.policy
+        served, prompt_name = chosen(body)
+        return await embedded(service, request, TokenVectors(served, body.policy, prompt_name), inputs_of(body.inputs))
 
-        def work(ticket: Ticket) -> list[np.ndarray]:
-            texts = _texts(served, inputs)
-            return token_vectors(service, served, texts, ticket, prompt_name=prompt_name, on_long=on_long)
-
-        return await service.answer(request, _sizes(inputs), work, verb="embed")
-
-    @router.post("/embed_sparse")
+    @routes.post("/embed_sparse")
     async def embed_sparse(body: InputsBody, request: Request) -> Response:
         """Learned sparse vectors (SPLADE) of a masked language model: index and value of each nonzero weight."""
         served, named_role = service.models.choose(body.model, [FILL_MASK], "a sparse embedding (SPLADE)")
         role = role_of(body.input_type) or named_role
-        prompt_name, inputs, on_long = served.prompt_of(role, body.prompt_name), inputs_of(body.inputs), body.policy
 
-        def work(ticket: Ticket) -> Any:
-            return sparse_vectors(
-                service,
-                served,
-                _texts(served, inputs),
-                ticket,
-                as_queries=role == QUERY,
-                prompt_name=prompt_name,
-                on_long=on_long,
-            )
+        def weights(rows: list[tuple[np.ndarray, np.ndarray]], ticket: Ticket) -> list[orjson.Fragment]:
+            service.reserve(ticket, sum(len(ids) for ids, _ in rows) * _BYTES_PER_WEIGHT)
+            return [
+                _as_fragment([{"index": index, "value": value} for index, value in zip(*parts, strict=True)])
+                for parts in ([part.tolist() for part in row] for row in rows)
+            ]
 
-        return await service.answer(request, _sizes(inputs), work, verb="embed")
+        verb = SparseEmbedding(served, body.policy, role == QUERY, served.prompt_of(role, body.prompt_name))
+        return await embedded(service, request, verb, inputs_of(body.inputs), weights)
 
-    @router.post("/similarity")
+    @routes.post("/similarity")
     async def similarity(body: SimilarityBody, request: Request) -> Response:
         """Cosine of a sentence with each of others."""
         parameters = body.parameters or PromptBody()
-        served, prompt_name = chosen(body.model, parameters)
-        refuse_empty([body.inputs.source_sentence], "inputs.source_sentence", is_one=True)
-        refuse_empty(body.inputs.sentences, "inputs.sentences")
-        texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        embedding = Embedding(served, prompt_name=prompt_name, on_long=parameters.policy)
-        return await embedded(service, request, embedding, texts, cosines)
+        served, prompt_name = chosen(parameters.model_copy(update={"model": body.model or parameters.model}))
+        verb = Embedding(served, parameters.policy, prompt_name=prompt_name)
+        return await embedded(service, request, verb, body.inputs.texts, cosines)
 
-    @router.post("/tokenize")
+    @routes.post("/tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
         """The tokens of texts: the entry of the vocabulary, and its text; `start` and `stop` count bytes of UTF-8."""
         served = _tokenizing(service.models) if body.model is None else service.models.named(body.model)[0]
@@ -150,15 +138,15 @@ def embedding_routes(service: Service) -> APIRouter:
         def tokens(text: str, ticket: Ticket) -> orjson.Fragment:
             encoding = served.tokenizer.encode(text)
             service.reserve(ticket, len(encoding) * _BYTES_PER_TOKEN)
-            return as_fragment(_tokens(served, text, encoding, body.add_special_tokens))
+            return _as_fragment(_tokens(served, text, encoding, body.add_special_tokens))
 
         def work(ticket: Ticket) -> Any:
-            refuse_endless(served, texts)
+            _refuse_endless(served, texts)
             return [tokens(prompt + text, ticket) for text in texts]
 
         return await service.answer(request, texts, work)
 
-    @router.post("/decode")
+    @routes.post("/decode")
     async def decode(body: DecodeBody, request: Request) -> Response:
         """The texts of token ids."""
         served = service.models.first if body.model is None else service.models.named(body.model)[0]
@@ -170,20 +158,63 @@ def embedding_routes(service: Service) -> APIRouter:
 
         return await service.answer(request, [" " * len(ids) for ids in rows], work)
 
-    return router
+    return routes
+
+
+def inputs_of(given: str | list[int] | list[str | list[int]], field: str = "inputs") -> list[TextOrIds]:
+    """The inputs as a list.
+
+    Args:
+        field: where a client has written them, for errors.
+
+    Raises:
+        EmptyInput: no input, or an empty one.
+    """
+    is_one = isinstance(given, str) or (given and all(isinstance(one, int) for one in given))
+    inputs: list[Any] = [given] if is_one else list(given)
+    refuse_empty(inputs, field, is_one=bool(is_one))
+    return [one if isinstance(one, str) else tuple(one) for one in inputs]
+
+
+async def embedded(
+    service: Service,
+    request: Request,
+    verb: ModelVerb,
+    inputs: Sequence[TextOrIds],
+    finish: Callable[[Any, Ticket], Any] = lambda vectors, ticket: vectors,
+) -> Response:
+    """Answer with vectors, or what ``finish`` makes of them.
+
+    Raises:
+        BertkitError: as the verb, or token ids of another tokenizer.
+    """
+    texts = [one if isinstance(one, str) else " " * len(one) for one in inputs]  # to count characters
+    if verb.on_long == "error":
+        _refuse_endless(verb.served, texts)
+    return await service.compute(request, texts, verb, inputs, finish, "embed")
+
+
+def cosines(vectors: Sequence[np.ndarray], ticket: Ticket) -> np.ndarray:
+    """(N - 1,) cosines of the first normalized vector with the others."""
+    matrix = np.stack(list(vectors))
+    return matrix[1:] @ matrix[0]
+
+
+def _as_fragment(part: Any) -> orjson.Fragment:
+    """A part of an answer as JSON: the objects of Python take ten times the memory."""
+    return orjson.Fragment(orjson.dumps(part))
+
+
+def _refuse_endless(served: Served, texts: Sequence[str]) -> None:
+    """Reject texts that are too long by their number of characters, before tokenization."""
+    most = served.most_characters
+    if longest := next((len(text) for text in texts if len(text) > most), None):
+        raise InvalidRequest(f"Input validation error: `inputs` must have at most {most} characters. Given: {longest}")
 
 
 def _tokenizing(models: ServedModels) -> Served:
     """The first model that can tokenize: tokenizers without special tokens, as GPT-2's, cannot encode a text."""
     return next((one for one in models.all.values() if one.tokenizer.engine.template.wraps), models.first)
-
-
-def _texts(served: ServedModel, inputs: list[str | list[int]]) -> list[str]:
-    return [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
-
-
-def _sizes(inputs: list[str | list[int]]) -> list[str]:
-    return list(map(text_like, inputs))
 
 
 def _tokens(served: Served, text: str, encoding: Encoding, with_special: bool) -> list[dict[str, Any]]:

@@ -4,14 +4,15 @@ import secrets
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bertkit.generation import GenerationSettings
 from bertkit.serving.bodies import ModelBody
 from bertkit.serving.generation import details_of, generate
-from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import EmptyInput, MalformedRequest
+from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import CONTINUING, ServedGenerator
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -86,16 +87,16 @@ class GenerateBody(ModelBody):
     stream: Annotated[bool, Field(description="Only false: a text is sent when it is complete.")] = False
 
 
-def generate_routes(service: Service) -> APIRouter:
+def generate_routes(service: Service) -> Routes:
     """The route, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["text-generation-inference"])
+    routes = Routes("text-generation-inference")
 
-    @router.post("/generate")
+    @routes.post("/generate")
     async def generate_text(body: GenerateBody, request: Request) -> Response:
         """Continue a prompt, or rewrite a text, with a model that generates."""
         return await generated(service, service.models.choose_generator(body.model), body, request)
 
-    return router
+    return routes
 
 
 async def generated(
@@ -115,7 +116,7 @@ async def generated(
     before = body.inputs if parameters.return_full_text and served.kind == CONTINUING else ""
 
     def work(ticket: Ticket) -> Any:
-        made = generate(served, service.batches, body.inputs, settings, ticket)
+        made = generate(served, service.engine, body.inputs, settings, ticket)
         answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
         return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bertkit.generation import Generated, GenerationSettings
+from bertkit.serving.engine import Engine
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
-from bertkit.serving.served_models import ServedGenerator
-from bertkit.serving.shared_batches import SharedBatches, some_word
+from bertkit.serving.served_models import ServedGenerator, some_word
 from bertkit.serving.ticket import Ticket
 
 _CONTEXT = 4
@@ -19,7 +19,7 @@ _CONTEXT = 4
 
 
 def generate(
-    served: ServedGenerator, batches: SharedBatches, text: str, settings: GenerationSettings, ticket: Ticket
+    served: ServedGenerator, engine: Engine, text: str, settings: GenerationSettings, ticket: Ticket
 ) -> Generated:
     """Continue or rewrite a text; the tokens are those of the library.
 
@@ -35,8 +35,8 @@ def generate(
     inputs = generator.encode([text])
     _, limits = generator.prompts_and_limits(inputs, settings)
     ticket.num_tokens += len(inputs[0])
-    with batches.reserved(len(inputs[0]) + limits[0] * settings.num_beams):
-        (made,) = generator.generate_ids(inputs, settings, turn=partial(batches.turn, ticket=ticket))
+    with engine.reserved(len(inputs[0]) + limits[0] * settings.num_beams):
+        (made,) = generator.generate_ids(inputs, settings, turn=partial(engine.turn, ticket=ticket))
     ticket.num_tokens += len(made.ids)
     if not np.isfinite(made.log_probs).all():
         raise ComputationFailed("Backend error: a probability is not finite")
@@ -73,10 +73,10 @@ def _token(served: ServedGenerator, before: Sequence[int], token: int, log_prob:
     return {"id": token, "text": text, "logprob": log_prob, "special": is_special}
 
 
-def warm_up_generator(served: ServedGenerator, batches: SharedBatches) -> None:
+def warm_up_generator(served: ServedGenerator, engine: Engine) -> None:
     """Prepare the weights, and generate a few tokens."""
     settings = GenerationSettings(max_new_tokens=3, precision=served.precision)
     ticket = Ticket(client=None, deadline=float("inf"))
     word = some_word(served.tokenizer.vocabulary)
     for num_beams in (1, 2):
-        generate(served, batches, word, replace(settings, num_beams=num_beams), ticket)
+        generate(served, engine, word, replace(settings, num_beams=num_beams), ticket)

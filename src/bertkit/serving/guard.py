@@ -158,7 +158,7 @@ class Guard:
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
         if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
-            overloaded = Overloaded("Model is overloaded", self._service.batches.seconds_waiting)
+            overloaded = Overloaded("Model is overloaded", self._service.engine.seconds_waiting)
             return _answered(scope, overloaded)
         return None
 

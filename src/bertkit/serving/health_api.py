@@ -2,12 +2,12 @@
 
 from typing import Any, TypeGuard
 
-from fastapi import APIRouter, Response
+from starlette.responses import Response
 
 from bertkit.inference.embed import EmbedOptions, embedding_dim
-from bertkit.serving.json_route import JsonRoute
 from bertkit.serving.playground import playground
 from bertkit.serving.refusals import NotReady
+from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, Served, ServedModel
 from bertkit.serving.service import Service
 from bertkit.version import __version__
@@ -19,24 +19,22 @@ _PAGE_HEADERS = {
 }
 
 
-def health_routes(service: Service) -> APIRouter:
+def health_routes(service: Service) -> Routes:
     """The routes, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["server"])
+    routes = Routes("server")
 
-    @router.get("/")
+    @routes.get("/")
     async def page() -> Response:
         """A page for trying the served models, without external requests."""
         return Response(playground(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
-    @router.get("/health")
+    @routes.get("/healthz", "/ping", is_described=False)
+    @routes.get("/health")
     async def health() -> Response:
         """Liveness: an empty response that never waits for the queue."""
         return Response()
 
-    for path in ("/healthz", "/ping"):
-        router.add_api_route(path, health, methods=["GET"], include_in_schema=False)
-
-    @router.get("/ready")
+    @routes.get("/ready")
     async def ready() -> Response:
         """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
         if service.is_draining:
@@ -45,12 +43,12 @@ def health_routes(service: Service) -> APIRouter:
             raise NotReady("the server is warming up")
         return Response()
 
-    @router.get("/metrics")
+    @routes.get("/metrics")
     async def metrics() -> Response:
         """Counters and histograms in the text format of Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    @router.get("/info")
+    @routes.get("/info")
     async def info() -> dict[str, Any]:
         """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
         settings, index = service.settings, service.models.index
@@ -69,7 +67,7 @@ def health_routes(service: Service) -> APIRouter:
             "store": None if index is None else {"model": index.store.identity.model_name, "num_passages": len(index)},
         }
 
-    return router
+    return routes
 
 
 def _described(served: Served) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
 from bertkit.model import Model
 from bertkit.serving.bodies import ModelBody
-from bertkit.serving.json_route import JsonRoute
 from bertkit.serving.refusals import InvalidRequest
+from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import FILL_MASK
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -32,14 +33,12 @@ class InspectBody(ModelBody):
     pair: Annotated[str | None, Field(description="A second text.")] = None
 
 
-def inspect_routes(service: Service) -> APIRouter:
+def inspect_routes(service: Service) -> Routes:
     """The routes, one for each view, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["inspection"])
+    routes = Routes("inspection")
     for view in _VIEWS:
-        router.add_api_route(
-            f"/inspect/{view}", _endpoint(service, view), methods=["POST"], operation_id=f"inspect_{view}"
-        )
-    return router
+        routes.post(f"/inspect/{view}")(_endpoint(service, view))
+    return routes
 
 
 def _endpoint(service: Service, view: str) -> Callable[..., Coroutine[Any, Any, Response]]:
@@ -60,8 +59,8 @@ def _endpoint(service: Service, view: str) -> Callable[..., Coroutine[Any, Any, 
                     f"the text has {num_tokens} tokens, a page of this server shows at most {_MOST_TOKENS}: shorten "
                     "it, or use bertkit inspect"
                 )
-            with service.batches.reserved(num_tokens):
-                return service.batches.turn(make, ticket)
+            with service.engine.reserved(num_tokens):
+                return service.engine.turn(make, ticket)
 
         return await service.answer(request, [body.inputs, body.pair or ""], work)
 

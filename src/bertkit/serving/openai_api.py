@@ -1,29 +1,31 @@
 """OpenAI's routes: /v1/embeddings and /v1/models, for OpenAI's client and compatible ones."""
 
 import base64
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request, Response
+import numpy as np
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from bertkit.serving.bodies import ACCEPTS_INPUT
-from bertkit.serving.embedding import Embedding, Input, Vectors, embedded, inputs_of
-from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.bodies import Input
+from bertkit.serving.embedding_api import embedded, inputs_of
 from bertkit.serving.refusals import MalformedRequest
+from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, Served, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
+from bertkit.serving.verbs import Embedding
 from bertkit.tokenizer.layout import OnLong
 
 
 class EmbeddingsBody(Body):
     """Body of /v1/embeddings."""
 
-    input: Annotated[
-        Input,
-        ACCEPTS_INPUT,
-        Field(description="A text or a list of texts; token ids only if the server accepts them."),
-    ]
+    ignored: ClassVar[frozenset[str]] = frozenset({"user"})
+
+    input: Annotated[Input, Field(description="A text or a list of texts; token ids only if the server accepts them.")]
     model: Annotated[str | None, Field(description="A served model, its name plus -query or -document.")] = None
     encoding_format: Annotated[Literal["float", "base64"], Field(description="base64: little-endian float32.")] = (
         "float"
@@ -34,17 +36,18 @@ class EmbeddingsBody(Body):
     on_long: Annotated[OnLong, Field(description="What to do with texts that are too long.")] = "truncate"
 
 
-def openai_routes(service: Service) -> APIRouter:
+def openai_routes(service: Service) -> Routes:
     """The routes, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
+    routes = Routes("OpenAI")
 
-    @router.post("/v1/embeddings")
+    @routes.post("/embeddings", is_described=False)
+    @routes.post("/v1/embeddings")
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """Embed texts; vectors have length 1."""
         served, named_role = service.models.choose(body.model, [FEATURES], "an embedding")
         prompt_name = served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
         inputs = inputs_of(body.input, "input")
-        if any(isinstance(one, list) for one in inputs) and not service.settings.accept_token_ids:
+        if any(isinstance(one, tuple) for one in inputs) and not service.settings.accept_token_ids:
             raise MalformedRequest(
                 "input has token ids, which are wrong unless the client uses the tokenizer of "
                 f"{served.name}: send texts. LangChain's OpenAIEmbeddings sends texts with "
@@ -52,7 +55,7 @@ def openai_routes(service: Service) -> APIRouter:
                 "model's tokenizer"
             )
 
-        def finish(vectors: Vectors, ticket: Ticket) -> dict[str, Any]:
+        def finish(vectors: Sequence[np.ndarray], ticket: Ticket) -> dict[str, Any]:
             return {
                 "object": "list",
                 "data": [
@@ -63,25 +66,23 @@ def openai_routes(service: Service) -> APIRouter:
                 "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
             }
 
-        embedding = Embedding(served, True, body.dimensions, prompt_name, body.on_long)
-        return await embedded(service, request, embedding, inputs, finish)
+        verb = Embedding(served, body.on_long, True, body.dimensions, prompt_name)
+        return await embedded(service, request, verb, inputs, finish)
 
-    router.add_api_route("/embeddings", embeddings, methods=["POST"], include_in_schema=False)
-
-    @router.get("/v1/models")
+    @routes.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The served models, and for those with prompts their names with a role."""
         return {"object": "list", "data": [row for served in service.models.all.values() for row in _rows(served)]}
 
-    @router.get("/v1/models/{name:path}")
+    @routes.get("/v1/models/{name}")
     async def model(name: str) -> dict[str, Any]:
         """One served model."""
         return _row(name, service.models.named(name)[0])
 
-    return router
+    return routes
 
 
-def _encoded(vectors: Vectors) -> list[str]:
+def _encoded(vectors: Sequence[np.ndarray]) -> list[str]:
     return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
 
 

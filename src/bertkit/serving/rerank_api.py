@@ -1,23 +1,28 @@
 """/rerank: texts ranked by relevance to a query, in the format of text-embeddings-inference, or of Cohere if the body
 has `documents`."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
-from pydantic import Field
+import torch
+from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bertkit.serving.bodies import TextsBody
-from bertkit.serving.json_route import Body, JsonRoute, accepts
-from bertkit.serving.prediction import Prediction, first_logits
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
+from bertkit.serving.routes import Body, Routes, accepts
 from bertkit.serving.served_models import RERANKING
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
+from bertkit.serving.verbs import Prediction
 
 
 class Document(Body):
-    """A document in the format of Cohere and Jina."""
+    """A document in the format of Cohere and Jina, whose other fields are not scored."""
+
+    model_config = ConfigDict(extra="ignore")
 
     text: Annotated[str, Field(description="The text to score.")]
 
@@ -27,6 +32,8 @@ TextOrDocument = Annotated[str | Document, accepts("a text, or an object with a 
 
 class RerankBody(TextsBody):
     """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset({"max_tokens_per_doc", "max_chunks_per_doc", "priority"})
 
     query: Annotated[str, Field(description="What the texts are scored for.")]
     texts: Annotated[
@@ -44,10 +51,11 @@ class RerankBody(TextsBody):
     rank_fields: Annotated[list[str] | None, Field(description="Only text: documents are scored by their text.")] = None
 
 
-def rerank_routes(service: Service) -> APIRouter:
+def rerank_routes(service: Service) -> Routes:
     """The routes, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["re-ranking"])
+    routes = Routes("re-ranking")
 
+    @routes.post("/rerank", "/v1/rerank", "/v2/rerank")
     async def rerank(body: RerankBody, request: Request) -> Response:
         """Score texts against a query, best first."""
         served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
@@ -86,12 +94,16 @@ def rerank_routes(service: Service) -> APIRouter:
             }
 
         verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
-        return await verb.answer(service, request, [body.query, *texts], pairs, ranked)
+        return await service.compute(request, [body.query, *texts], verb, pairs, ranked, "predict")
 
-    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
-        router.add_api_route(path, rerank, methods=["POST"], operation_id=f"rerank{path.replace('/', '_')}")
-    return router
+    return routes
 
 
 def _text_of(document: str | Document) -> str:
     return document if isinstance(document, str) else document.text
+
+
+def first_logits(rows: Sequence[np.ndarray], *, raw: bool = False) -> np.ndarray:
+    """(N,) float32: the first logit of each row, or without ``raw`` its sigmoid."""
+    logits = np.array(rows, np.float32)[:, 0]
+    return logits if raw else torch.from_numpy(logits).sigmoid().numpy()

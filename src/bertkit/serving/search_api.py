@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bertkit.inference import InferenceReport
 from bertkit.search.filter_syntax import filter_of
 from bertkit.search.ranking import Mode
 from bertkit.search.results import Result
-from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import WrongModelKind
+from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import ANSWERING, RERANKING
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
@@ -33,11 +34,11 @@ class SearchBody(Body):
     answer: Annotated[bool, Field(description="Also answer with the served question-answering model.")] = False
 
 
-def search_routes(service: Service) -> APIRouter:
+def search_routes(service: Service) -> Routes:
     """The route, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["search"])
+    routes = Routes("search")
 
-    @router.post("/search")
+    @routes.post("/search")
     async def search(body: SearchBody, request: Request) -> Response:
         """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
         models = service.models
@@ -70,7 +71,7 @@ def search_routes(service: Service) -> APIRouter:
 
         return await service.answer(request, [body.query], work, searches=True)
 
-    return router
+    return routes
 
 
 def _as_json(result: Result) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import torch
 from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bertkit.errors import UsageError
 from bertkit.generation import Generator
+from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
-from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import TextTask
-from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer import Tokenizer, Vocabulary
 
 QUERY, DOCUMENT = "query", "document"
 _PROMPT_NAMES = {QUERY: QUERY_PROMPTS, DOCUMENT: DOCUMENT_PROMPTS}
@@ -93,7 +93,7 @@ class Served(ABC):
 class ServedModel(Served):
     """An encoder with its heads."""
 
-    model: SharedModel
+    model: Model
 
     @cached_property
     def kind(self) -> str:
@@ -267,3 +267,8 @@ class ServedModels:
 
     def _described(self) -> str:
         return ", ".join(f"{served.name} for {served.kind}" for served in self.all.values())
+
+
+def some_word(vocabulary: Vocabulary) -> str:
+    """A word of a vocabulary; of one without words, such as of numbers, any token."""
+    return next((token for token in vocabulary.tokens if token.isalpha()), vocabulary.tokens[-1])

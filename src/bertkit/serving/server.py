@@ -23,6 +23,7 @@ from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.app import Application
 from bertkit.serving.connections import limited_protocol
+from bertkit.serving.engine import Engine
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import (
@@ -36,8 +37,7 @@ from bertkit.serving.reload import Reload, has_threads, in_thread
 from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
-from bertkit.serving.shared_model import SharedModel
+from bertkit.serving.shared_model import SharedModel, warm_up
 from bertkit.serving.shared_weights import share_equal_weights
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
@@ -128,27 +128,27 @@ async def _serve(
     """Serve until a signal; returns whether no thread computes any more."""
     loop = asyncio.get_running_loop()
     metrics = Metrics()
-    batches = SharedBatches(settings, metrics.count_batch)
-    metrics.gauges["te_queue_size"] = "Texts that wait for a core.", lambda: batches.num_waiting
+    engine = Engine(settings, metrics.count_batch)
+    metrics.gauges["te_queue_size"] = "Texts that wait for a core.", lambda: engine.num_waiting
 
     def opened_and_warm() -> ServedModels:
-        models = _open(load, batches)
-        _warm_up(models, batches)
+        models = _open(load, engine)
+        _warm_up(models, engine)
         return models
 
     reload = Reload(opened_and_warm)
     loop.add_signal_handler(signal.SIGHUP, reload.ask)
-    loading = in_thread(lambda: _open(load, batches))
+    loading = in_thread(lambda: _open(load, engine))
     stopped = loop.create_future()
     for number in _STOPPING:
         loop.add_signal_handler(number, stopped.cancel)
     await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if stopped.cancelled():  # also if both: a signal must not be lost
         return False
-    service = Service(loading.result(), batches, metrics)
+    service = Service(loading.result(), engine, metrics)
     del loading  # it keeps the models
     is_local_only = address.is_local and not settings.api_keys
-    guarded = Guard(Application(service, service.settings.root_path), service, local_only=is_local_only)
+    guarded = Guard(Application(service), service, local_only=is_local_only)
     app: Any = guarded
     if settings.cors_origins:  # pages of other origins cannot read a response without these headers
         exposed = ["retry-after", "x-request-id", "x-inputs-cut", "x-tokens-cut", "x-tokens-unknown", "x-inputs-empty"]
@@ -169,7 +169,7 @@ async def _serve(
 
     async def become_ready() -> None:
         try:
-            await in_thread(lambda: _warm_up(service.models, batches))
+            await in_thread(lambda: _warm_up(service.models, engine))
         except BaseException:
             server.should_exit = True
             raise
@@ -182,7 +182,7 @@ async def _serve(
     warming = asyncio.ensure_future(become_ready())
     others = [
         asyncio.ensure_future(reload.run(service, warming)),
-        asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches)),
+        asyncio.ensure_future(return_memory_when_idle(lambda: engine.num_batches)),
     ]
     await server.serve(sockets=[listener])
     guarded.write_log()
@@ -190,7 +190,7 @@ async def _serve(
         task.cancel()
     if warming.done():
         await warming  # raises its error
-    return not (service.is_busy or batches.is_busy or has_threads())
+    return not (service.is_busy or engine.is_busy or has_threads())
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
@@ -198,27 +198,27 @@ def _is_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def _open(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
+def _open(load: Callable[[], Loaded], engine: Engine) -> ServedModels:
     loaded = load()
     index = loaded.index
     share_equal_weights([model for model in loaded.models.values() if isinstance(model, Model)])
     models: list[Served] = [
-        ServedModel(name, model.precision, SharedModel(model, batches))
+        ServedModel(name, model.precision, SharedModel(model, engine))
         if isinstance(model, Model)
         else ServedGenerator(name, loaded.precision, model)
         for name, model in loaded.models.items()
     ]
     if index is not None and isinstance(model := index.encoder.model, Model):
-        index = index.with_encoder(SharedModel(model, batches))
+        index = index.with_encoder(SharedModel(model, engine))
     return ServedModels(models, index, loaded.aliases)
 
 
-def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
+def _warm_up(models: ServedModels, engine: Engine) -> None:
     for served in models.all.values():
         if isinstance(served, ServedModel):
-            batches.warm_up(served.model)
+            warm_up(served.model, engine)
         elif isinstance(served, ServedGenerator):
-            warm_up_generator(served, batches)
+            warm_up_generator(served, engine)
     if models.index is not None:
         models.index.search("a", 1)  # compiles what passes over vectors and words need
     exempt_from_collection()

@@ -8,25 +8,17 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bertkit.executor import Executor
-from bertkit.serving.answers import Answer, Answers
+from bertkit.serving.engine import Engine, late
+from bertkit.serving.jobs import Finish, Job, Verb
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.refusals import Canceled, EmptyInput, InvalidRequest, Overloaded, TimedOut, TooManyInputs
+from bertkit.serving.refusals import Canceled, EmptyInput, InvalidRequest, Overloaded, TooManyInputs
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.shared_batches import SharedBatches
-from bertkit.serving.text_jobs import Finish, TextJob, Verb
-from bertkit.serving.ticket import TICKET, Ticket
-
-_FEW_INPUTS, _FEW_CHARACTERS = 64, 20_000
-"""Size of a request whose texts a core tokenizes when it computes them. Those of a larger one are tokenized before they
-are queued: batches of many texts are full if the numbers of their tokens are known."""
-
-_FEW_CHARACTERS_IN_WINDOWS = 2_000
-"""Size of a text encoded in windows up to which a core computes it as a whole. Those of a longer one are queued, to
-take turns with other requests, and to be removed if the request ends."""
+from bertkit.serving.ticket import TICKET, Answer, Answers, Ticket
 
 _SMALL_ANSWER_BYTES = 100_000
 
@@ -40,14 +32,14 @@ class Service:
     Everything except ``work`` and ``finish`` runs on the event loop.
     """
 
-    def __init__(self, models: ServedModels, batches: SharedBatches, metrics: Metrics) -> None:
-        self.models, self.batches, self.metrics = models, batches, metrics
-        self.settings: ServerSettings = batches.settings
+    def __init__(self, models: ServedModels, engine: Engine, metrics: Metrics) -> None:
+        self.models, self.engine, self.metrics = models, engine, metrics
+        self.settings: ServerSettings = engine.settings
         self.is_ready = False
         self.is_draining = False
-        # A thread for each request that waits for something; the passes of a search use all cores.
-        self._threads = Executor(self.settings.max_concurrent_requests, batches.passes)
-        self._searches = threading.BoundedSemaphore(_MOST_SEARCHES)
+        # Threads of requests that wait for something themselves; the passes of a search use all cores.
+        self._threads = Executor(self.settings.max_concurrent_requests)
+        self._searching = Executor(_MOST_SEARCHES, engine.passes)
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
         self._num_answer_bytes, self._lock = 0, threading.Lock()
@@ -78,21 +70,11 @@ class Service:
             BertkitError: as the verb and ``finish``.
         """
         answer = self._enter(request, inputs, name)
-        start = partial(self._start, answer, lambda ticket: finish(verb.compute(items, ticket), ticket))
-        ticket, in_windows = answer.ticket, verb.most_tokens is None
-        is_large = ticket.num_inputs > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
-        if is_large or (in_windows and max(map(len, inputs)) > _FEW_CHARACTERS_IN_WINDOWS):
-            return await self._sent(answer, start)
-
-        def compute_alone() -> None:
-            self.batches.remove(job)
-            start()
-
-        job = TextJob(verb, items, finish, answer, compute_alone)
+        job = Job(verb, items, finish, answer, self.reserve)
         try:
-            return await self._sent(answer, partial(self.batches.put, job))
+            return await self._sent(answer, partial(self.engine.put, job))
         finally:
-            self.batches.remove(job)
+            self.engine.remove(job)
 
     async def answer(
         self,
@@ -115,29 +97,17 @@ class Service:
             Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
         """
         answer = self._enter(request, inputs, verb)
-        work = self._limited(work) if searches else work
-        return await self._sent(answer, partial(self._start, answer, work))
 
-    def _start(self, answer: Answer, work: Callable[[Ticket], Any]) -> None:
-        """Start ``work`` for an answer on a thread; from any thread."""
-        answer.thread = self._threads.submit(answer.work, work)
+        def start() -> None:
+            answer.thread = (self._searching if searches else self._threads).submit(answer.work, work)
 
-    def _limited(self, work: Callable[[Ticket], Any]) -> Callable[[Ticket], Any]:
-        def in_turn(ticket: Ticket) -> Any:
-            if not self._searches.acquire(timeout=max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX))):
-                raise late(self.batches.seconds_waiting)
-            try:
-                return work(ticket)
-            finally:
-                self._searches.release()
-
-        return in_turn
+        return await self._sent(answer, start)
 
     async def _sent(self, answer: Answer, start: Callable[[], object]) -> Response:
         """The response with an answer, which ``start`` begins to compute, or its error."""
         ticket = answer.ticket
-        timer = answer.answers.loop.call_later(
-            ticket.seconds_left, lambda: answer.fail(late(self.batches.seconds_waiting))
+        timer = asyncio.get_running_loop().call_later(
+            ticket.seconds_left, lambda: answer.fail(late(self.engine.seconds_waiting))
         )
         ticket.on_disconnect = lambda: answer.fail(Canceled("the client closed the connection"))
         try:
@@ -157,8 +127,7 @@ class Service:
         if thread is None or thread.done():
             self._leave(answer.ticket)
         else:
-            loop = answer.answers.loop
-            asyncio.wrap_future(thread, loop=loop).add_done_callback(lambda _: self._leave(answer.ticket))
+            asyncio.wrap_future(thread).add_done_callback(lambda _: self._leave(answer.ticket))
 
     def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Answer:
         """Admit a request, or raise a Refusal."""
@@ -181,7 +150,7 @@ class Service:
             raise TooManyInputs(f"batch size {num_inputs} > maximum allowed batch size {self.settings.max_inputs}")
         has_no_room = self._num_inputs and self._num_inputs + num_inputs > self.settings.max_queue_inputs
         if has_no_room or self.is_full:
-            raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
+            raise Overloaded("Model is overloaded", self.engine.seconds_waiting)
 
     def _leave(self, ticket: Ticket) -> None:
         self._num_requests -= 1
@@ -215,7 +184,7 @@ class Service:
             if ticket.is_canceled:
                 raise Canceled("the client closed the connection")
             if own > _SMALL_ANSWER_BYTES and self._num_answer_bytes + num_bytes > most:
-                raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
+                raise Overloaded("Model is overloaded", self.engine.seconds_waiting)
             self._num_answer_bytes += num_bytes
             ticket.num_answer_bytes = own
 
@@ -239,11 +208,6 @@ class Service:
         if ticket.num_inputs_empty:
             headers["x-inputs-empty"] = str(ticket.num_inputs_empty)
         return headers
-
-
-def late(seconds_waiting: float) -> TimedOut:
-    """The refusal of a request that missed its deadline."""
-    return TimedOut("the request took longer than its deadline allows", seconds_waiting)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,24 +1,31 @@
 """Routes of fine-tuned models: /predict as in text-embeddings-inference, and /entities, /answer, /fill, /classify,
 which it lacks."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
+from bertkit.inference import FilledMask
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
-from bertkit.serving.bodies import ACCEPTS_TEXTS, ModelBody, TextsBody
-from bertkit.serving.json_route import JsonRoute, accepts
-from bertkit.serving.prediction import Prediction, as_json, entities_as_json, fill_mask, labels_as_json
+from bertkit.serving.bodies import ModelBody, Texts, TextsBody
 from bertkit.serving.refusals import InvalidRequest, WrongModelKind, refuse_empty
+from bertkit.serving.routes import Routes, accepts
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.ticket import TICKET, Ticket
+from bertkit.serving.verbs import Filling, Prediction
 from bertkit.tokenizer.layout import OnLong
 
 _MOST_CHARACTERS = 1_000_000
 """Maximum number of characters of a template filled with each label: a small body could ask for gigabytes."""
+
+_BYTES_PER_ENTITY = 100
+"""About those of its JSON."""
 
 Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -37,7 +44,7 @@ class PredictBody(TextsBody):
 class EntitiesBody(TextsBody):
     """Body of /entities."""
 
-    inputs: Annotated[str | list[str], ACCEPTS_TEXTS, Field(description="A text of any length, or several.")]
+    inputs: Annotated[Texts, Field(description="A text of any length, or several.")]
 
 
 class AnswerBody(ModelBody):
@@ -67,11 +74,11 @@ class ClassifyBody(ModelBody):
     multi_label: Annotated[bool, Field(description="Score each label independently.")] = False
 
 
-def task_routes(service: Service) -> APIRouter:
+def task_routes(service: Service) -> Routes:
     """The routes, for an app."""
-    router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+    routes = Routes("tasks")
 
-    @router.post("/predict")
+    @routes.post("/predict")
     async def predict_labels(body: PredictBody, request: Request) -> Response:
         """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
         served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
@@ -82,53 +89,42 @@ def task_routes(service: Service) -> APIRouter:
             rows = labels_as_json(verb, results)
             return rows[0] if is_one else rows
 
-        return await verb.answer(service, request, ["".join(item) for item in items], items, labels)
+        return await service.compute(request, ["".join(item) for item in items], verb, items, labels, "predict")
 
-    @router.post("/entities")
+    @routes.post("/entities")
     async def find_entities(body: EntitiesBody, request: Request) -> Response:
         """The entities of a text, as character spans; a list for each of several texts."""
-        served, _ = service.models.choose(body.model, [TAGGING], "a token classification")
-        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        return await entities(service, _chosen(service, body, TAGGING, "a token classification"), body, request)
 
-        def entities(predictions: list[Any], ticket: Ticket) -> Any:
-            rows = entities_as_json(service, predictions, ticket)
-            return rows[0] if isinstance(body.inputs, str) else rows
-
-        return await Prediction(served, body.asked_policy).answer(service, request, texts, texts, entities)
-
-    @router.post("/answer")
-    async def answer(body: AnswerBody, request: Request) -> Response:
+    @routes.post("/answer")
+    async def find_answer(body: AnswerBody, request: Request) -> Response:
         """The span of a text that answers a question, null if there is none, and further candidates."""
-        served, _ = service.models.choose(body.model, [ANSWERING], "a question answering")
 
-        def first(predictions: list[Any], ticket: Ticket) -> Any:
-            prediction = as_json(predictions[0])
+        def first(prediction: dict[str, Any]) -> Any:
             return prediction | {"candidates": prediction["candidates"][: body.top_k]}
 
-        pair = (body.question, body.context)
-        return await Prediction(served).answer(service, request, pair, [pair], first)
+        served = _chosen(service, body, ANSWERING, "a question answering")
+        return await answer(service, served, (body.question, body.context), request, first)
 
-    @router.post("/fill")
+    @routes.post("/fill")
     async def fill(body: FillBody, request: Request) -> Response:
         """The most likely tokens for each [MASK] of a text."""
-        served, _ = service.models.choose(body.model, [FILL_MASK], "a masked LM")
 
-        def work(ticket: Ticket) -> Any:
-            filled = fill_mask(service, served, body.inputs, ticket, top_k=body.top_k, on_long=body.on_long)
+        def shape(masks: list[FilledMask]) -> Any:
             return [
-                {"start": each.offsets[0], "end": each.offsets[1], "candidates": list(map(as_json, each.candidates))}
-                for each in filled
+                {"start": mask.offsets[0], "end": mask.offsets[1], "candidates": list(map(asdict, mask.candidates))}
+                for mask in masks
             ]
 
-        return await service.answer(request, [body.inputs], work, verb="predict")
+        return await filled(service, _chosen(service, body, FILL_MASK, "a masked LM"), body, request, shape)
 
-    @router.post("/classify")
+    @routes.post("/classify")
     async def classify(body: ClassifyBody, request: Request) -> Response:
         """Zero-shot classification with a natural language inference model."""
         served, columns = _inference_model(service, body.model)
         return await zero_shot(service, served, columns, body, request)
 
-    return router
+    return routes
 
 
 async def zero_shot(
@@ -162,7 +158,89 @@ async def zero_shot(
         return [{"label": labels[index], "score": scores[index]} for index in order]
 
     verb = Prediction(served, on_long, as_logits=True)
-    return await verb.answer(service, request, [body.inputs, *labels], pairs, scored)
+    return await service.compute(request, [body.inputs, *labels], verb, pairs, scored, "predict")
+
+
+async def entities(
+    service: Service,
+    served: ServedModel,
+    body: EntitiesBody,
+    request: Request,
+    shape: Callable[[Any], Any] = asdict,
+) -> Response:
+    """The entities of each text, as ``shape`` makes them."""
+    is_one = isinstance(body.inputs, str)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    refuse_empty(texts, "inputs", is_one=is_one)
+
+    def rows(predictions: list[Any], ticket: Ticket) -> Any:
+        made = []
+        for prediction in predictions:
+            service.reserve(ticket, len(prediction.entities) * _BYTES_PER_ENTITY)
+            made.append(list(map(shape, prediction.entities)))
+        return made[0] if is_one else made
+
+    return await service.compute(request, texts, Prediction(served, body.asked_policy), texts, rows, "predict")
+
+
+async def answer(
+    service: Service,
+    served: ServedModel,
+    pair: tuple[str, str],
+    request: Request,
+    shape: Callable[[dict[str, Any]], Any],
+) -> Response:
+    """What ``shape`` makes of the answer to a question about a context."""
+
+    def first(predictions: list[Any], ticket: Ticket) -> Any:
+        return shape(asdict(predictions[0]))
+
+    return await service.compute(request, pair, Prediction(served), [pair], first, "predict")
+
+
+async def filled(
+    service: Service,
+    served: ServedModel,
+    body: FillBody,
+    request: Request,
+    shape: Callable[[list[FilledMask]], Any],
+    bytes_per_candidate: int = 80,
+) -> Response:
+    """What ``shape`` makes of the [MASK]s of a text.
+
+    Raises:
+        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
+    """
+    vocabulary = served.tokenizer.vocabulary
+    num_candidates = body.inputs.count(vocabulary.special.mask) * min(body.top_k, len(vocabulary))
+    service.reserve(request.scope[TICKET], num_candidates * bytes_per_candidate)
+
+    def rows(results: list[list[FilledMask]], ticket: Ticket) -> Any:
+        return shape(results[0])
+
+    verb = Filling(served, body.on_long, body.top_k)
+    return await service.compute(request, [body.inputs], verb, [body.inputs], rows, "predict")
+
+
+def labels_as_json(verb: Prediction, results: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    """Labels of each text or pair with probabilities, or with the logits of the verb, best first."""
+    names = verb.served.task.label_names or ()
+    rows = [dict(zip(names, each.tolist(), strict=True)) if verb.as_logits else _by_label(each) for each in results]
+    return [
+        [{"score": score, "label": label} for label, score in sorted(row.items(), key=lambda each: -each[1])]
+        for row in rows
+    ]
+
+
+def _by_label(prediction: Any) -> dict[str, float]:
+    """Probabilities by label; for ordinal tasks the level and its number."""
+    if hasattr(prediction, "probabilities"):
+        return prediction.probabilities
+    return {prediction.label: prediction.score}
+
+
+def _chosen(service: Service, body: ModelBody, kind: str, what: str) -> ServedModel:
+    return service.models.choose(body.model, [kind], what)[0]
 
 
 def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, InferenceLabels]:

@@ -1,16 +1,28 @@
-"""State of a request: deadline, cancellation, counts and times."""
+"""A request: its deadline, cancellation, counts and times, and its outcome, which other threads make."""
 
+import asyncio
+import os
+import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from bertkit.inference import InferenceReport
+import orjson
+
+from bertkit.inference import InferenceReport
 
 TICKET = "bertkit.ticket"
 """Key of the ticket of a request in its ASGI scope."""
+
+_NICENESS = 10
+"""Added to the niceness of the main thread: a tenth of the weight of the event loop. With 4, two fifths of it, /health
+waited twice as long at ten times the load; with 19 a thread that holds Python's lock can wait for other programs."""
 
 
 @dataclass(eq=False)
@@ -43,7 +55,7 @@ class Ticket:
     def seconds_left(self) -> float:
         return self.deadline - time.perf_counter()
 
-    def count(self, num_inputs_cut: int, report: "InferenceReport") -> None:
+    def count(self, num_inputs_cut: int, report: InferenceReport) -> None:
         """Add what was cut of the inputs, and what the model does not know."""
         self.num_inputs_cut += num_inputs_cut
         self.num_tokens_cut += report.num_tokens_cut
@@ -68,3 +80,146 @@ def current_ticket() -> Ticket:
 def set_current_ticket(ticket: Ticket | None) -> None:
     """Set the ticket of the request in progress."""
     _current.set(ticket)
+
+
+class Outcome:
+    """The value of a request or its error; the first of them counts."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self._outcomes: list[tuple[Any, BaseException | None]] = []  # the first one counts
+
+    @property
+    def is_ended(self) -> bool:
+        return bool(self._outcomes)
+
+    def end(self, make: Callable[[], Any]) -> None:
+        """End with the value of ``make``, or its exception, without handing it over."""
+        try:
+            self._outcomes.append((self._form(make()), None))
+        except BaseException as error:  # includes panics of foreign libraries: the thread must survive
+            self._outcomes.append((None, error))
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error, and hand it over; from any thread."""
+        if not self.is_ended:
+            self._outcomes.append((None, error))
+            self.send()
+
+    def send(self) -> None:
+        """Hand over what it ended with, to the one who waits."""
+        raise NotImplementedError
+
+    def _form(self, value: Any) -> Any:
+        return value
+
+
+class Waiter(Outcome):
+    """The outcome that a thread waits for."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__(ticket)
+        self._sent = threading.Event()
+
+    def send(self) -> None:
+        """See `Outcome.send`."""
+        self._sent.set()
+
+    def value(self, late: Callable[[], BaseException]) -> Any:
+        """The value, or the error, which is that of ``late`` if it does not come before the deadline."""
+        if not self._sent.wait(max(0.0, min(self.ticket.seconds_left, threading.TIMEOUT_MAX))):
+            self.fail(late())
+        value, error = self._outcomes[0]
+        if error is not None:
+            raise error
+        return value
+
+
+class Answer(Outcome):
+    """The answer of a request as JSON.
+
+    Attributes:
+        future: resolved on the event loop.
+        thread: of `work`, if it has been submitted.
+    """
+
+    def __init__(self, ticket: Ticket, answers: "Answers") -> None:
+        super().__init__(ticket)
+        self._answers = answers
+        self.future: asyncio.Future[bytes] = answers.loop.create_future()
+        self.thread: Future[None] | None = None
+
+    def _form(self, value: Any) -> bytes:
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    def fail(self, error: BaseException) -> None:
+        """See `Outcome.fail`; what still computes for it is canceled."""
+        if not self.is_ended:
+            self._outcomes.append((None, error))
+            self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
+            self.send()
+
+    def send(self) -> None:
+        """See `Outcome.send`."""
+        self._answers.put(self)
+
+    def work(self, make: Callable[[Ticket], Any]) -> None:
+        """`end` and `send` on a thread of the request, with its ticket as the current one."""
+        yield_to_event_loop()
+        if self.ticket.is_canceled:
+            return
+        set_current_ticket(self.ticket)
+        self.ticket.work_started = time.perf_counter()
+        try:
+            self.end(lambda: make(self.ticket))
+        finally:
+            set_current_ticket(None)
+        self.send()
+
+    def resolve(self) -> None:
+        """Give the answer, or the error, to the coroutine that waits; on the event loop."""
+        if self.future.done():
+            return
+        body, error = self._outcomes[0]
+        if error is None:
+            self.future.set_result(body)
+        else:
+            self.future.set_exception(error)
+
+
+class Answers:
+    """Answers on their way to the event loop, which is woken once for all that wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ended: deque[Answer] = deque()
+        self._is_woken = False
+
+    def put(self, answer: Answer) -> None:
+        """Resolve an answer on the event loop; from any thread."""
+        self._ended.append(answer)
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        self._is_woken = False
+        while self._ended:
+            self._ended.popleft().resolve()
+
+
+def yield_to_event_loop() -> None:
+    """Let the calling thread have the cores only as far as the event loop leaves them, where the system can do that.
+
+    The event loop needs little time, but without delay: it refuses requests under overload, and answers /health.
+    """
+    if not getattr(_thread, "yields", False):
+        _thread.yields = True
+        if sys.platform == "linux":
+            niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICENESS)
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)  # there: of the thread
+
+
+_thread = threading.local()

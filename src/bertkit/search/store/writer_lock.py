@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from bertkit.errors import StoreError
@@ -40,10 +41,11 @@ class WriterLock:
         except BaseException:
             os.close(handle)
             raise
-        content = {"process": os.getpid(), "host": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(content).encode(), 0)
         self._handle = handle
+        content = {"process": os.getpid(), "host": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
+        with suppress(OSError):  # on a full disk the lock has no name
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(content).encode(), 0)
 
     def release(self) -> None:
         """Release the lock."""

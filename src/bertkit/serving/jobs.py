@@ -1,0 +1,399 @@
+"""Jobs: what one request asks of a model, encoded and computed together with others.
+
+A verb is a method of the library with its options. A `Call` is one call of it for items of several jobs, in two parts:
+up to its run of the encoder, which gives the sequences for the queue; and, when their rows have been computed, again,
+with these rows in place of the run. So each method shares batches, and none of them knows.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch, collate, length_sorted_batches
+from bertkit.errors import BertkitError
+from bertkit.inference import InferenceReport, Runner
+from bertkit.serving.queue import Part, TakenBatch
+from bertkit.serving.shared_run import SharedRun
+from bertkit.serving.ticket import Outcome, Ticket
+from bertkit.tokenizer import Encodings
+
+Results = Sequence[Any] | np.ndarray
+Finish = Callable[[Any, Ticket], Any]
+"""From the results of a request's items, in order, to its answer."""
+
+
+class Verb(Hashable, Protocol):
+    """A method of a model with its options. Items of equal verbs are encoded together."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+    def likely_tokens(self, item: Any) -> int:
+        """Number of tokens of an item, before it is encoded."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """About the size of an answer, for verbs whose answers are far larger than their requests; else 0."""
+
+    def compute(self, items: Sequence[Any], report: InferenceReport) -> Results:
+        """The result of each item, with one run of the encoder."""
+
+
+class Job:
+    """The items of a request for a verb; equal ones are computed once.
+
+    Args:
+        finish: called on the thread that computed the last item.
+        reserve: makes room for a part of the answer, in bytes, or raises.
+        is_encoded: the items are sequences, which need not be encoded a few at a time.
+    """
+
+    def __init__(
+        self,
+        verb: Verb,
+        items: Sequence[Any],
+        finish: Finish,
+        outcome: Outcome,
+        reserve: Callable[[Ticket, int], None] = lambda ticket, num_bytes: None,
+        *,
+        is_encoded: bool = False,
+    ) -> None:
+        self.verb, self.given, self.outcome, self.ticket = verb, items, outcome, outcome.ticket
+        self.positions: list[int] = []  # of distinct items
+        self._number_at: list[int] = []  # of each position: the number of its item
+        numbers: dict[Hashable, int] = {}
+        for position, item in enumerate(items):
+            key = item if isinstance(item, str | tuple) else (id(item), position)
+            self._number_at.append(numbers.setdefault(key, len(numbers)))
+            if len(numbers) > len(self.positions):
+                self.positions.append(position)
+        self.items = [items[position] for position in self.positions]
+        self.copies = Counter(self._number_at)  # by number
+        self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
+        self.num_encoded = 0  # items
+        self.parts: list[Part] = []
+        self.reserve, self.is_encoded = reserve, is_encoded
+        self._finish, self._lock = finish, threading.Lock()
+        self._results: list[Any] = [None] * len(self.items)
+        self._num_missing = len(self.items)
+        self._joined, self._started = time.perf_counter(), 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome.is_ended or self.ticket.is_canceled
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for jobs that share calls: texts and pairs do not."""
+        return self.verb, type(self.items[0])
+
+    def start(self) -> None:
+        """Note the time at which a core begins with it."""
+        self._started = self._started or time.perf_counter()
+
+    def store(self, number: int, result: Any, counts: Sequence[int]) -> bool:
+        """Store the result of an item, and count its tokens; True if it was the last one."""
+        self._results[number] = result
+        num_tokens, num_cut, num_unknown, is_empty = counts
+        ticket, copies = self.ticket, self.copies[number]
+        with self._lock:
+            ticket.num_tokens += copies * num_tokens
+            ticket.num_inputs_cut += copies * (num_cut > 0)
+            ticket.num_tokens_cut += copies * num_cut
+            ticket.num_tokens_unknown += copies * num_unknown
+            ticket.num_inputs_empty += copies * (is_empty > 0)
+            self._num_missing -= 1
+            return self._num_missing == 0
+
+    def end(self) -> None:
+        """Make the answer of the results."""
+        ticket, began = self.ticket, self._started
+        ticket.queue_seconds += began - self._joined
+        ticket.inference_seconds += max(0.0, time.perf_counter() - began - ticket.tokenization_seconds)
+        results = [self._results[number] for number in self._number_at]
+        self.outcome.end(lambda: self._finish(results, ticket))
+
+
+Slice = tuple[Job, int, int]
+"""A job, and the first and the end of some of its items."""
+
+
+@dataclass
+class _Sequence:
+    """A sequence for `collate`."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+class _Waits(BaseException):
+    """Ends the first part of a call: its rows are not there yet."""
+
+
+class Call:
+    """Items of jobs of one kind, encoded together, and their rows.
+
+    Args:
+        slices: of the jobs; equal items are computed once.
+        is_literal: items as a request gives them, so that an error names one by its index there.
+    """
+
+    def __init__(self, slices: Sequence[Slice], *, is_literal: bool = False) -> None:
+        self.verb, self.slices = slices[0][0].verb, slices
+        self.items: list[Any] = []
+        self.lengths: list[int] = []  # of the sequences
+        self._wanted: list[list[tuple[Job, int]]] = []  # of each item: the jobs, and its number there
+        self._items_of: dict[Job, dict[int, None]] = {job: {} for job, _, _ in slices}
+        self._rows: dict[int, Tensor] = {}  # of each sequence
+        self._encodings: Encodings | None = None
+        self._lock = threading.Lock()
+        self._first = slices[0][0].positions[slices[0][1]]  # position of the first item in its request
+        numbers: dict[Hashable, int] = {}
+        for job, first, end in slices:
+            if is_literal:
+                self.items = list(job.given[self._first : job.positions[end - 1] + 1])
+                self._wanted = [[] for _ in self.items]
+            for number in range(first, end):
+                item, known = job.items[number], len(self.items)
+                if is_literal:
+                    index = job.positions[number] - self._first
+                else:
+                    index = numbers.setdefault(item if isinstance(item, str | tuple) else (id(job), number), known)
+                if index == known:
+                    self.items.append(item)
+                    self._wanted.append([])
+                self._wanted[index].append((job, number))
+                self._items_of[job][index] = None
+
+    @property
+    def group(self) -> Hashable:
+        """See `queue.Part`."""
+        return id(self.verb.runner.encoder)
+
+    def key(self, index: int) -> Hashable:
+        """See `queue.Part`."""
+        return self._keys[index]
+
+    @property
+    def runner(self) -> Runner:
+        return self.verb.runner
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether no two sequences are equal."""
+        return len(set(self._keys)) == len(self._keys)
+
+    def start(self, may_run: Callable[["Call"], bool]) -> list[Outcome] | None:
+        """Encode the items, and compute them if they may run at once; the outcomes of the jobs that this ended.
+
+        Returns:
+            None if the sequences have to wait.
+
+        Raises:
+            BertkitError: an item that the verb does not accept.
+        """
+        for job in self._items_of:
+            job.start()
+        self._may_run, self._began = may_run, time.perf_counter()
+        report = InferenceReport(num_texts=self._first)
+        try:
+            with _part_of(self):
+                results = self.verb.compute(self.items, report)
+        except _Waits:
+            return None
+        if self._encodings is None:  # the verb computes without the encoder
+            if len(self._items_of) > 1:
+                raise LookupError("the counts of each job are unknown")
+            (job,) = self._items_of
+            job.ticket.num_tokens += report.num_tokens
+            job.ticket.count(report.num_texts_cut, report)
+            self._counts = [[0] * 4] * len(self.items)
+        return self._spread(range(len(self.items)), results)
+
+    def run(
+        self,
+        encodings: Encodings,
+        forward: Callable[[Batch, np.ndarray], Tensor],
+        rows_per_sequence: np.ndarray | None,
+        compute: Callable[[], Tensor],
+    ) -> Tensor:
+        """`Runner.run` inside the call, which ``compute`` does at once."""
+        chosen, _thread.chosen = _thread.chosen, None
+        if chosen is not None:
+            return torch.cat([self._rows[index] for item in chosen for index in self._sequences_of(item)])
+        if self._encodings is not None:  # another run than the first of the verb
+            return compute()
+        self._forward, self._rows_per_sequence = forward, rows_per_sequence
+        self._note(encodings)
+        for job in self._items_of:
+            job.ticket.tokenization_seconds += time.perf_counter() - self._began
+        if self.verb.bytes_per_token:
+            self._reserve()
+        if self._may_run(self):
+            return compute()
+        raise _Waits
+
+    def _reserve(self) -> None:
+        """Make room for the answers, or end the jobs for which there is none."""
+        sizes = Counter[Job]()
+        for wanted, (num_tokens, *_) in zip(self._wanted, self._counts, strict=True):
+            for job, number in wanted:
+                sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
+        for job, size in sizes.items():
+            try:
+                job.reserve(job.ticket, size)
+            except BertkitError as error:
+                job.outcome.fail(error)
+
+    def _note(self, encodings: Encodings) -> None:
+        self._encodings = encodings
+        bounds, ids, types = encodings.cu_seqlens.tolist(), encodings.input_ids, encodings.token_type_ids
+        self.lengths = encodings.seqlens.tolist()
+        parts = [slice(start, end) for start, end in pairwise(bounds)]
+        self._keys = [(self.group, ids[part].tobytes(), types[part].tobytes()) for part in parts]
+        counts = [encodings.seqlens, encodings.num_tokens_cut, encodings.num_unknown, encodings.are_empty()]
+        numbers = np.arange(len(self.items))
+        item_of = numbers
+        if len(encodings) != len(numbers):  # windows
+            item_of = encodings.text_index
+            counts = [np.bincount(item_of, row, len(numbers)).astype(np.int64) for row in counts]
+        self._counts: list[list[int]] = np.stack(counts, axis=1).tolist()  # of each item
+        self._item_of: list[int] = item_of.tolist()  # of each sequence
+        self._bounds: list[int] = np.searchsorted(item_of, [*numbers, len(numbers)]).tolist()
+        self._missing = [len(self._sequences_of(item)) for item in range(len(numbers))]
+
+    def sequence(self, index: int) -> "_Sequence":
+        """A sequence, for `collate`."""
+        encodings = self._encodings
+        assert encodings is not None
+        tokens = slice(*encodings.cu_seqlens[index : index + 2].tolist())
+        return _Sequence(encodings.input_ids[tokens], encodings.token_type_ids[tokens])
+
+    def _sequences_of(self, item: int) -> range:
+        return range(self._bounds[item], self._bounds[item + 1])
+
+    def parts(self) -> Iterator[tuple[Job, Part]]:
+        """The sequences of each job, for which there is room in its answer."""
+        for job, items in self._items_of.items():
+            wanted = [index for item in items for index in self._sequences_of(item)]
+            yield job, Part(job, self, wanted)
+
+    def compute(self, indices: np.ndarray, numbers: np.ndarray, shared: "SharedRun", most: int) -> list[int]:
+        """Compute the rows of some sequences from those with the ``numbers`` in a run of the encoder, in steps of at
+        most so many tokens; returns the items whose last rows these are."""
+        assert self._encodings is not None
+        complete: list[int] = []
+        for step in length_sorted_batches(self._encodings.seqlens[indices], most):
+            chosen = indices[step]
+            batch = collate(self._encodings.take(chosen)).to(self.runner.device)
+            with shared.of(numbers[step]):
+                rows = self._forward(batch, chosen)
+            counts = 1 if self._rows_per_sequence is None else self._rows_per_sequence[chosen].tolist()
+            with self._lock:
+                for index, part in zip(chosen.tolist(), rows.split(counts), strict=True):
+                    item = self._item_of[index]
+                    self._rows[index] = part
+                    self._missing[item] -= 1
+                    if not self._missing[item]:
+                        complete.append(item)
+        return complete
+
+    def finish(self, items: list[int]) -> list[Outcome]:
+        """Compute the results of items that have all of their rows; the outcomes of the jobs that this ended. An error
+        reaches only the jobs that wait for its item."""
+        try:
+            with _part_of(self, items):
+                results = self.verb.compute([self.items[item] for item in items], InferenceReport())
+        except Exception as error:
+            if len(items) > 1:
+                return [outcome for item in items for outcome in self.finish([item])]
+            for job, _ in self._wanted[items[0]]:
+                job.outcome.fail(error)
+            return []
+        for item in items:
+            for index in self._sequences_of(item):
+                del self._rows[index]
+        return self._spread(items, results)
+
+    def _spread(self, items: Sequence[int], results: Results) -> list[Outcome]:
+        ended = []
+        for item, result in zip(items, results, strict=True):
+            for job, number in self._wanted[item]:
+                if job.store(number, result, self._counts[item]) and not job.is_done:
+                    job.end()
+                    ended.append(job.outcome)
+        return ended
+
+
+def compute(batch: TakenBatch, most: int) -> list[Outcome]:
+    """Run the encoder once for all sequences of a batch for which a job still waits, and the calls for their own; the
+    outcomes of the jobs that this ended.
+
+    Args:
+        most: tokens that a call computes at a time. Equal sequences of calls share one of the batch, and could have
+            any number of tokens together.
+    """
+    wanted: dict[Call, dict[int, int]] = {}  # numbers in the batch, by call and index
+    for part, index, number in batch.waiting:
+        if not part.job.is_done:
+            part.job.start()
+            wanted.setdefault(part.call, {})[index] = number
+    if not wanted:
+        return []
+    needed = sorted({number for numbers in wanted.values() for number in numbers.values()})
+    sequences = [(part.call, index) for part, index in map(batch.sequences.__getitem__, needed)]
+    shared = SharedRun(collate([call.sequence(index) for call, index in sequences]).to(sequences[0][0].runner.device))
+    ended: list[Outcome] = []
+    for call, numbers in wanted.items():
+        indices, at = np.array(list(numbers.items())).T
+        try:
+            complete = call.compute(indices, np.searchsorted(needed, at), shared, max(most, batch.num_tokens))
+        except Exception as error:
+            for part, _, _ in batch.waiting:
+                if part.call is call:
+                    part.job.outcome.fail(error)
+            continue
+        if complete:
+            ended += call.finish(complete)
+    return ended
+
+
+class _Thread(threading.local):
+    call: Call | None = None
+    chosen: list[int] | None = None  # items of the call whose rows are there
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def _part_of(call: Call, items: list[int] | None = None) -> Iterator[None]:
+    _thread.call, _thread.chosen = call, items
+    try:
+        yield
+    finally:
+        _thread.call = None
+
+
+def current_call() -> Call | None:
+    """The call in progress on this thread."""
+    return _thread.call
+
+
+def likely_tokens(item: Any, most: int | None) -> int:
+    """Number of tokens of a text, or of texts together, that are cut to ``most``, if it is given."""
+    texts = [item] if isinstance(item, str) else map(str, item)
+    number = 2 + sum(len(text) // 4 + 1 if text.isascii() else len(text) for text in texts)
+    return number if most is None else min(number, most)

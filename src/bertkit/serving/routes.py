@@ -1,0 +1,211 @@
+"""Routes with typed bodies, which are parsed by orjson and checked strictly, and their OpenAPI document."""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import orjson
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic.json_schema import models_json_schema
+from pydantic_core import PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bertkit.serving.refusals import InvalidRequest, MalformedRequest
+
+Endpoint = Callable[..., Coroutine[Any, Any, Any]]
+BodyType = TypeVar("BodyType", bound="Body")
+
+
+class Body(BaseModel):
+    """Base class of request bodies: types are not converted, unknown fields are refused, and null in a field means that
+    it is absent, unless it is required: many clients write null for what their user did not set."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """Fields of known clients that change nothing here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        return {
+            name: value
+            for name, value in given.items()
+            if name not in cls.ignored and (value is not None or name in required)
+        }
+
+
+def accepts(what: str) -> WrapValidator:
+    """Annotation of a field of several types, whose error says what is accepted, not what the first type lacks."""
+
+    def validate(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise PydanticCustomError("accepts", "expected {what}", {"what": what + _odd_one(value)}) from None
+
+    return WrapValidator(validate)
+
+
+_JSON_TYPES = {
+    str: "a string", int: "a number", float: "a number", bool: "a boolean", list: "an array", dict: "an object",
+}  # fmt: skip
+
+
+def _odd_one(value: Any) -> str:
+    """A note of the first element of a list whose type is not that of the first one, or none that inputs have."""
+    if isinstance(value, list) and value:
+        expected = type(value[0]) if isinstance(value[0], str | list | int) else str
+        for index, one in enumerate(value):
+            if type(one) is not expected:
+                return f"; element {index} of {len(value)} is {_JSON_TYPES.get(type(one), 'null')}"
+    return ""
+
+
+def checked(body_type: type[BodyType], given: Any) -> BodyType:
+    """A body.
+
+    Raises:
+        InvalidRequest: a field is missing, unknown, or has another type.
+    """
+    try:
+        return body_type.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    where, value = ".".join(map(str, first["loc"])), first["input"]
+    if not where and not isinstance(given, dict):
+        raise InvalidRequest("the body: expected a JSON object; /openapi.json describes its fields")
+    said = first["msg"].replace("Input should be", "expected").replace("a valid boolean", "true or false")
+    if first["type"] == "extra_forbidden":
+        said = f"an unknown field: expected {', '.join(body_type.model_fields)}"
+    shown = f" is {value!r:.40}" if isinstance(value, str | int | float) and first["type"] != "accepts" else ""
+    raise InvalidRequest(f"{where}{shown}: {said}")
+
+
+def parsed(body_type: type[BodyType], data: bytes) -> BodyType:
+    """A body of JSON; see `checked`.
+
+    Raises:
+        MalformedRequest: it is not JSON; neither are NaN and a lone surrogate.
+    """
+    try:
+        return checked(body_type, orjson.loads(data or b"null"))
+    except orjson.JSONDecodeError as error:
+        raise MalformedRequest(f"the body is not JSON: {error.msg}") from None
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path and its endpoint, a coroutine function with the parameters `body` and `request`, both, or none.
+
+    Args:
+        path: may end with ``{name}``, which is the rest of a path, and a parameter of the endpoint.
+    """
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    tag: str
+    is_described: bool = True
+
+    @property
+    def prefix(self) -> str | None:
+        """The path before a name; None for one without a name."""
+        return self.path.removesuffix("{name}") if self.path.endswith("{name}") else None
+
+    def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """A function that parses the body and calls the endpoint."""
+        hints, endpoint, prefix = get_type_hints(self.endpoint), self.endpoint, self.prefix
+        body_type, takes_request = hints.get("body"), "request" in hints
+
+        async def handle(request: Request) -> Response:
+            arguments: dict[str, Any] = {"request": request} if takes_request else {}
+            if prefix is not None:
+                arguments["name"] = request.scope["path"].removeprefix(prefix)
+            if body_type is not None:
+                arguments["body"] = parsed(body_type, await request.body())
+            result = await endpoint(**arguments)
+            if isinstance(result, Response):
+                return result
+            return Response(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+
+        return handle
+
+    def described(self) -> dict[str, Any]:
+        """The operation in the OpenAPI document."""
+        body, text = get_type_hints(self.endpoint).get("body"), inspect.getdoc(self.endpoint) or ""
+        answer = {"description": "The answer.", "content": {"application/json": {"schema": {}}}}
+        operation: dict[str, Any] = {
+            "tags": [self.tag],
+            "summary": text.partition("\n")[0],
+            "description": text,
+            "operationId": f"{self.method.lower()}{self.path.translate(str.maketrans('/-{}', '____'))}",
+            "responses": {"200": answer, "4XX": {"description": "The reason of a refusal, in `error`."}},
+        }
+        if self.prefix is not None:
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        if body is not None:
+            schema = {"$ref": _REFERENCE.format(model=body.__name__)}
+            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        return operation
+
+
+class Routes(list[Route]):
+    """Routes with a common tag, collected by decorators."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def post(self, *paths: str, is_described: bool = True) -> Callable[[Endpoint], Endpoint]:
+        """The decorated endpoint answers POST requests of some paths."""
+        return self._collect("POST", paths, is_described)
+
+    def get(self, *paths: str, is_described: bool = True) -> Callable[[Endpoint], Endpoint]:
+        """The decorated endpoint answers GET and HEAD requests of some paths."""
+        return self._collect("GET", paths, is_described)
+
+    def _collect(self, method: str, paths: tuple[str, ...], is_described: bool) -> Callable[[Endpoint], Endpoint]:
+        def collect(endpoint: Endpoint) -> Endpoint:
+            self.extend(Route(method, path, endpoint, self._tag, is_described) for path in paths)
+            return endpoint
+
+        return collect
+
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+def openapi(routes: Iterable[Route], title: str, version: str, root_path: str) -> dict[str, Any]:
+    """The OpenAPI document of some routes.
+
+    Args:
+        root_path: prefix of all paths behind a proxy.
+    """
+    paths: dict[str, Any] = {}
+    for route in routes:
+        if route.is_described:
+            paths.setdefault(route.path, {})[route.method.lower()] = route.described()
+    bodies = {body for route in routes if (body := get_type_hints(route.endpoint).get("body"))}
+    inputs: Any = [(body, "validation") for body in sorted(bodies, key=lambda body: body.__name__)]
+    _, definitions = models_json_schema(inputs, ref_template=_REFERENCE)
+    servers = {"servers": [{"url": root_path}]} if root_path else {}
+    info = {"title": title, "version": version}
+    return {
+        "openapi": "3.1.0",
+        "info": info,
+        **servers,
+        "paths": paths,
+        "components": {"schemas": definitions["$defs"]},
+    }
