@@ -42,6 +42,7 @@ ROOMS = [  # each imports only rooms above it
     "clusters",
     "pages",
     "model",
+    "extraction",
     "redaction",
     "generation",
     "words",
