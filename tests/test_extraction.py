@@ -1,13 +1,17 @@
 """Extraction: equality with the published package, windows, and independence of the other texts and labels."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bertkit.cli import main
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.extraction import Extractor, open_extractor
+from bertkit.extraction.settings import NAME
 from gliner_reference import LABELS, STORED, TEXTS, THRESHOLD, write_model
 
 PUBLISHED = json.loads(STORED.read_text())
@@ -59,3 +63,122 @@ def test_logits_are_those_of_the_published_package(folders, monkeypatch, name, p
         is_within = np.isfinite(logits)  # published models score spans beyond the last word, too, and skip them later
         largest = np.abs(expected).max()
         np.testing.assert_allclose(logits[is_within], expected[is_within], atol=tolerance * largest)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([], "no labels"),
+        ([f"label {number}" for number in range(10_000)], "10,000 labels: expected at most 5,000"),
+        (["zoo", "city", "zoo"], "'zoo' is given twice"),
+        (["zoo", " "], "' ' is empty"),
+        (["zoo", None], "None is empty or not a str"),
+        ("zoo", "labels is a str"),
+        (["zoo " * 60], "has 60 tokens: expected from 1 to"),
+        (["\u200b"], "has 0 tokens"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(folders, labels, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        open_extractor(folders["span-bert"]).extract(["a zoo"], labels)
+
+
+def test_a_label_longer_than_its_encoder_is_refused(folders):
+    with pytest.raises(UsageError, match="the label 'zoo zoo .*shorten it"):
+        open_extractor(folders["bi-span"]).extract(["a zoo"], ["zoo " * 90])
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "words"),
+    [
+        ("a zoo", {}, "texts is a str"),
+        ([3], {}, "a text is int"),
+        (["a zoo"], {"threshold": 1.5}, "threshold=1.5"),
+        (["a zoo"], {"threshold": float("nan")}, "threshold=nan"),
+    ],
+)
+def test_texts_and_thresholds_that_cannot_be_used_are_refused(folders, texts, options, words):
+    with pytest.raises(UsageError, match=words):
+        open_extractor(folders["span-bert"]).extract(texts, LABELS, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("span_mode", "conv_max"),
+        ("subtoken_pooling", "mean"),
+        ("fuse_layers", True),
+        ("post_fusion_schema", "l2l-l2t"),
+        ("represent_spans", True),
+        ("relations_layer", "dot"),
+        ("labels_decoder", "gpt2"),
+        ("words_splitter_type", "spacy"),
+        ("hidden_size", 0),
+        ("max_width", 30),
+        ("class_token_index", 3),
+        ("unheard_of", 1),
+    ],
+)
+def test_settings_that_are_not_supported_are_refused_by_name(tmp_path, key, value):
+    folder = write_model(PUBLISHED["span-bert"], tmp_path / "model")
+    settings = json.loads((folder / NAME).read_text())
+    (folder / NAME).write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(CheckpointError, match=key):
+        open_extractor(folder)
+
+
+def test_folders_that_are_incomplete_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no gliner_config.json"):
+        open_extractor(tmp_path)
+    model = PUBLISHED["span-bert"]
+    tensors = {name: shape for name, shape in model["tensors"].items() if name != "prompt_rep_layer.0.bias"}
+    with pytest.raises(CheckpointError, match="lacks the tensors prompt_rep_layer.0.bias"):
+        open_extractor(write_model(model | {"tensors": tensors}, tmp_path / "lacks"))
+    with pytest.raises(CheckpointError, match="holds tensors that this model lacks: extra.weight"):
+        open_extractor(write_model(model | {"tensors": model["tensors"] | {"extra.weight": [2]}}, tmp_path / "more"))
+    with pytest.raises(CheckpointError, match=r"rnn.lstm.bias_hh_l0 has shape \[7\]"):
+        open_extractor(write_model(model | {"tensors": model["tensors"] | {"rnn.lstm.bias_hh_l0": [7]}}, tmp_path / "shape"))
+    pickled = write_model(model, tmp_path / "pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="bertkit convert"):
+        open_extractor(pickled)
+    settings = json.loads((pickled / NAME).read_text())
+    (pickled / NAME).write_text(json.dumps(settings | {"encoder_config": None}))
+    (pickled / "pytorch_model.bin").rename(pickled / "model.safetensors")
+    with pytest.raises(CheckpointError, match="has no encoder_config: put config.json of microsoft/deberta-v3-small"):
+        open_extractor(pickled)
+    (pickled / "config.json").write_text(json.dumps(settings["encoder_config"]))
+    assert open_extractor(pickled).extract(["old zoo"], LABELS)
+
+
+def extract(*arguments: str | Path) -> None:
+    main(["extract", *map(str, arguments)])
+
+
+def test_command_prints_the_entities(folders, tmp_path, capsys):
+    published = PUBLISHED["token-bert"]["outputs"][0]["flat"]
+    options = ("--labels", ",".join(LABELS), "--model", folders["token-bert"], "--threshold", THRESHOLD)
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    for source in ((TEXTS[0],), ("--input", tmp_path / "a.txt")):
+        extract(*source, *options)
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [list(row) for row in rows] == [["text", "label", "score", "start", "end"]] * len(published)
+        assert [[row["start"], row["end"], row["label"]] for row in rows] == [each[:3] for each in sorted(published)]
+
+
+def test_command_refuses_bad_input_in_one_line(folders, tmp_path, capsys):
+    (tmp_path / "binary").write_bytes(b"\0\1\2zoo")
+    model = ("--model", folders["span-bert"])
+    for arguments, words in (
+        (("a zoo", "--labels", "", *model), "no labels"),
+        (("a zoo", "--labels", "zoo,zoo", *model), "given twice"),
+        (("a zoo", "--labels", "zoo,,city", *model), "is empty"),
+        (("--labels", "zoo", *model), "expected a text or --input FILE"),
+        (("--input", tmp_path / "binary", "--labels", "zoo", *model), "zero bytes"),
+        (("--input", tmp_path / "none", "--labels", "zoo", *model), "none"),
+        (("a zoo", "--labels", "zoo", "--model", tmp_path), "gliner_config.json"),
+    ):
+        with pytest.raises(SystemExit) as exit:
+            extract(*arguments)
+        output = capsys.readouterr()
+        assert exit.value.code == 2 and words in output.err and len(output.err.splitlines()) == 1 and not output.out

@@ -157,3 +157,14 @@ def test_texts_without_words_have_no_entities(extractors):
     report = ExtractionReport()
     assert extractors["span-bert"].extract(["", " \n", "\u200b"], LABELS, threshold=0, report=report) == [(), (), ()]
     assert (report.num_texts, report.num_characters, report.num_windows) == (3, 3, 0)
+
+
+def test_many_labels_have_the_scores_of_few(extractors):
+    extractor = extractors["bi-span"]
+    labels = [f"{first} {second}" for first in WORDS[:9] for second in WORDS[:9]]
+    text, options = "Ann was in the old zoo", {"threshold": 0.3, "nested": True}
+    ((logits,), _), parts = logits_and_entities(extractor, text, labels), []
+    for first in range(0, len(labels), 27):
+        parts += logits_and_entities(extractor, text, sorted(labels)[first : first + 27])[0]
+    np.testing.assert_allclose(logits, np.concatenate(parts, axis=2), atol=1e-5 * np.abs(logits[np.isfinite(logits)]).max())
+    assert extractor.extract([text], labels, **options)[0]

@@ -47,7 +47,7 @@ class _Plan:
     labels: tuple[str, ...]
     prompts: list[Prompt]
     window_tokens: int  # tokens of the words of a window
-    label_values: list[Tensor] | None  # of a model with an encoder of labels: `Scorer.labels`
+    label_values: list[Any] | None  # of a model with an encoder of labels: `Scorer.shared_labels`
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Extractor:
         names, tokenizer = checked_labels(labels), self._runner.tokenizer
         if self._label_encoder is not None:
             encoder, vectors = self._label_encoder, self._label_encoder.vectors(names)
-            values = inferred(lambda: self._scorer.labels(vectors.to(encoder.layers.device)))
+            values = inferred(lambda: self._scorer.shared_labels(vectors.to(encoder.layers.device)))
             return _Plan(names, [Prompt.empty(len(names))], self._most_tokens, values)
         prompts = prompts_of(names, tokenizer, self.settings, self._most_tokens // 2)
         longest = max(len(prompt.tokens) for prompt in prompts)

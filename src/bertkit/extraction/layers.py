@@ -101,7 +101,7 @@ class Layers:
     def _make_direction(self, layer: int, side: str) -> tuple[Any, np.ndarray]:
         kinds = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
         weight, bias, recurrent, added = (self.values[f"{LSTM}{kind}_l{layer}{side}"] for kind in kinds)
-        return self.product(weight, bias + added), recurrent.T.contiguous().cpu().numpy()
+        return self.product(weight, bias + added), recurrent.contiguous().cpu().numpy()
 
 
 @lean_sums
@@ -110,11 +110,11 @@ def _recur(inputs, recurrent, bounds, is_reversed, states, scratch):
 
     Args:
         inputs: (W, 4 H) products of the words with the input weights: input, forget, cell and output gates.
-        recurrent: (H, 4 H) transposed weights of the state before.
+        recurrent: (4 H, H) weights of the state before.
         states: (W, H), written.
         scratch: (6 H,).
     """
-    width = states.shape[1]
+    width, one = states.shape[1], np.float32(1)
     gates, cell, zero = scratch[: 4 * width], scratch[4 * width : 5 * width], scratch[5 * width :]
     for k in range(width):
         zero[k] = 0
@@ -124,22 +124,15 @@ def _recur(inputs, recurrent, bounds, is_reversed, states, scratch):
             cell[k] = 0
         for step in range(end - first):
             row = end - 1 - step if is_reversed else first + step
-            before = row + 1 if is_reversed else row - 1
-            state = zero if step == 0 else states[before]
-            for j in range(4 * width):
-                gates[j] = inputs[row, j]
-            for k in range(0, width // 4 * 4, 4):
-                h0, h1, h2, h3 = state[k], state[k + 1], state[k + 2], state[k + 3]
-                for j in range(4 * width):
-                    gates[j] += (
-                        h0 * recurrent[k, j] + h1 * recurrent[k + 1, j] + h2 * recurrent[k + 2, j] + h3 * recurrent[k + 3, j]
-                    )
-            for k in range(width // 4 * 4, width):
-                for j in range(4 * width):
-                    gates[j] += state[k] * recurrent[k, j]
+            state = zero if step == 0 else states[row + 1 if is_reversed else row - 1]
+            for gate in range(4 * width):
+                weights, total = recurrent[gate], inputs[row, gate]
+                for k in range(width):
+                    total += weights[k] * state[k]
+                gates[gate] = total
             for k in range(width):
-                input_gate = np.float32(1) / (np.float32(1) + np.exp(-gates[k]))
-                forget_gate = np.float32(1) / (np.float32(1) + np.exp(-gates[width + k]))
-                output_gate = np.float32(1) / (np.float32(1) + np.exp(-gates[3 * width + k]))
+                input_gate = one / (one + np.exp(-gates[k]))
+                forget_gate = one / (one + np.exp(-gates[width + k]))
+                output_gate = one / (one + np.exp(-gates[3 * width + k]))
                 cell[k] = forget_gate * cell[k] + input_gate * np.tanh(gates[2 * width + k])
                 states[row, k] = output_gate * np.tanh(cell[k])

@@ -16,6 +16,9 @@ from bertkit.extraction.layers import LABELS, SPANS, TOKENS, Layers
 _ROWS_AT_ONCE = 1024
 """Pairs of a word and a label, or spans, that are computed at a time."""
 
+_MANY_LABELS = 64
+"""Labels of all texts from which spans are multiplied with all at once."""
+
 
 class Candidates(NamedTuple):
     """Spans with a label and a score above the threshold; N of them."""
@@ -37,7 +40,11 @@ class Scorer(Protocol):
         """(C, D) labels to what their scores need, each with C rows."""
         ...
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], num_starts: int) -> np.ndarray:
+    def shared_labels(self, labels: Tensor) -> list[Any]:
+        """The same for labels that are those of all texts, to be used whole."""
+        ...
+
+    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
         """Logits of the words of a sequence, of which ``num_starts`` begin spans."""
         ...
 
@@ -59,6 +66,7 @@ class SpanScorer:
         first = layers.values[f"{SPANS}out_project.0.weight"]
         self._of_start = layers.product(first[:, :width], layers.values[f"{SPANS}out_project.0.bias"])
         self._of_end = layers.product(first[:, width:])
+        self._last = layers.linear(f"{SPANS}out_project.3")
         last, bias = (layers.values[f"{SPANS}out_project.3.{kind}"] for kind in ("weight", "bias"))
         self._of_label = layers.product(torch.cat([last.T, bias[None]]))
 
@@ -68,16 +76,33 @@ class SpanScorer:
         return [product(self.layers.twice(SPANS + name, words).relu_()).cpu() for product, name in sides]
 
     def labels(self, labels: Tensor) -> list[Tensor]:
-        """(C, 4 D + 1): what the terms of spans are multiplied with, and added; (C, D) vectors."""
-        vectors = self.layers.twice(LABELS, labels)
-        return [self._of_label(vectors).cpu(), vectors]
+        """(C, 4 D + 1): what the terms of spans are multiplied with, and added."""
+        return [self._of_label(self.layers.twice(LABELS, labels)).cpu()]
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], num_starts: int) -> np.ndarray:
+    def shared_labels(self, labels: Tensor) -> list[Any]:
+        """As `labels`; or if there are many, a product of the vectors of spans with all of them."""
+        if len(labels) < _MANY_LABELS:
+            return self.labels(labels)
+        return [self.layers.product(self.layers.twice(LABELS, labels)), len(labels)]
+
+    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
         """(starts, K, C); -inf beyond the last word."""
+        if len(labels) > 1:
+            return self._many_logits(words, *labels, num_starts)
         starts, ends, queries = words[0].numpy(), words[1].numpy(), labels[0].numpy()
         logits = np.full((num_starts, self.max_width, len(queries)), -np.inf, starts.dtype)
         _score_spans(starts, ends, queries, logits, np.empty(starts.shape[1], starts.dtype))
         return logits
+
+    def _many_logits(self, words: Sequence[Tensor], product: Any, num_labels: int, num_starts: int) -> np.ndarray:
+        starts, ends = words
+        logits = np.full((num_starts * self.max_width, num_labels), -np.inf, starts.numpy().dtype)
+        span = torch.arange(num_starts * self.max_width)
+        start, end = span // self.max_width, span // self.max_width + span % self.max_width
+        for part in span[end < len(ends)].split(_ROWS_AT_ONCE):
+            terms = torch.index_select(starts, 0, start[part]).add_(torch.index_select(ends, 0, end[part])).relu_()
+            logits[part.numpy()] = product(self._last(terms.to(self.layers.device))).cpu().numpy()
+        return logits.reshape(num_starts, self.max_width, num_labels)
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
         """As `Scorer.candidates`."""
@@ -107,11 +132,15 @@ class TokenScorer:
         """(C, 4 D) terms, (C, D) factors."""
         return self._terms("proj_label", labels, self._of_label)
 
+    def shared_labels(self, labels: Tensor) -> list[Any]:
+        """As `labels`."""
+        return self.labels(labels)
+
     def _terms(self, name: str, rows: Tensor, product: Any) -> list[Tensor]:
         first, second = self.layers.linear(TOKENS + name)(rows).chunk(2, dim=1)
         return [product(first.contiguous()), second.contiguous()]
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], num_starts: int) -> np.ndarray:
+    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
         """(W, C, 3)."""
         (terms, factors), (label_terms, label_factors) = words, labels
         num_labels, parts = len(label_terms), []
