@@ -100,7 +100,9 @@ def _make(arguments: dict[str, Any]) -> dict[str, Any]:
         model.model.load_state_dict({name: stored_value(name, shape, seed) for name, shape in tensors.items()})
         outputs = [_outputs(model, text) for text in TEXTS]
         entities, largest = outputs[0]["flat"], max(max(output["logits"]) for output in outputs)
-        if 2 < len(entities) < 7 and len({entity[2] for entity in entities}) > 1 and largest < 12:  # without equal scores
+        if (
+            2 < len(entities) < 7 and len({entity[2] for entity in entities}) > 1 and largest < 12
+        ):  # without equal scores
             return {"files": files, "tensors": tensors, "seed": seed, "outputs": outputs}
     raise ValueError("no seed finds entities")
 

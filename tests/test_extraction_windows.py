@@ -166,5 +166,7 @@ def test_many_labels_have_the_scores_of_few(extractors):
     ((logits,), _), parts = logits_and_entities(extractor, text, labels), []
     for first in range(0, len(labels), 27):
         parts += logits_and_entities(extractor, text, sorted(labels)[first : first + 27])[0]
-    np.testing.assert_allclose(logits, np.concatenate(parts, axis=2), atol=1e-5 * np.abs(logits[np.isfinite(logits)]).max())
+    np.testing.assert_allclose(
+        logits, np.concatenate(parts, axis=2), atol=1e-5 * np.abs(logits[np.isfinite(logits)]).max()
+    )
     assert extractor.extract([text], labels, **options)[0]

@@ -32,7 +32,9 @@ def best_spans(candidates: Candidates, *, nested: bool) -> np.ndarray:
     order = np.lexsort((candidates.label, candidates.end, candidates.start, -candidates.score))
     starts, ends = candidates.start[order].tolist(), candidates.end[order].tolist()
     clashes = _Nested() if nested else _Flat(max(ends, default=0) + 1)
-    kept = [index for index, span in zip(order.tolist(), zip(starts, ends, strict=True), strict=True) if clashes.add(*span)]
+    kept = [
+        index for index, span in zip(order.tolist(), zip(starts, ends, strict=True), strict=True) if clashes.add(*span)
+    ]
     return np.array(sorted(kept, key=lambda index: (candidates.start[index], candidates.end[index])), np.int64)
 
 

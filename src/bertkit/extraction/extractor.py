@@ -136,7 +136,9 @@ class Extractor:
             found: list[list[tuple[Candidates, Window]]] = [[] for _ in chunk]
             for first in range(0, len(sequences), _SEQUENCES_AT_A_TIME):
                 part = sequences[first : first + _SEQUENCES_AT_A_TIME]
-                for sequence, candidates in zip(part, self._candidates(words, part, plan, threshold, report), strict=True):
+                for sequence, candidates in zip(
+                    part, self._candidates(words, part, plan, threshold, report), strict=True
+                ):
                     if len(candidates.score):
                         found[sequence.text].append((candidates, sequence.window))
             for text, each, of_text in zip(chunk, words, found, strict=True):
@@ -163,7 +165,10 @@ class Extractor:
             num_starts = window.end_owned - window.first_owned
             found = self._scorer.candidates(logits, num_starts, threshold)
             results[index] = Candidates(
-                found.start + window.first_owned, found.end + window.first_owned, prompt.labels[found.label], found.score
+                found.start + window.first_owned,
+                found.end + window.first_owned,
+                prompt.labels[found.label],
+                found.score,
             )
 
         report.num_tokens += self._run(words, sequences, plan, keep)
@@ -191,7 +196,9 @@ class Extractor:
             label_values, num_labels = plan.label_values, [0] * len(own)
             if label_values is None:
                 num_labels = [len(prompt.labels) for prompt in prompts]
-                places = np.concatenate([start + prompt.label_tokens for start, prompt in zip(starts, prompts, strict=True)])
+                places = np.concatenate(
+                    [start + prompt.label_tokens for start, prompt in zip(starts, prompts, strict=True)]
+                )
                 label_values = self._scorer.labels(self._rows(hidden, places))
             label_bounds = np.cumsum([0, *num_labels])
             for number, (index, each) in enumerate(zip(indices, own, strict=True)):

@@ -39,7 +39,9 @@ class LabelEncoder:
         try:
             encodings = self.runner.encode_whole(labels, with_offsets=False)
         except OverLengthError as error:
-            raise UsageError(f"the label {labels[error.index]!r:.60} {error.problem.partition(':')[0]}: shorten it") from None
+            raise UsageError(
+                f"the label {labels[error.index]!r:.60} {error.problem.partition(':')[0]}: shorten it"
+            ) from None
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
             return sequence_vectors("mean", self.runner.encoder(batch, with_pooled=False), batch)

@@ -28,8 +28,15 @@ def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int |
     if settings.of_tokens:
         for name in ("proj_token", "proj_label"):
             shapes |= _linear(TOKENS + name, width, 2 * width)
-        return shapes | _linear(f"{TOKENS}out_mlp.0", 3 * width, 4 * width) | _linear(f"{TOKENS}out_mlp.3", 4 * width, 3)
-    for name, inputs in ((f"{SPANS}project_start", 1), (f"{SPANS}project_end", 1), (f"{SPANS}out_project", 2), (LABELS, 1)):
+        return (
+            shapes | _linear(f"{TOKENS}out_mlp.0", 3 * width, 4 * width) | _linear(f"{TOKENS}out_mlp.3", 4 * width, 3)
+        )
+    for name, inputs in (
+        (f"{SPANS}project_start", 1),
+        (f"{SPANS}project_end", 1),
+        (f"{SPANS}out_project", 2),
+        (LABELS, 1),
+    ):
         shapes |= _linear(f"{name}.0", inputs * width, 4 * width) | _linear(f"{name}.3", 4 * width, width)
     return shapes
 

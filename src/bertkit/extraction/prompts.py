@@ -84,4 +84,8 @@ def prompts_of(
 
 def _marker(marker: str, tokenizer: Tokenizer) -> list[int]:
     """The token of a marker; its pieces if the vocabulary lacks it, as published."""
-    return [tokenizer.vocabulary.id(marker)] if marker in tokenizer.vocabulary else tokenizer.plain_ids([marker])[0].tolist()
+    return (
+        [tokenizer.vocabulary.id(marker)]
+        if marker in tokenizer.vocabulary
+        else tokenizer.plain_ids([marker])[0].tolist()
+    )
