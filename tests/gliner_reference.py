@@ -1,7 +1,7 @@
 """Outputs of the published package ``gliner`` in float64 for small models with random weights: data/gliner.json.
 
-The stored models are made again by `write_model`: weights follow from the names and shapes of the tensors. Run this file
-where ``gliner`` 0.2.29 is installed to write data/gliner.json again.
+The stored models are made again by `write_model`: weights follow from the names and shapes of the tensors. Run this
+file where ``gliner`` 0.2.29 is installed to write data/gliner.json again.
 """
 
 import json
@@ -24,8 +24,8 @@ TEXTS = [
 ]
 THRESHOLD = 0.6
 _WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] a the in of was old near river zoo city name person ann bern well known e mail years "
-    "- _ ( ) . , ! ##s ##n ##o b r z c n p t l k 1 ##2 ##a ##e ##r"
+    "[PAD] [UNK] [CLS] [SEP] [MASK] a the in of was old near river zoo city name person ann bern well known e mail "
+    "years - _ ( ) . , ! ##s ##n ##o b r z c n p t l k 1 ##2 ##a ##e ##r"
 ).split()
 
 _SIZES = {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64, "vocab_size": len(_WORDS)}

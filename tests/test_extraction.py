@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gliner_reference import LABELS, STORED, TEXTS, THRESHOLD, write_model
 
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.extraction import Extractor, open_extractor
 from bertkit.extraction.settings import NAME
-from gliner_reference import LABELS, STORED, TEXTS, THRESHOLD, write_model
 
 PUBLISHED = json.loads(STORED.read_text())
 
@@ -84,7 +84,7 @@ def test_labels_that_cannot_be_used_are_refused(folders, labels, words):
 
 
 def test_a_label_longer_than_its_encoder_is_refused(folders):
-    with pytest.raises(UsageError, match="the label 'zoo zoo .*shorten it"):
+    with pytest.raises(UsageError, match=r"the label 'zoo zoo .*shorten it"):
         open_extractor(folders["bi-span"]).extract(["a zoo"], ["zoo " * 90])
 
 
@@ -128,13 +128,13 @@ def test_settings_that_are_not_supported_are_refused_by_name(tmp_path, key, valu
 
 
 def test_folders_that_are_incomplete_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="holds no gliner_config.json"):
+    with pytest.raises(CheckpointError, match=r"holds no gliner_config.json"):
         open_extractor(tmp_path)
     model = PUBLISHED["span-bert"]
     tensors = {name: shape for name, shape in model["tensors"].items() if name != "prompt_rep_layer.0.bias"}
-    with pytest.raises(CheckpointError, match="lacks the tensors prompt_rep_layer.0.bias"):
+    with pytest.raises(CheckpointError, match=r"lacks the tensors prompt_rep_layer.0.bias"):
         open_extractor(write_model(model | {"tensors": tensors}, tmp_path / "lacks"))
-    with pytest.raises(CheckpointError, match="holds tensors that this model lacks: extra.weight"):
+    with pytest.raises(CheckpointError, match=r"holds tensors that this model lacks: extra.weight"):
         open_extractor(write_model(model | {"tensors": model["tensors"] | {"extra.weight": [2]}}, tmp_path / "more"))
     with pytest.raises(CheckpointError, match=r"rnn.lstm.bias_hh_l0 has shape \[7\]"):
         open_extractor(
@@ -147,7 +147,7 @@ def test_folders_that_are_incomplete_are_refused(tmp_path):
     settings = json.loads((pickled / NAME).read_text())
     (pickled / NAME).write_text(json.dumps(settings | {"encoder_config": None}))
     (pickled / "pytorch_model.bin").rename(pickled / "model.safetensors")
-    with pytest.raises(CheckpointError, match="has no encoder_config: put config.json of microsoft/deberta-v3-small"):
+    with pytest.raises(CheckpointError, match=r"has no encoder_config: put config.json of microsoft/deberta-v3-small"):
         open_extractor(pickled)
     (pickled / "config.json").write_text(json.dumps(settings["encoder_config"]))
     assert open_extractor(pickled).extract(["old zoo"], LABELS)

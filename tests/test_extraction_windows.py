@@ -1,17 +1,16 @@
 """Extraction from long texts, and independence of batches, streams and the order of labels: equal bits."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gliner_reference import LABELS, STORED, write_model
 
 from bertkit.extraction import ExtractionReport, Extractor, open_extractor
 from bertkit.extraction.decoding import best_spans
 from bertkit.extraction.scorer import Candidates
 from bertkit.extraction.windows import Words, windows_of
-from gliner_reference import LABELS, STORED, write_model
 
 PUBLISHED = json.loads(STORED.read_text())
 WORDS = "Ann Bern zoo river old near was in the a of well-known years, (e-mail) 12 bernann".split()

@@ -23,7 +23,7 @@ def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int |
     width = settings.hidden_size
     shapes = lstm_shapes(width, settings.num_lstm_layers)
     for name, encoder_width in ((PROJECTION, text_width), (LABELS_PROJECTION, labels_width)):
-        if encoder_width not in (None, width):
+        if encoder_width is not None and encoder_width != width:
             shapes |= _linear(name, encoder_width, width)
     if settings.of_tokens:
         for name in ("proj_token", "proj_label"):

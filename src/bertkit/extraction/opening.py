@@ -136,6 +136,6 @@ def _check_marker(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Pa
     marker, stated = settings.label_marker, settings.label_marker_id
     if marker not in tokenizer.vocabulary or tokenizer.vocabulary.id(marker) != stated:
         raise CheckpointError(
-            f"{folder}: {NAME} says class_token_index={stated}, and the tokenizer has no {marker} with this id: its files "
-            "belong to another model"
+            f"{folder}: {NAME} says class_token_index={stated}, and the tokenizer has no {marker} with this id: its "
+            "files belong to another model"
         )

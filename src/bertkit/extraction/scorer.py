@@ -88,7 +88,7 @@ class SpanScorer:
     def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
         """(starts, K, C); -inf beyond the last word."""
         if len(labels) > 1:
-            return self._many_logits(words, *labels, num_starts)
+            return self._many_logits(words, labels[0], labels[1], num_starts)
         starts, ends, queries = words[0].numpy(), words[1].numpy(), labels[0].numpy()
         logits = np.full((num_starts, self.max_width, len(queries)), -np.inf, starts.dtype)
         _score_spans(starts, ends, queries, logits, np.empty(starts.shape[1], starts.dtype))
@@ -113,7 +113,7 @@ class SpanScorer:
 
 
 class TokenScorer:
-    """Scores each word as the start, the end and the inside of spans; the score of a span is the smallest of its words."""
+    """Scores each word as the start, the end and the inside of spans; a span has the smallest of these scores."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
@@ -161,7 +161,8 @@ class TokenScorer:
             score = np.minimum(np.minimum(lowest[ends - first], end[ends, label]), start[first, label])
             parts.append((np.full(len(ends), first), ends, np.full(len(ends), label), score))
         if not parts:
-            return Candidates(*(np.empty(0, np.int64) for _ in range(3)), np.empty(0))
+            none = np.empty(0, np.int64)
+            return Candidates(none, none, none, np.empty(0, logits.dtype))
         return Candidates(*map(np.concatenate, zip(*parts, strict=True)))
 
 

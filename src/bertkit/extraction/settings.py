@@ -26,8 +26,8 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with 
 }
 
 _READ = {
-    "encoder_config", "labels_encoder_config", "labels_encoder", "hidden_size", "max_width", "max_len", "num_rnn_layers",
-    "embed_ent_token", "class_token_index", "ent_token", "sep_token", "vocab_size", "model_name",
+    "encoder_config", "labels_encoder_config", "labels_encoder", "hidden_size", "max_width", "max_len",
+    "num_rnn_layers", "embed_ent_token", "class_token_index", "ent_token", "sep_token", "vocab_size", "model_name",
 }  # fmt: skip
 
 _OF_TRAINING = frozenset(  # keys that do not affect the outputs
@@ -114,7 +114,8 @@ def _encoder(content: dict[str, Any], path: Path) -> dict[str, Any]:
     encoder = member(content, "encoder_config", dict, path) or read_json(path.parent / "config.json")
     if encoder is None:
         raise CheckpointError(
-            f"{path} has no encoder_config: put config.json of {content.get('model_name', 'its encoder')} into the folder"
+            f"{path} has no encoder_config: put config.json of {content.get('model_name', 'its encoder')} into the "
+            "folder"
         )
     size = member(content, "vocab_size", int, path, -1)
     return _with_type(encoder) | ({} if size < 0 or content.get("labels_encoder_config") else {"vocab_size": size})
