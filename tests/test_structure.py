@@ -43,6 +43,7 @@ ROOMS = [  # each imports only rooms above it
     "pages",
     "advice",
     "model",
+    "extraction",
     "redaction",
     "generation",
     "words",

@@ -74,6 +74,18 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     content = config_content(path)
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
+    return parse_config(content, path, ignore_keys)
+
+
+def parse_config(content: dict[str, Any], path: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
+    """The config in the content of a file.
+
+    Args:
+        path: of the file, for errors.
+
+    Raises:
+        CheckpointError: it belongs to another kind of model, or has an unknown key.
+    """
     model_type = content.get("model_type", "bert")
     if model_type in list(OTHER_MODEL_TYPES):  # a list, as an entry of the file may be of any type
         model_type = OTHER_MODEL_TYPES[model_type]

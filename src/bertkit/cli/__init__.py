@@ -29,6 +29,7 @@ COMMANDS = {  # name -> (group, summary); the file is named after the command
     "cluster": ("Search", "Group similar texts of a file, and name the groups."),
     "predict": ("Use a model", "Predict the rows of a file with a fine-tuned model."),
     "classify": ("Use a model", "Classify texts by labels it was not trained on (zero-shot)."),
+    "extract": ("Use a model", "Find what labels name in a text, such as persons and places."),
     "redact": ("Use a model", "Replace personal data in a text by placeholders."),
     "fill": ("Use a model", "Predict the token at each [MASK] of a text."),
     "next-sentence": ("Use a model", "Probability that text B follows text A."),

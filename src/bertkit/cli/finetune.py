@@ -103,7 +103,8 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     sweep
         paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best model on --dev is kept.
     resume
-        Resume the run in the folder, or start it if there is none.
+        Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or
+        --num-steps is larger than before.
     device
         {HELP["device"]}
     """
@@ -166,7 +167,8 @@ def _for_sequences(task: str) -> Callable[..., None]:
     columns
         Columns by role, source and target, or text, where their names are not recognized.
     resume
-        Resume the run in the folder, or start it if there is none.
+        Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or
+        --num-steps is larger than before.
     device
         {HELP["device"]}
     """

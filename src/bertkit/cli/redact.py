@@ -1,24 +1,22 @@
 """bertkit redact"""
 
-import codecs
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import InputFile, OutPath, note
-from bertkit.errors import DataError, UsageError
-from bertkit.files.lines import TO_UTF8, extension, other_encoding, what_it_is
+from bertkit.cli.text_files import text_pieces
+from bertkit.errors import UsageError
+from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_not_input, check_writable, whole_file
 
 if TYPE_CHECKING:
     from bertkit.redaction import Key, RedactionReport
-
-_READ_AT_ONCE = 1 << 18
 
 
 def command(
@@ -67,7 +65,7 @@ def command(
             raise UsageError("--restore needs --key: the file that was written with the text")
         if kinds or regions or model or report:
             raise UsageError("--restore takes --key and --out only: placeholders say what they stand for")
-        _write(Key.read(key).restore(_pieces(input)), out)
+        _write(Key.read(key).restore(text_pieces(input)), out)
         return
     kept_key = None if key is None else Key.read(key) if key.exists() else Key()
     _redact(input, out, kinds, regions, model, kept_key, key, report, compute)
@@ -93,7 +91,7 @@ def _redact(
             key.write(key_path)
 
     try:
-        _write(redactor.redact_stream(_pieces(input)), out, write_key)
+        _write(redactor.redact_stream(text_pieces(input)), out, write_key)
     finally:
         if out is None:
             write_key()
@@ -118,36 +116,3 @@ def _summary(input: str, report: "RedactionReport") -> str:
     if report.regions:
         line += f"; telephone numbers without + are those of {', '.join(report.regions)} (--regions)"
     return line if report.tagger else f"{line}; names and places only with --model"
-
-
-def _pieces(input: str) -> Iterator[str]:
-    """The text of a file or of standard input.
-
-    Raises:
-        DataError: no such file, or it is not UTF-8.
-    """
-    if input == "-":
-        yield from _decoded(sys.stdin.buffer, "standard input")
-        return
-    path = Path(input)
-    if not path.is_file():
-        raise DataError(f"{input}{what_it_is(input)}")
-    with open(path, "rb") as file:
-        yield from _decoded(file, input)
-
-
-def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    decoder, offset = codecs.getincrementaldecoder("utf-8")(), 0
-    while True:
-        data = file.read(_READ_AT_ONCE)
-        advice = other_encoding(data) if offset == 0 else ""
-        try:
-            text = decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name}: byte {offset + error.start} is not UTF-8: {advice or TO_UTF8}") from None
-        if "\0" in text:
-            raise DataError(f"{name} has zero bytes: expected text: {advice or 'the file is binary'}")
-        if not data:
-            return
-        offset += len(data)
-        yield text

@@ -1,0 +1,19 @@
+"""Extraction: spans of texts with labels that are given at run time, by models in GLiNER's published form.
+
+Takes: a folder with gliner_config.json; texts of any length, and labels.
+Gives: entities with their labels, scores, characters and the window in which they were decided.
+May import: later, errors, files, locate, device, compiled, tokenizer, batch, transformer, heads, architectures,
+checkpoint, inference.
+"""
+
+from typing import TYPE_CHECKING
+
+from bertkit.later import on_demand
+
+if TYPE_CHECKING:
+    from bertkit.extraction.decoding import Entity as Entity
+    from bertkit.extraction.extractor import ExtractionReport as ExtractionReport
+    from bertkit.extraction.extractor import Extractor as Extractor
+    from bertkit.extraction.opening import open_extractor as open_extractor
+
+__getattr__, __dir__ = on_demand(__name__)

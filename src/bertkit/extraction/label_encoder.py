@@ -1,0 +1,50 @@
+"""Vectors of labels by an encoder of their own."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.errors import OverLengthError, UsageError
+from bertkit.extraction.layers import LABELS_PROJECTION, Layers
+from bertkit.heads.pooling import sequence_vectors
+from bertkit.inference.runner import Runner, inferred
+
+_MOST_KNOWN = 100_000
+"""Labels whose vectors are kept."""
+
+
+class LabelEncoder:
+    """Encodes each label once; its vector does not depend on other labels or texts."""
+
+    def __init__(self, runner: Runner, layers: Layers) -> None:
+        self.runner, self.layers = runner, layers
+        self._known: dict[str, Tensor] = {}
+
+    def vectors(self, labels: Sequence[str]) -> Tensor:
+        """(C, D) vectors.
+
+        Raises:
+            UsageError: a label is longer than the encoder accepts.
+        """
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        if unknown := [label for label in labels if label not in self._known]:
+            self._known |= dict(zip(unknown, self._encoded(unknown), strict=True))
+        return torch.stack([self._known[label] for label in labels])
+
+    def _encoded(self, labels: list[str]) -> Tensor:
+        try:
+            encodings = self.runner.encode_whole(labels, with_offsets=False)
+        except OverLengthError as error:
+            raise UsageError(
+                f"the label {labels[error.index]!r:.60} {error.problem.partition(':')[0]}: shorten it"
+            ) from None
+
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            return sequence_vectors("mean", self.runner.encoder(batch, with_pooled=False), batch)
+
+        pooled = self.runner.run(encodings, forward)
+        return inferred(lambda: self.layers.projected(LABELS_PROJECTION, pooled))

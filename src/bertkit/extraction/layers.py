@@ -1,0 +1,145 @@
+"""Layers between the encoder and the scorer, prepared for inference. Shape letters: W words, D width, H LSTM width."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.compiled import lean_sums
+from bertkit.extraction.settings import ExtractionSettings
+from bertkit.transformer.kernels.dispatch import kernels_for
+
+Shapes = dict[str, tuple[int, ...]]
+"""Names of stored tensors with their shapes."""
+
+PROJECTION, LABELS_PROJECTION, LSTM = "token_rep_layer.projection", "token_rep_layer.labels_projection", "rnn.lstm."
+SPANS, LABELS, TOKENS = "span_rep_layer.span_rep_layer.", "prompt_rep_layer", "scorer."
+
+
+def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int | None) -> Shapes:
+    """Tensors after the encoders, by the widths of these."""
+    width = settings.hidden_size
+    shapes = lstm_shapes(width, settings.num_lstm_layers)
+    for name, encoder_width in ((PROJECTION, text_width), (LABELS_PROJECTION, labels_width)):
+        if encoder_width is not None and encoder_width != width:
+            shapes |= _linear(name, encoder_width, width)
+    if settings.of_tokens:
+        for name in ("proj_token", "proj_label"):
+            shapes |= _linear(TOKENS + name, width, 2 * width)
+        return (
+            shapes | _linear(f"{TOKENS}out_mlp.0", 3 * width, 4 * width) | _linear(f"{TOKENS}out_mlp.3", 4 * width, 3)
+        )
+    for name, inputs in (
+        (f"{SPANS}project_start", 1),
+        (f"{SPANS}project_end", 1),
+        (f"{SPANS}out_project", 2),
+        (LABELS, 1),
+    ):
+        shapes |= _linear(f"{name}.0", inputs * width, 4 * width) | _linear(f"{name}.3", 4 * width, width)
+    return shapes
+
+
+def lstm_shapes(width: int, num_layers: int) -> Shapes:
+    """Tensors of the bidirectional LSTM over words."""
+    shapes: Shapes = {}
+    for layer in range(num_layers):
+        for side in ("", "_reverse"):
+            for kind, inputs in (("ih", width), ("hh", width // 2)):
+                shapes[f"{LSTM}weight_{kind}_l{layer}{side}"] = (width // 2 * 4, inputs)
+                shapes[f"{LSTM}bias_{kind}_l{layer}{side}"] = (width // 2 * 4,)
+    return shapes
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Shapes:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+class Layers:
+    """Stored layers by name; products have the same bits for a row regardless of the other rows."""
+
+    def __init__(self, values: dict[str, Tensor]) -> None:
+        self.values = values
+        weight = next(iter(values.values()))
+        self.device, self.dtype = weight.device, weight.dtype
+        precision = "float64" if weight.dtype == torch.float64 else "float32"
+        self._product = kernels_for(precision, weight.device).linear
+        self._linear, self._of_direction = cache(self._make), cache(self._make_direction)
+        self.num_lstm_layers = sum(name.startswith(f"{LSTM}weight_ih") for name in values) // 2
+
+    def product(self, weight: Tensor, bias: Tensor | None = None) -> Any:
+        """A prepared linear layer: (rows, K) to (rows, N)."""
+        return self._product(weight.contiguous(), bias)
+
+    def linear(self, name: str) -> Any:
+        """A stored linear layer, prepared once."""
+        return self._linear(name)
+
+    def _make(self, name: str) -> Any:
+        return self.product(self.values[f"{name}.weight"], self.values[f"{name}.bias"])
+
+    def twice(self, name: str, rows: Tensor) -> Tensor:
+        """Two stored linear layers with ReLU between them."""
+        return self.linear(f"{name}.3")(self.linear(f"{name}.0")(rows, activation="relu"))
+
+    def projected(self, name: str, rows: Tensor) -> Tensor:
+        """Rows in the width of the scorer: the encoder's own if there is no projection."""
+        return self.linear(name)(rows) if f"{name}.weight" in self.values else rows
+
+    def through_lstm(self, words: Tensor, bounds: np.ndarray) -> Tensor:
+        """(W, D) words of sequences after the bidirectional LSTM, each sequence alone.
+
+        Args:
+            bounds: (S + 1,) int64 cumulative numbers of words.
+        """
+        for layer in range(self.num_lstm_layers):
+            result = np.empty(words.shape, words.cpu().numpy().dtype)
+            half = words.shape[1] // 2
+            for side, columns in (("", slice(0, half)), ("_reverse", slice(half, None))):
+                inputs, recurrent = self._of_direction(layer, side)
+                states = np.empty((len(words), half), result.dtype)
+                scratch = np.empty((6, half), result.dtype).reshape(-1)
+                _recur(inputs(words).cpu().numpy(), recurrent, bounds, len(side) > 0, states, scratch)
+                result[:, columns] = states
+            words = torch.from_numpy(result).to(self.device)
+        return words
+
+    def _make_direction(self, layer: int, side: str) -> tuple[Any, np.ndarray]:
+        kinds = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+        weight, bias, recurrent, added = (self.values[f"{LSTM}{kind}_l{layer}{side}"] for kind in kinds)
+        return self.product(weight, bias + added), recurrent.contiguous().cpu().numpy()
+
+
+@lean_sums
+def _recur(inputs, recurrent, bounds, is_reversed, states, scratch):
+    """One direction of an LSTM over each sequence.
+
+    Args:
+        inputs: (W, 4 H) products of the words with the input weights: input, forget, cell and output gates.
+        recurrent: (4 H, H) weights of the state before.
+        states: (W, H), written.
+        scratch: (6 H,).
+    """
+    width, one = states.shape[1], np.float32(1)
+    gates, cell, zero = scratch[: 4 * width], scratch[4 * width : 5 * width], scratch[5 * width :]
+    for k in range(width):
+        zero[k] = 0
+    for sequence in range(len(bounds) - 1):
+        first, end = bounds[sequence], bounds[sequence + 1]
+        for k in range(width):
+            cell[k] = 0
+        for step in range(end - first):
+            row = end - 1 - step if is_reversed else first + step
+            state = zero if step == 0 else states[row + 1 if is_reversed else row - 1]
+            for gate in range(4 * width):
+                weights, total = recurrent[gate], inputs[row, gate]
+                for k in range(width):
+                    total += weights[k] * state[k]
+                gates[gate] = total
+            for k in range(width):
+                input_gate = one / (one + np.exp(-gates[k]))
+                forget_gate = one / (one + np.exp(-gates[width + k]))
+                output_gate = one / (one + np.exp(-gates[3 * width + k]))
+                cell[k] = forget_gate * cell[k] + input_gate * np.tanh(gates[2 * width + k])
+                states[row, k] = output_gate * np.tanh(cell[k])

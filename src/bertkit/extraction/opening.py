@@ -1,0 +1,141 @@
+"""Open a folder in GLiNER's published form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit.architectures import Network, architecture_of, prepare
+from bertkit.checkpoint.config_file import parse_config
+from bertkit.checkpoint.network_values import load_stored, some_of
+from bertkit.checkpoint.stored_parts import by_canonical_name
+from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
+from bertkit.device import resolve_device, weights_dtype
+from bertkit.errors import CheckpointError
+from bertkit.extraction.extractor import Extractor
+from bertkit.extraction.label_encoder import LabelEncoder
+from bertkit.extraction.layers import Layers, lstm_shapes, shapes_of
+from bertkit.extraction.scorer import SpanScorer, TokenScorer
+from bertkit.extraction.settings import NAME, ExtractionSettings, read_settings
+from bertkit.inference.runner import Runner
+from bertkit.locate import locate
+from bertkit.tokenizer import Tokenizer
+
+_ENCODERS = "token_rep_layer."
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How weights are opened."""
+
+    folder: Path
+    stored: Mapping[str, StoredTensor]
+    dtype: torch.dtype
+    precision: str
+    device: torch.device
+
+
+def open_extractor(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Extractor:
+    """Open an extraction model.
+
+    Args:
+        name: a folder, or a name as in `bertkit.load`.
+        precision, device: as in `bertkit.load`; the precision is not "auto".
+
+    Raises:
+        CheckpointError: no such model, or one that is incomplete, unsupported or unsafe to open.
+        UsageError: an unknown precision or device.
+    """
+    folder = locate(name)
+    settings = read_settings(folder)
+    place = _Place(folder, stored_tensors(folder), weights_dtype(precision), precision, resolve_device(device))
+    text = _runner(settings.encoder, "bert_layer.model.", folder, place)
+    labels, labels_width = None, None
+    if settings.labels_encoder is not None:
+        labels = _runner(settings.labels_encoder, "labels_encoder.model.", folder / "labels_tokenizer", place)
+        labels_width = labels.network.config.hidden_size
+    layers = _layers(settings, text.network.config.hidden_size, labels_width, place)
+    _check_marker(settings, text.tokenizer, folder)
+    scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
+    return Extractor(text, settings, layers, scorer, None if labels is None else LabelEncoder(labels, layers))
+
+
+def _runner(content: dict[str, Any], part: str, tokenizer_folder: Path, place: _Place) -> Runner:
+    """An encoder and its tokenizer.
+
+    Args:
+        part: prefix of its tensors within those of the encoders.
+
+    Raises:
+        CheckpointError: it is incomplete, or has tensors that are not used.
+    """
+    prefix, folder = _ENCODERS + part, place.folder
+    config = parse_config(content, folder / NAME).transformer
+    names = architecture_of(config).names
+    tensors = {name.removeprefix(prefix): one for name, one in place.stored.items() if name.startswith(prefix)}
+    canonical = by_canonical_name(tensors, names, folder)
+    with torch.device("meta"):
+        network = Network(config, (), with_pooler=False)
+    loaded = load_stored(network, canonical, names, (), (), place.dtype, folder)
+    unused = (*names.unused_parts, f"{names.prefix}pooler.")
+    if unexpected := {
+        canonical[name].name
+        for name in canonical.keys() - loaded.keys()
+        if not (name in names.tied or names.is_constant(name) or name.startswith(unused))
+    }:
+        raise CheckpointError(f"{folder} holds tensors that this model lacks: {some_of(unexpected)}")
+    network.eval()
+    tokenizer = Tokenizer.load(tokenizer_folder)
+    if len(tokenizer.vocabulary) > config.vocab_size:
+        raise CheckpointError(
+            f"{tokenizer_folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
+            f"{config.vocab_size} rows: tokenizer and weights belong to different models"
+        )
+    network = network.to(place.dtype).to(place.device)
+    return Runner(network, tokenizer, prepare(network.encoder, place.precision))
+
+
+def _layers(settings: ExtractionSettings, text_width: int, labels_width: int | None, place: _Place) -> Layers:
+    """The layers after the encoders.
+
+    Raises:
+        CheckpointError: one is missing, has another shape, or is not used.
+    """
+    shapes = shapes_of(settings, text_width, labels_width)
+    stored = {
+        name: one
+        for name, one in place.stored.items()
+        if not name.startswith((f"{_ENCODERS}bert_layer.", f"{_ENCODERS}labels_encoder."))
+    }
+    unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
+    for name, wrong in (
+        ("lacks the tensors", shapes.keys() - stored.keys()),
+        ("holds tensors that this model lacks:", stored.keys() - shapes.keys() - unused.keys()),
+    ):
+        if wrong:
+            raise CheckpointError(f"{place.folder} {name} {some_of(wrong)}")
+    for name, shape in shapes.items():
+        if stored[name].shape != shape:
+            raise CheckpointError(
+                f"{place.folder}: {name} has shape {list(stored[name].shape)}; {NAME} requires {list(shape)}"
+            )
+    values = read_tensors([stored[name] for name in shapes])
+    return Layers({name: value.to(place.dtype).to(place.device) for name, value in values.items()})
+
+
+def _check_marker(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:
+    """Check that the tokenizer has the marker of labels, with the stated id.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if settings.labels_encoder is not None:
+        return
+    marker, stated = settings.label_marker, settings.label_marker_id
+    if marker not in tokenizer.vocabulary or tokenizer.vocabulary.id(marker) != stated:
+        raise CheckpointError(
+            f"{folder}: {NAME} says class_token_index={stated}, and the tokenizer has no {marker} with this id: its "
+            "files belong to another model"
+        )

@@ -1,0 +1,185 @@
+"""Extraction: equality with the published package, windows, and independence of the other texts and labels."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gliner_reference import LABELS, STORED, TEXTS, THRESHOLD, write_model
+
+from bertkit.cli import run
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.extraction import Extractor, open_extractor
+from bertkit.extraction.settings import NAME
+
+PUBLISHED = json.loads(STORED.read_text())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("published")
+    return {name: write_model(model, folder / name) for name, model in PUBLISHED.items()}
+
+
+def spans(entities: Any) -> list[list[Any]]:
+    return [[each.start, each.end, each.label] for each in entities]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("order", ["flat", "nested"])
+def test_entities_are_those_of_the_published_package(folders, name, order):
+    extractor, outputs = open_extractor(folders[name]), PUBLISHED[name]["outputs"]
+    results = extractor.extract(TEXTS, LABELS, threshold=THRESHOLD, nested=order == "nested")
+    for text, output, entities in zip(TEXTS, outputs, results, strict=True):
+        expected = sorted(output[order])  # ours are in the order of the text
+        assert spans(entities) == [each[:3] for each in expected]
+        assert [each.text for each in entities] == [text[start:end] for start, end, *_ in expected]
+        np.testing.assert_allclose([each.score for each in entities], [each[3] for each in expected], atol=1e-5)
+
+
+def logits_of(extractor: Extractor, text: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    seen, candidates = list[np.ndarray](), extractor._scorer.candidates
+
+    def record(logits: np.ndarray, *rest: Any) -> Any:
+        seen.append(logits)
+        return candidates(logits, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extractor._scorer, "candidates", record)
+        extractor.extract([text], LABELS)
+    (logits,) = seen
+    return logits
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-6), ("float32", 1e-5)])
+def test_logits_are_those_of_the_published_package(folders, monkeypatch, name, precision, tolerance):
+    extractor = open_extractor(folders[name], precision=precision)
+    for text, output in zip(TEXTS, PUBLISHED[name]["outputs"], strict=True):
+        logits, expected = logits_of(extractor, text, monkeypatch), np.array(output["logits"]).reshape(output["shape"])
+        assert logits.shape == expected.shape
+        is_within = np.isfinite(logits)  # published models score spans beyond the last word, too, and skip them later
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(logits[is_within], expected[is_within], atol=tolerance * largest)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([], "no labels"),
+        ([f"label {number}" for number in range(10_000)], "10,000 labels: expected at most 5,000"),
+        (["zoo", "city", "zoo"], "'zoo' is given twice"),
+        (["zoo", " "], "' ' is empty"),
+        (["zoo", None], "None is empty or not a str"),
+        ("zoo", "labels is a str"),
+        (["zoo " * 60], "has 60 tokens: expected from 1 to"),
+        (["\u200b"], "has 0 tokens"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(folders, labels, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        open_extractor(folders["span-bert"]).extract(["a zoo"], labels)
+
+
+def test_a_label_longer_than_its_encoder_is_refused(folders):
+    with pytest.raises(UsageError, match=r"the label 'zoo zoo .*shorten it"):
+        open_extractor(folders["bi-span"]).extract(["a zoo"], ["zoo " * 90])
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "words"),
+    [
+        ("a zoo", {}, "texts is a str"),
+        ([3], {}, "a text is int"),
+        (["a zoo"], {"threshold": 1.5}, "threshold=1.5"),
+        (["a zoo"], {"threshold": float("nan")}, "threshold=nan"),
+    ],
+)
+def test_texts_and_thresholds_that_cannot_be_used_are_refused(folders, texts, options, words):
+    with pytest.raises(UsageError, match=words):
+        open_extractor(folders["span-bert"]).extract(texts, LABELS, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("span_mode", "conv_max"),
+        ("subtoken_pooling", "mean"),
+        ("fuse_layers", True),
+        ("post_fusion_schema", "l2l-l2t"),
+        ("represent_spans", True),
+        ("relations_layer", "dot"),
+        ("labels_decoder", "gpt2"),
+        ("words_splitter_type", "spacy"),
+        ("hidden_size", 0),
+        ("max_width", 30),
+        ("class_token_index", 3),
+        ("unheard_of", 1),
+    ],
+)
+def test_settings_that_are_not_supported_are_refused_by_name(tmp_path, key, value):
+    folder = write_model(PUBLISHED["span-bert"], tmp_path / "model")
+    settings = json.loads((folder / NAME).read_text())
+    (folder / NAME).write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(CheckpointError, match=key):
+        open_extractor(folder)
+
+
+def test_folders_that_are_incomplete_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"holds no gliner_config.json"):
+        open_extractor(tmp_path)
+    model = PUBLISHED["span-bert"]
+    tensors = {name: shape for name, shape in model["tensors"].items() if name != "prompt_rep_layer.0.bias"}
+    with pytest.raises(CheckpointError, match=r"lacks the tensors prompt_rep_layer.0.bias"):
+        open_extractor(write_model(model | {"tensors": tensors}, tmp_path / "lacks"))
+    with pytest.raises(CheckpointError, match=r"holds tensors that this model lacks: extra.weight"):
+        open_extractor(write_model(model | {"tensors": model["tensors"] | {"extra.weight": [2]}}, tmp_path / "more"))
+    with pytest.raises(CheckpointError, match=r"rnn.lstm.bias_hh_l0 has shape \[7\]"):
+        open_extractor(
+            write_model(model | {"tensors": model["tensors"] | {"rnn.lstm.bias_hh_l0": [7]}}, tmp_path / "shape")
+        )
+    pickled = write_model(model, tmp_path / "pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="bertkit convert"):
+        open_extractor(pickled)
+    settings = json.loads((pickled / NAME).read_text())
+    (pickled / NAME).write_text(json.dumps(settings | {"encoder_config": None}))
+    (pickled / "pytorch_model.bin").rename(pickled / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"has no encoder_config: put config.json of microsoft/deberta-v3-small"):
+        open_extractor(pickled)
+    (pickled / "config.json").write_text(json.dumps(settings["encoder_config"]))
+    assert open_extractor(pickled).extract(["old zoo"], LABELS)
+
+
+def extract(*arguments: str | Path | float) -> int:
+    return run(["extract", *map(str, arguments)])
+
+
+def test_command_prints_the_entities(folders, tmp_path, capsys):
+    published = PUBLISHED["token-bert"]["outputs"][0]["flat"]
+    options = ("--labels", ",".join(LABELS), "--model", folders["token-bert"], "--threshold", THRESHOLD)
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    for source in ((TEXTS[0],), ("--input", tmp_path / "a.txt")):
+        assert extract(*source, *options) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [list(row) for row in rows] == [["text", "label", "score", "start", "end"]] * len(published)
+        assert [[row["start"], row["end"], row["label"]] for row in rows] == [each[:3] for each in sorted(published)]
+
+
+def test_command_refuses_bad_input_in_one_line(folders, tmp_path, capsys):
+    (tmp_path / "binary").write_bytes(b"\0\1\2zoo")
+    model = ("--model", folders["span-bert"])
+    for arguments, words in (
+        (("a zoo", "--labels", "", *model), "no labels"),
+        (("a zoo", "--labels", "zoo,zoo", *model), "given twice"),
+        (("a zoo", "--labels", "zoo,,city", *model), "is empty"),
+        (("--labels", "zoo", *model), "expected a text or --input FILE"),
+        (("--input", tmp_path / "binary", "--labels", "zoo", *model), "zero bytes"),
+        (("--input", tmp_path / "none", "--labels", "zoo", *model), "none"),
+        (("a zoo", "--labels", "zoo", "--model", tmp_path), "gliner_config.json"),
+    ):
+        assert extract(*arguments) == 2
+        output = capsys.readouterr()
+        assert words in output.err and len(output.err.splitlines()) == 1 and not output.out
