@@ -1,4 +1,4 @@
-"""An objective, an optimizer and a schedule as a user's own module has them; `register` has their three lines."""
+"""An objective, an optimizer and a schedule as a user's own module has them; `register` has the lines that make them known."""
 
 import math
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from bertkit.corpus.shards import TokenShard
 from bertkit.objectives import OBJECTIVES, Corruption, Objective, PretrainingBatch, Sequences, SpecialIds, TokenBlocks
 from bertkit.objectives.masking import Masked
 from bertkit.randomness import below, key_of, uniform
+from bertkit.tasks import METRICS, Metric
 from bertkit.tasks.task import Loss, exact, mean_of, sums_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings
@@ -120,5 +121,6 @@ def waves(progress: float, warmup: float) -> float:
 
 def register() -> None:
     OBJECTIVES[RandomTokens.name] = RandomTokens
+    METRICS[RandomTokens.best_by] = Metric(higher_is_better=False, is_share=False)
     OPTIMIZERS["lion"] = LionSettings
     SCHEDULES["waves"] = waves

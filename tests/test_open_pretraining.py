@@ -14,6 +14,7 @@ from bertkit.cli import run
 from bertkit.errors import UsageError
 from bertkit.objectives import OBJECTIVES
 from bertkit.pretraining import read_recipe
+from bertkit.tasks import METRICS
 from bertkit.training import OPTIMIZERS, SCHEDULES, TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread", "registered")
@@ -26,8 +27,8 @@ CHANGES = [
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (OBJECTIVES, OPTIMIZERS, SCHEDULES):
-        for name in ("random-tokens", "lion", "waves"):
+    for registry in (OBJECTIVES, OPTIMIZERS, SCHEDULES, METRICS):
+        for name in ("random-tokens", "lion", "waves", RandomTokens.best_by):
             monkeypatch.setitem(registry, name, None)  # so that they are removed afterwards
             monkeypatch.delitem(registry, name)
     register()
