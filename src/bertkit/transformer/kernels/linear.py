@@ -20,6 +20,7 @@ from bertkit.executor import on_one_core
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
+from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
@@ -181,13 +182,14 @@ class CompiledLinear(PlainLinear):
 class PlainInt8Linear(RowInvariant):
     """``x W^T + b`` of quantized rows, with float32 operations: the reference; b may be None.
 
-    Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an
+    Each row of W (output channel) is rounded to 8 bits with its own scale, rotated like x. The result is an
     `UnscaledProduct`: the next kernel scales it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        weight = torch.from_numpy(rotated(weight.numpy(), is_weight=True))
         self.scales = self.scales_of(weight)
         rounded = (weight / self.scales[:, None]).round().to(torch.int8)
         self.weight, self.rounded_sums = self.pack(rounded), rounded.sum(dim=1)
