@@ -61,10 +61,14 @@ _LONGEST_WAIT = 60
 _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations are less precise
 
 
+OF_PARTS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
+"""numba's options for what is compiled with the functions that call it."""
+
+
 def part(function: Callable, **options: Any) -> Any:
     """The dispatcher of a helper, which is compiled with the functions that call it; it cannot be called
     from Python."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler, **options)
+    return _compile(function, **OF_PARTS, **options)
 
 
 def kept(function: Callable, **options: Any) -> Any:

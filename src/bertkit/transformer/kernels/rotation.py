@@ -16,36 +16,44 @@ _LARGEST_BLOCK = 8 * WIDTH if adds_pairs_of_bytes() else 1
 
 
 @part
-def rotate_line(line, width):
-    """Rotate a row of ``width`` columns in place, by blocks of a power of two that divides it; returns their size."""
+def block_of(width):
+    """Columns of a block: a power of two that divides the width, 1 where rows are not rotated."""
     block = 1
     while 2 * block <= _LARGEST_BLOCK and width % (2 * block) == 0:
         block *= 2
-    if block < WIDTH:
-        return 1
-    for c in range(0, width, WIDTH):
-        store(line, c, combine_lanes(load(line, c)))
+    return block if block >= WIDTH else 1
+
+
+@part
+def rotate_row(rows, start, width):
+    """Rotate the row of ``width`` numbers from an index on, in place."""
+    block, end = block_of(width), start + width
+    if block == 1:
+        return
+    for c in range(start, end, WIDTH):
+        store(rows, c, combine_lanes(load(rows, c)))
     stride = WIDTH
     while stride < block:
-        for start in range(0, width, 2 * stride):
-            for c in range(start, start + stride, WIDTH):
-                left, right = load(line, c), load(line, c + stride)
-                store(line, c, left + right)
-                store(line, c + stride, left - right)
+        for first in range(start, end, 2 * stride):
+            for c in range(first, first + stride, WIDTH):
+                left, right = load(rows, c), load(rows, c + stride)
+                store(rows, c, left + right)
+                store(rows, c + stride, left - right)
         stride *= 2
-    return block
 
 
 @compiled
-def _rotate_rows(rows, is_weight):
-    for row in range(len(rows)):
-        block = rotate_line(rows[row], rows.shape[1])
-        if is_weight:
-            rows[row] /= np.float32(block)
+def _rotate_rows(rows):
+    num_rows, width = rows.shape
+    for row in range(num_rows):
+        rotate_row(rows, row * width, width)
 
 
 def rotated(rows: np.ndarray, is_weight: bool = False) -> np.ndarray:
     """(M, K) rows as `rows.quantize_row` rounds them, or (N, K) weights that multiply such rows; float32."""
-    rows = np.array(rows, np.float32, order="C")
-    _rotate_rows(rows, is_weight)
-    return rows
+    block = block_of(rows.shape[1])
+    if block == 1:
+        return rows
+    rows = rows.astype(np.float32, order="C")
+    _rotate_rows(rows)
+    return rows / np.float32(block) if is_weight else rows

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from bertkit.compiled import compiled, part
-from bertkit.transformer.kernels.rotation import rotate_line
+from bertkit.compiled import compiled, overload, part
+from bertkit.transformer.kernels.rotation import rotate_row
 from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
@@ -118,12 +117,12 @@ def whole_vectors(width):
 
 @part
 def quantize_row(line, quantized, row):
-    """Quantize ``line`` into a row of ``quantized``, rotated where `rotate_line` does; ``line`` is overwritten.
+    """Quantize ``line`` into a row of ``quantized``, rotated where `rotate_row` does; ``line`` is overwritten.
 
     ``line`` is read, and the row written, in whole vectors, except for the end of the row.
     """
     width = quantized.values.shape[1]
-    rotate_line(line, width)
+    rotate_row(line, 0, width)
     low = high = load(line, 0)
     for c in range(WIDTH, width, WIDTH):
         numbers = load(line, c)
