@@ -5,14 +5,42 @@ few steps for most of it. A Hadamard transform spreads each column over a block 
 2024). With H its matrix for B columns, ``H H = B I``: products of ``H x`` and ``H w / B`` are those of x and w.
 """
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba import extending
 
 from bertkit.compiled import compiled, part
-from bertkit.transformer.kernels.llvm_vectors import WIDTH, adds_pairs_of_bytes
-from bertkit.transformer.kernels.vectors import combine_lanes, load, store
+from bertkit.transformer.kernels.llvm_vectors import (
+    FLOATS,
+    VECTOR,
+    WIDTH,
+    adds_pairs_of_bytes,
+    float_products,
+    shuffle,
+)
+from bertkit.transformer.kernels.vectors import load, store
+
+intrinsic: Any = extending.intrinsic
 
 _LARGEST_BLOCK = 8 * WIDTH if adds_pairs_of_bytes() else 1
 """Columns of a block at most. Where pairs of products are added in 16 bits, weights lose a part of their 8 bits."""
+
+
+@intrinsic
+def combine_lanes(typing_context, a):
+    """The Hadamard transform of the lanes: sum over y of a[y] * (-1)**(number of bits that x and y share)."""
+
+    def generate(context, builder, signature, arguments):
+        (vector,) = arguments
+        for half in (1, 2, 4, 8):
+            other = shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)])
+            signs = ir.Constant(FLOATS, [-1.0 if x & half else 1.0 for x in range(WIDTH)])
+            vector = float_products(builder, vector, signs, other)
+        return vector
+
+    return VECTOR(VECTOR), generate
 
 
 @part

@@ -322,22 +322,6 @@ def drop(typing_context, vector, key, index, limit, scale):
 # ---- across lanes
 
 
-@intrinsic
-def combine_lanes(typing_context, a):
-    """The Hadamard transform of the lanes: sum over y of a[y] * (-1)**(number of bits that x and y share)."""
-
-    def generate(context, builder, signature, arguments):
-        (vector,) = arguments
-        function = llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3)
-        for half in (1, 2, 4, 8):
-            other = shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)])
-            signs = ir.Constant(FLOATS, [-1.0 if x & half else 1.0 for x in range(WIDTH)])
-            vector = builder.call(function, [vector, signs, other])
-        return vector
-
-    return VECTOR(VECTOR), generate
-
-
 def _across(combine: Callable[[Any, Any, Any], Any]) -> Any:
     """Reduce a vector by folding it in halves."""
 
