@@ -19,6 +19,7 @@ from torch import Tensor
 from bertkit.executor import on_one_core
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
@@ -73,11 +74,13 @@ def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     """``a b^T + bias``, float32 with oneDNN: torch's own float32 product takes up to twice as long on AMD.
 
     Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves. On processors without
-    fast instructions for bfloat16 it is multiplied in float32, which is exact.
+    fast instructions for bfloat16 it is multiplied in float32, which is exact. With AVX2 and without AVX-512 a
+    transposed b is copied: oneDNN would take up to 4.7 times as long (gradients of 3,072 x 768 weights).
     """
     if a.dtype == torch.bfloat16 and not has_fast_bfloat16():
         return multiply_unpacked(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
+        b = b.contiguous() if multiplies_panels_fast() else b
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
 
