@@ -114,6 +114,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/query.py
+	$(BIN)/python benchmarks/products.py
 	$(BIN)/python benchmarks/pairs.py
 	$(BIN)/python benchmarks/tokenization.py
 	$(BIN)/python benchmarks/training.py

@@ -1,12 +1,112 @@
-"""Speed of matrix products on this machine: an upper bound of the speed of an encoder."""
+"""Speed of matrix products on one core, compared with oneDNN's and with the peak of the processor.
 
+    python benchmarks/products.py [--rounds 3] [--out benchmarks/results]
+
+The peak is that of a loop of fused multiplications and additions in registers. Seconds are of processor time.
+"""
+
+import argparse
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import report
+
 NUM_ROWS = 1_024
+SHAPES = {
+    "MiniLM": [(1_152, 384), (384, 384), (1_536, 384), (384, 1_536)],
+    "BERT-base": [(2_304, 768), (768, 768), (3_072, 768), (768, 3_072)],
+}
+"""Outputs and inputs of the products of a layer."""
+_FEW_ROWS = 12
 _SECONDS = 0.25  # for each shape
+
+
+def main() -> None:
+    results, options = report.begin(
+        "products", argparse.ArgumentParser(description=__doc__.partition("\n")[0]), threads=1
+    )
+    peak = _peak()
+    rows = [
+        _row(model, num_rows, shape, peak, options.rounds)
+        for num_rows in (NUM_ROWS, _FEW_ROWS)
+        for model, shapes in SHAPES.items()
+        for shape in shapes
+    ]
+    results["products"] = rows
+    table = report.markdown_table(
+        ["product", *list(rows[0])[1:]], *([str(cell) for cell in row.values()] for row in rows)
+    )
+    about = "GFLOP/s or GOP/s, and the share of the peak in float32 (%); 0: not available on this processor."
+    report.finish(results, "\n".join([*report.heading("Products on one core", results), table, "", about]), options.out)
+
+
+def _row(model: str, num_rows: int, shape: tuple[int, int], peak: Callable[[], float], rounds: int) -> dict:
+    import numpy as np
+    import torch
+
+    from bertkit.transformer.kernels.linear import CompiledInt8Linear, CompiledLinear, OneDNNLinear
+
+    torch.set_num_threads(1)
+    weight, bias, x = torch.randn(shape), torch.zeros(shape[0]), torch.randn(num_rows, shape[1])
+    values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (num_rows, shape[1]), np.uint8))
+    compiled, rounded, onednn = (
+        CompiledLinear(weight, bias),
+        CompiledInt8Linear(weight, bias),
+        OneDNNLinear(weight, bias),
+    )
+    operations = 2 * num_rows * shape[0] * shape[1]
+    calls = {
+        "bertkit": lambda: compiled.multiply(None, x),
+        "oneDNN": lambda: onednn.multiply(None, x),
+        "bertkit int8": lambda: rounded.multiply(values),
+    }
+    fastest, peaks = dict.fromkeys(calls, 0.0), []
+    for _ in range(rounds):
+        peaks.append(peak())
+        for name, call in calls.items():
+            fastest[name] = max(fastest[name], operations / 1e9 / _seconds(call))
+    row = {"product": f"{model}, {num_rows} x {shape[1]} x {shape[0]}", "peak": round(max(peaks), 1)}
+    row |= {name: round(speed, 1) for name, speed in fastest.items()}
+    return row | {f"{name} %": round(100 * fastest[name] / max(peaks)) for name in ("bertkit", "oneDNN")}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Processor time of a call: the shortest of many."""
+    call()
+    seconds, end = [], time.thread_time() + _SECONDS
+    while (start := time.thread_time()) < end:
+        call()
+        seconds.append(time.thread_time() - start)
+    return min(seconds)
+
+
+def _peak() -> Callable[[], float]:
+    """A function that measures the GFLOP/s of fused multiplications and additions without memory."""
+    import numpy as np
+
+    from bertkit.compiled import compiled
+    from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
+    from bertkit.transformer.kernels.vectors import WIDTH, broadcast, fma, store
+
+    is_wide = has_wide_registers()
+
+    @compiled
+    def loop(num_steps, factor, sums):
+        f = broadcast(factor)
+        a0 = a1 = a2 = a3 = a4 = a5 = b0 = b1 = b2 = b3 = b4 = b5 = f
+        for _ in range(num_steps):
+            a0, a1, a2 = fma(a0, f, f), fma(a1, f, f), fma(a2, f, f)
+            a3, a4, a5 = fma(a3, f, f), fma(a4, f, f), fma(a5, f, f)
+            if is_wide:  # these take the other registers
+                b0, b1, b2 = fma(b0, f, f), fma(b1, f, f), fma(b2, f, f)
+                b3, b4, b5 = fma(b3, f, f), fma(b4, f, f), fma(b5, f, f)
+        store(sums, 0, ((a0 + a1) + (a2 + a3) + (a4 + a5)) + ((b0 + b1) + (b2 + b3) + (b4 + b5)))
+
+    num_steps, sums = 1_000_000, np.empty(WIDTH, np.float32)
+    operations = num_steps * (12 if is_wide else 6) * 2 * WIDTH
+    return lambda: operations / 1e9 / _seconds(lambda: loop(num_steps, np.float32(0.5), sums))
 
 
 def load(
@@ -48,3 +148,7 @@ def load(
 
     all_layers()  # warm
     return all_layers
+
+
+if __name__ == "__main__":
+    main()

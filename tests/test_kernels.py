@@ -21,6 +21,8 @@ from bertkit.transformer.kernels.disentangled_attention import attend_disentangl
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
 from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear, has_onednn, multiply_unpacked
+from bertkit.transformer.kernels.llvm_vectors import WIDTH, adds_pairs_of_bytes
+from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import (
     Quantized,
     gelu_rows,
@@ -212,6 +214,20 @@ def as_floats(quantized: Quantized) -> np.ndarray:
 
 
 @pytest.mark.every_processor
+@pytest.mark.parametrize("width", [1, 15, 16, 20, 48, 64, 312, 384])
+def test_rotated_rows_have_the_same_products_with_rotated_weights(width: int) -> None:
+    generator = np.random.default_rng(width)
+    rows, weights = (generator.standard_normal((7, width)).astype(np.float32) for _ in range(2))
+    rows[:, 0] = 100
+    turned = rotated(rows)
+    np.testing.assert_allclose(turned @ rotated(weights, is_weight=True).T, rows @ weights.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rotated(turned, is_weight=True), rows, rtol=1e-5, atol=1e-4)
+    block = min(width & -width, 128) if adds_pairs_of_bytes() and width % WIDTH == 0 else 1
+    largest = (np.abs(turned) / np.sqrt(block)).max()
+    assert (largest < 30) == (block > 1)
+
+
+@pytest.mark.every_processor
 @pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
 def test_quantized_rows(width: int) -> None:
     rows = np.random.default_rng(width).standard_normal((7, width)).astype(np.float32) * 3 + 1
@@ -220,6 +236,7 @@ def test_quantized_rows(width: int) -> None:
     rows[4, 0] = 1e4  # one far from the others
     quantized = empty_quantized(*rows.shape)
     quantize_rows(rows, 0, len(rows), quantized)
+    rows = rotated(rows)
     step = (rows.max(1) - rows.min(1)) / 255
     assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-6 * np.abs(rows).max(1)).all()
 
@@ -238,8 +255,9 @@ def test_norm_rows(width: int, dtype: torch.dtype) -> None:
     with torch.no_grad():
         expected = norm.double()(x.double() + residual.double())
     torch.testing.assert_close(out, expected.to(dtype), rtol=2e-6 if dtype == torch.float32 else 1e-2, atol=1e-5)
-    step = (expected.amax(1) - expected.amin(1)) / 255
-    assert (np.abs(as_floats(quantized) - expected.numpy()).max(1) <= 0.51 * step.numpy() + 1e-4).all()
+    rows = rotated(expected.numpy())
+    step = (rows.max(1) - rows.min(1)) / 255
+    assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-4).all()
 
 
 LINEARS = {name: [choice.linear for choice in offered_linears(name)] for name in ("float32", "bfloat16", "int8")}
@@ -253,7 +271,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     weight, bias = torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
     quantized = empty_quantized(num_rows, inputs)
     quantize_rows(x.numpy(), 0, num_rows, quantized)
-    kernel = linear(weight, bias)
+    kernel, weight = linear(weight, bias), torch.from_numpy(rotated(weight.numpy(), is_weight=True))
     rounded = (weight / kernel.scales[:, None]).round() * kernel.scales[:, None]
     exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
     results = np.empty((num_rows, outputs), np.float32)
@@ -262,9 +280,9 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
     far = empty_quantized(num_rows, outputs)
     gelu_rows(product, far)
-    activated = F.gelu(exact)
-    step = ((activated.amax(1) - activated.amin(1)) / 255).numpy()
-    error = np.abs(as_floats(far) - activated.numpy()).max(1)
+    activated = rotated(F.gelu(exact).numpy())
+    step = (activated.max(1) - activated.min(1)) / 255
+    error = np.abs(as_floats(far) - activated).max(1)
     assert (error <= 0.51 * step + 3e-4 * exact.abs().amax(1).numpy() + 1e-4).all()
 
 

@@ -17,6 +17,7 @@ from bertkit.transformer.kernels.arrays import array, rotary_and_window
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate, plain_gate
 from bertkit.transformer.kernels.linear import PlainInt8Linear
+from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
@@ -272,6 +273,7 @@ def random_product(num_rows: int, num_outputs: int) -> tuple[UnscaledProduct, Te
 
 def check_8_bits(quantized: Quantized, expected: Tensor, atol: float) -> None:
     """Rows are off by at most half of 1/255 of their range, beside ``atol``."""
+    expected = torch.from_numpy(rotated(expected.detach().numpy()))
     values, step = torch.from_numpy(quantized.values).double() - 128, (expected.amax(1) - expected.amin(1)) / 255
     rows = values * torch.from_numpy(quantized.scales)[:, None] + torch.from_numpy(quantized.middles)[:, None]
     assert ((rows - expected).abs().amax(1) <= 0.51 * step + atol).all()

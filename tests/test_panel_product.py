@@ -7,6 +7,7 @@ import torch
 from bertkit.transformer.kernels.linear import CompiledInt8Linear
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_wide_registers
 from bertkit.transformer.kernels.panel_product import weight_scales
+from bertkit.transformer.kernels.rotation import rotated
 
 pytestmark = [
     pytest.mark.every_processor,
@@ -16,6 +17,7 @@ pytestmark = [
 
 def exact_product(linear: CompiledInt8Linear, weight: torch.Tensor, values: np.ndarray) -> np.ndarray:
     """The integer sums, rounded to float32 and then scaled."""
+    weight = torch.from_numpy(rotated(weight.numpy(), is_weight=True))
     rounded = (weight / linear.scales[:, None]).round().long().numpy()
     sums = (values.astype(np.int64) - 128) @ rounded.T
     return sums.astype(np.float32) * linear.scales.numpy()

@@ -6,6 +6,7 @@ which runs other tests again: those marked `every_processor`, and in `make test-
 """
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -21,7 +22,8 @@ from bertkit.transformer.kernels.instruction_sets import instruction_sets
 
 pytestmark = pytest.mark.full
 
-MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
+MARK = re.compile(r"^(@|    )pytest\.mark\.every_processor,?$", re.MULTILINE)
+MARKED = {file.name for file in TESTS.glob("test_*.py") if MARK.search(file.read_text())}
 KERNELS = {"test_kernels.py", "test_modern_kernels.py", "test_training_kernels.py"}
 TOKENIZER = {"test_tokenizer_engine.py", "test_tokenizer_exact.py"}
 MODELS = {"test_exact.py", "test_modern_exact.py"}

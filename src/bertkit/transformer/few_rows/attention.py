@@ -6,8 +6,8 @@ Shape letters: M rows, D hidden_size, H num_heads, K head_dim, L layers, A kinds
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
+from bertkit.compiled import overload
 from bertkit.transformer.few_rows.products import RoundedWeights
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_head, attend_head
 from bertkit.transformer.kernels.pair_attention import attend_either, attend_rounded

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from bertkit.compiled import compiled, part
+from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
 from bertkit.transformer.few_rows.products import PADDING_ROWS, RoundedWeights, Weights, multiply, scratch_of
 from bertkit.transformer.kernels.modern_rows import norm_without_bias

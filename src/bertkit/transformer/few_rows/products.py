@@ -16,9 +16,8 @@ Arrays of bfloat16 are uint16. Shape letters: M num_rows, K inputs, N outputs, L
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from bertkit.compiled import compiled, part
+from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.few_rows.tiles import NUM_VECTORS, multiply_tile, tile_rows
 from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.rows import Quantized, quantize_rows

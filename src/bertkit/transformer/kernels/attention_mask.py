@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, overload
 from bertkit.transformer.kernels.tiles import add_tile, times_tile
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
 

@@ -19,7 +19,9 @@ from torch import Tensor
 from bertkit.executor import on_one_core
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
+from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
@@ -72,11 +74,13 @@ def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     """``a b^T + bias``, float32 with oneDNN: torch's own float32 product takes up to twice as long on AMD.
 
     Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves. On processors without
-    fast instructions for bfloat16 it is multiplied in float32, which is exact.
+    fast instructions for bfloat16 it is multiplied in float32, which is exact. With AVX2 and without AVX-512 a
+    transposed b is copied: oneDNN would take up to 4.7 times as long (gradients of 3,072 x 768 weights).
     """
     if a.dtype == torch.bfloat16 and not has_fast_bfloat16():
         return multiply_unpacked(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
+        b = b.contiguous() if multiplies_panels_fast() else b
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
 
@@ -181,13 +185,14 @@ class CompiledLinear(PlainLinear):
 class PlainInt8Linear(RowInvariant):
     """``x W^T + b`` of quantized rows, with float32 operations: the reference; b may be None.
 
-    Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an
+    Each row of W (output channel) is rounded to 8 bits with its own scale, rotated like x. The result is an
     `UnscaledProduct`: the next kernel scales it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        weight = torch.from_numpy(rotated(weight.numpy(), is_weight=True))
         self.scales = self.scales_of(weight)
         rounded = (weight / self.scales[:, None]).round().to(torch.int8)
         self.weight, self.rounded_sums = self.pack(rounded), rounded.sum(dim=1)

@@ -13,9 +13,7 @@ from bertkit.transformer.kernels.vectors import (
     WIDTH,
     broadcast,
     fma,
-    larger,
     load,
-    smaller,
     store,
     store_first,
     total,
@@ -51,15 +49,12 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
         if means is not None:
             means[row] = mean
         factors[row] = factor
-        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
             numbers = (load(line, c) - broadcast(mean)) * broadcast(factor) * load(norm.weight, c)
             write(normed, row, c, numbers)
-            if quantized is not None:
-                low, high = smaller(low, numbers), larger(high, numbers)
-                store(line, c, numbers)
+            store(line, c, numbers)
         if quantized is not None:
-            quantize_row(line, low, high, quantized, row)
+            quantize_row(line, quantized, row)
 
 
 @compiled
@@ -164,13 +159,10 @@ def gate_rows(product, is_silu, quantized):
     num_rows, width = quantized.values.shape
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
-        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
             left, right = read(product, row, c), read(product, row, width + c)
-            numbers = (silu(left) if is_silu else gelu(left)) * right
-            low, high = smaller(low, numbers), larger(high, numbers)
-            store(line, c, numbers)
-        quantize_row(line, low, high, quantized, row)
+            store(line, c, (silu(left) if is_silu else gelu(left)) * right)
+        quantize_row(line, quantized, row)
 
 
 @compiled

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from bertkit.compiled import compiled, part
+from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of, mask_scores
 from bertkit.transformer.kernels.choices import multiplies_pairs_fast
 from bertkit.transformer.kernels.rows import UnscaledProduct, quantize_rows, read, whole_vectors

@@ -17,10 +17,9 @@ import torch
 import torch.nn.functional as F
 from llvmlite import ir
 from numba import extending, types
-from numba.extending import overload
 from torch import Tensor
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, overload
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INTS,

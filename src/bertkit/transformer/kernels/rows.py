@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from bertkit.compiled import compiled, part
+from bertkit.compiled import compiled, overload, part
+from bertkit.transformer.kernels.rotation import rotate_row
 from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
@@ -116,12 +116,17 @@ def whole_vectors(width):
 
 
 @part
-def quantize_row(line, low, high, quantized, row):
-    """Quantize ``line``, with the lane-wise bounds ``low`` and ``high``, into a row of ``quantized``.
+def quantize_row(line, quantized, row):
+    """Quantize ``line`` into a row of ``quantized``, rotated where `rotate_row` does; ``line`` is overwritten.
 
     ``line`` is read, and the row written, in whole vectors, except for the end of the row.
     """
     width = quantized.values.shape[1]
+    rotate_row(line, 0, width)
+    low = high = load(line, 0)
+    for c in range(WIDTH, width, WIDTH):
+        numbers = load(line, c)
+        low, high = smaller(low, numbers), larger(high, numbers)
     bottom, top = smallest(low), largest(high)
     scale = max((top - bottom) / np.float32(255), np.float32(1e-30))
     middle = bottom + np.float32(128) * scale
@@ -136,10 +141,7 @@ def quantize_row(line, low, high, quantized, row):
 
 @part
 def _normalize_row(line, width, sums, norm, hidden, row):
-    """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``.
-
-    Returns the smallest and the largest numbers, lane by lane.
-    """
+    """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``."""
     mean = total(sums) / np.float32(width)
     line[width:] = mean  # values beyond the end do not count
     squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn, which do not wait for each other
@@ -148,13 +150,10 @@ def _normalize_row(line, width, sums, norm, hidden, row):
         squares, s1, s2, s3 = s1, s2, s3, fma(distance, distance, squares)
     squares = (squares + s1) + (s2 + s3)
     factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps))
-    low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
     for c in range(0, width, WIDTH):
         numbers = fma((load(line, c) - broadcast(mean)) * factor, load(norm.weight, c), load(norm.bias, c))
-        low, high = smaller(low, numbers), larger(high, numbers)
         store(line, c, numbers)
         write(hidden, row, c, numbers)
-    return low, high
 
 
 @compiled
@@ -172,9 +171,9 @@ def embed_rows(word, position, token_type, input_ids, position_ids, token_type_i
             summed = summed + read(position, position_ids[row], c)
             sums = sums + summed
             store(line, c, summed)
-        low, high = _normalize_row(line, width, sums, norm, hidden, row)
+        _normalize_row(line, width, sums, norm, hidden, row)
         if quantized is not None:
-            quantize_row(line, low, high, quantized, row)
+            quantize_row(line, quantized, row)
 
 
 @compiled
@@ -194,9 +193,9 @@ def norm_rows(rows, residual, norm, hidden, quantized):
                 summed = summed + read(residual, row, c)
             sums = sums + summed
             store(line, c, summed)
-        low, high = _normalize_row(line, width, sums, norm, hidden, row)
+        _normalize_row(line, width, sums, norm, hidden, row)
         if quantized is not None:
-            quantize_row(line, low, high, quantized, row)
+            quantize_row(line, quantized, row)
 
 
 @compiled
@@ -205,12 +204,9 @@ def gelu_rows(product, quantized):
     num_rows, width = quantized.values.shape
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
-        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
-            numbers = gelu(read(product, row, c))
-            low, high = smaller(low, numbers), larger(high, numbers)
-            store(line, c, numbers)
-        quantize_row(line, low, high, quantized, row)
+            store(line, c, gelu(read(product, row, c)))
+        quantize_row(line, quantized, row)
 
 
 @compiled
@@ -228,9 +224,6 @@ def quantize_rows(rows, start, end, quantized):
     width = rows.shape[1]
     line = np.zeros(whole_vectors(width), np.float32)
     for row in range(start, end):
-        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
-            numbers = read(rows, row, c)
-            low, high = smaller(low, numbers), larger(high, numbers)
-            store(line, c, numbers)
-        quantize_row(line, low, high, quantized, row)
+            store(line, c, read(rows, row, c))
+        quantize_row(line, quantized, row)

@@ -8,26 +8,14 @@ from bertkit.transformer.kernels.vectors import add_pairs, broadcast_from, fma, 
 QUERIES = 8
 """Queries of a tile."""
 
+_HOLDS_TILE = has_wide_registers()
+"""Whether the registers hold a tile."""
+
 
 @part
 def in_tile(v):
     """The vector eight times."""
     return v, v, v, v, v, v, v, v
-
-
-@part
-def add_products(tile, column, at, stride, row):
-    """tile + column x row: eight numbers, ``stride`` apart in an array from ``at`` on, each times the vector."""
-    return (
-        fma(broadcast_from(column, at), row, tile[0]),
-        fma(broadcast_from(column, at + stride), row, tile[1]),
-        fma(broadcast_from(column, at + 2 * stride), row, tile[2]),
-        fma(broadcast_from(column, at + 3 * stride), row, tile[3]),
-        fma(broadcast_from(column, at + 4 * stride), row, tile[4]),
-        fma(broadcast_from(column, at + 5 * stride), row, tile[5]),
-        fma(broadcast_from(column, at + 6 * stride), row, tile[6]),
-        fma(broadcast_from(column, at + 7 * stride), row, tile[7]),
-    )
 
 
 @part
@@ -41,26 +29,31 @@ def _add_to_four(tile, column, at, stride, row):
     )
 
 
-def _add_matrix(tile, columns, at, step, stride, rows, index, width, count):
+@part
+def add_products(tile, column, at, stride, row):
+    """tile + column x row: eight numbers, ``stride`` apart in an array from ``at`` on, each times the vector."""
+    upper = _add_to_four(tile[:4], column, at, stride, row)
+    return upper + _add_to_four(tile[4:], column, at + 4 * stride, stride, row)
+
+
+@part
+def add_matrix(tile, columns, at, step, stride, rows, index, width, count):
     """tile + columns x rows: `add_products` of ``count`` columns, ``step`` apart from ``at`` on, and a vector of each
-    row, ``width`` apart from ``index`` on."""
-    for number in range(count):
-        tile = add_products(tile, columns, at + number * step, stride, load(rows, index + number * width))
-    return tile
+    row, ``width`` apart from ``index`` on.
 
-
-def _add_matrix_in_halves(tile, columns, at, step, stride, rows, index, width, count):
-    """The same with half the sums at a time: eight vectors would not stay in sixteen registers of AVX2."""
-    upper, lower = (tile[0], tile[1], tile[2], tile[3]), (tile[4], tile[5], tile[6], tile[7])
+    With AVX2 half the sums at a time: eight vectors would not stay in its sixteen registers.
+    """
+    if _HOLDS_TILE:
+        for number in range(count):
+            tile = add_products(tile, columns, at + number * step, stride, load(rows, index + number * width))
+        return tile
+    upper, lower = tile[:4], tile[4:]
     for number in range(count):
         upper = _add_to_four(upper, columns, at + number * step, stride, load(rows, index + number * width))
     at += 4 * stride
     for number in range(count):
         lower = _add_to_four(lower, columns, at + number * step, stride, load(rows, index + number * width))
-    return upper[0], upper[1], upper[2], upper[3], lower[0], lower[1], lower[2], lower[3]
-
-
-add_matrix = part(_add_matrix if has_wide_registers() else _add_matrix_in_halves)
+    return upper + lower
 
 
 @part

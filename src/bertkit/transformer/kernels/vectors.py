@@ -13,8 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
-from numba.extending import overload
 
+from bertkit.compiled import overload
 from bertkit.transformer.kernels.llvm_vectors import (
     BITS,
     FLOAT,
