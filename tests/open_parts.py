@@ -1,4 +1,4 @@
-"""An objective, an optimizer and a schedule as a user's own module has them; `register` has the lines that make them known."""
+"""An objective, an optimizer and a schedule as a module of a user has them; `register` makes them known."""
 
 import math
 from dataclasses import dataclass
