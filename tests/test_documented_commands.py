@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from examples_of_tasks import model_of
+from gliner_reference import write_model
 from random_models import our_model
 from test_generation import gpt2, marian
 
@@ -17,7 +18,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.cli import COMMANDS, app, run
 from bertkit.cli.inspect import VIEWS
-from bertkit.tasks import OBJECTIVES, TASKS, QuestionAnswering, SequenceClassification
+from bertkit.tasks import OBJECTIVES, TASKS, QuestionAnswering, SequenceClassification, TokenClassification
 from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,6 +79,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_text(table)
     shutil.copytree(ROOT / "examples/data", "examples/data")
     Path("reviews.txt").write_text("a joy\ndull\n")
+    Path("letters.txt").write_text("Ada (ada@example.org, +44 20 7946 0958) was in London.\n")
+    model_of(TokenClassification(("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), scheme="BIO")).save("my-tagger")
+    write_model(json.loads((ROOT / "tests/data/gliner.json").read_text())["span-bert"], Path("my-gliner"))
     pairs = [{"anchor": text, "positive": f"{text}, {number}"} for number, text in enumerate(TEXTS)]
     for name in ("pairs.jsonl", "dev-pairs.jsonl"):
         Path(name).write_text("".join(json.dumps(pair) + "\n" for pair in pairs))

@@ -277,7 +277,7 @@ def test_other_methods_are_answered_with_those_that_are_allowed(server):
         ("DELETE", "/embed", "POST"),
         ("GET", "/v1/embeddings", "POST"),
         ("POST", "/metrics", "GET, HEAD"),
-        ("OPTIONS", "/v1/models/model", "GET"),
+        ("OPTIONS", "/v1/models/model", "GET, HEAD"),
     ):
         status, _, headers = server.request(path, b"{}" if method == "POST" else None, method=method)
         assert (status, headers["allow"]) == (405, allowed), (method, path)

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import bertkit
 from bertkit.cli import app
 from bertkit.serving.app import Application
 from bertkit.serving.service import Service
+from bertkit.serving.settings import ServerSettings
 
 SETTINGS = {  # classes of settings, and where they are set
     "bertkit.pretraining.recipe.Recipe": "The tree of a pre-training run: `bertkit pretrain --set data.max_seqlen=64`",
@@ -36,13 +38,14 @@ NO_MEMBERS_OF = "object, Module, Generic, tuple, dict, Exception, BaseEstimator"
 def write_reference(folder: Path) -> None:
     """Write a page each for Python, the command line, HTTP, settings and exceptions."""
     folder.mkdir(parents=True, exist_ok=True)
-    routes = Application(cast(Service, None)).fastapi  # of no models, as only the document is wanted
+    service = SimpleNamespace(settings=ServerSettings())  # of no models, as only the document is wanted
+    document = Application(cast(Service, service)).openapi
     errors = _automatic("automodule", "bertkit.errors", "members", "show-inheritance")
     pages = {
         "python": _python(),
         "rooms": _rooms(),
         "command_line": _command_line(),
-        "http": _http(routes.openapi()),
+        "http": _http(document),
         "settings": _settings(),
         "exceptions": f"# Exceptions and warnings\n\n{errors}",
     }

@@ -2,7 +2,7 @@
 
 First frozen features, which take seconds; contrastive training for few rows; then fine-tuning from the fitted head at
 up to three learning rates, as far as the measured speed of this machine allows. The best model on dev examples is kept.
-Without dev examples, a part of the training rows selects the best, and time is reserved to train it again on all rows.
+Without dev examples, a part of the training rows selects it, and time is reserved to train it again on all rows.
 """
 
 import math
@@ -38,8 +38,7 @@ _CONTRAST = "contrast"
 _ALL_ROWS = "all rows"  # the best run, trained again with the held-out rows
 _RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in the order tried
 _FEWEST_EPOCHS = 0.3  # minimum length of a run
-_PROBE_STEPS = 5
-_SECONDS_OF_A_RUN = 3.0  # to load and save models
+_PROBE_STEPS, _SECONDS_OF_A_RUN = 5, 3.0  # the seconds are those to load and save models
 
 
 @dataclass(frozen=True)

@@ -78,10 +78,11 @@ class OptimizationSettings:
     patience: Count | None = None
 
     def __post_init__(self) -> None:
-        from bertkit.training.optimizers import optimizer_class  # torch, which help of commands does not need
-
         check_field_types(self)
-        optimizer_class(self.optimizer)
+        if self.optimizer != OptimizationSettings.optimizer:  # the default, of the help of commands, needs no torch
+            from bertkit.training.optimizers import optimizer_class
+
+            optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def check_dev(self, dev: Sequence[Any], names: Sequence[str] = ("patience",)) -> None:
