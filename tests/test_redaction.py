@@ -192,6 +192,10 @@ def test_json_stays_json() -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     redacted = Redactor(is_json=True).redact(text).text
     assert json.loads(redacted) == {"card": "[CARD]", "text": 'a "quoted" [CARD], \\', "n": ["[CARD]", 1]}
+    text = text.replace("quoted", "quoted" + "\\\\" * 9) * 3
+    whole = Redactor(is_json=True).redact(text).text
+    assert [json.loads(line)["card"] for line in whole.splitlines()] == ["[CARD]"] * 3
+    assert "".join(Redactor(is_json=True).redact_stream(pieces(text, random.Random(0), (1, 3)))) == whole
 
 
 def test_rejects_unknown_kinds_regions_and_models() -> None:
@@ -202,7 +206,9 @@ def test_rejects_unknown_kinds_regions_and_models() -> None:
     with pytest.raises(UsageError, match="kinds is empty"):
         Redactor([])
     with pytest.raises(UsageError, match="trained for regression: expected token-classification"):
-        Redactor(tagger=SimpleNamespace(trained=SimpleNamespace(task=SimpleNamespace(name="regression"))))
+        Redactor(
+            tagger=SimpleNamespace(trained=SimpleNamespace(task=SimpleNamespace(name="regression", entity_types=())))
+        )
     with pytest.raises(UsageError, match="expected a str"):
         Redactor().redact(b"x")  # pyrefly: ignore
 

@@ -1,10 +1,9 @@
 """bertkit redact"""
 
 import sys
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
 
@@ -16,7 +15,7 @@ from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_not_input, check_writable, whole_file
 
 if TYPE_CHECKING:
-    from bertkit.redaction import Key, RedactionReport
+    from bertkit.redaction import RedactionReport
 
 
 def command(
@@ -52,7 +51,9 @@ def command(
     report
         A JSON file with what was examined, and how many of each kind were replaced; never what.
     """
-    from bertkit.redaction.key import Key
+    from bertkit.files.json_files import write_json
+    from bertkit.redaction import Key
+    from bertkit.redaction.redactor import REGIONS, Redactor
 
     paths = [path for path in (out, report, None if restore else key) if path is not None]
     for path in paths:
@@ -67,47 +68,42 @@ def command(
             raise UsageError("--restore takes --key and --out only: placeholders say what they stand for")
         _write(Key.read(key).restore(text_pieces(input)), out)
         return
-    kept_key = None if key is None else Key.read(key) if key.exists() else Key()
-    _redact(input, out, kinds, regions, model, kept_key, key, report, compute)
-
-
-def _redact(
-    input: str, out: Path | None, kinds: list[str] | None, regions: list[str] | None, model: str | None,
-    key: "Key | None", key_path: Path | None, report: Path | None, compute: Compute,
-) -> None:  # fmt: skip
-    from bertkit.files.json_files import write_json
-    from bertkit.redaction.redactor import REGIONS, Redactor
-
     redactor = Redactor(
         kinds,
         regions=REGIONS if regions is None else regions,
         tagger=None if model is None else open_trained(model, compute),
-        key=key,
+        key=None if key is None else Key.read(key) if key.exists() else Key(),
         is_json=extension(input) in (".json", ".jsonl", ".ndjson"),
     )
 
-    def write_key() -> None:  # before the text is there, so that it can be restored
-        if key is not None and key_path is not None:
-            key.write(key_path)
+    def write_key() -> None:
+        if redactor.key is not None and key is not None:
+            redactor.key.write(key)
 
-    try:
-        _write(redactor.redact_stream(text_pieces(input)), out, write_key)
-    finally:
-        if out is None:
-            write_key()
+    _write(redactor.redact_stream(text_pieces(input)), out, write_key)
     if report is not None:
         write_json(report, redactor.report.to_json())
     note(_summary(input, redactor.report))
 
 
-def _write(pieces: Iterable[str], out: Path | None, before_rename: "object" = None) -> None:
-    with nullcontext() if out is None else whole_file(out) as temporary:
-        with nullcontext(sys.stdout.buffer) if temporary is None else open(temporary, "wb") as file:
-            for piece in pieces:
-                file.write(piece.encode())
-            file.flush()
-        if out is not None and callable(before_rename):
-            before_rename()
+def _write(pieces: Iterable[str], out: Path | None, write_key: Callable[[], None] = lambda: None) -> None:
+    """Write a text; the key that restores it is written before a file has its name, and after what was printed."""
+    if out is None:
+        try:
+            _copy(pieces, sys.stdout.buffer)
+        finally:
+            write_key()
+        return
+    with whole_file(out) as temporary:
+        with open(temporary, "wb") as file:
+            _copy(pieces, file)
+        write_key()
+
+
+def _copy(pieces: Iterable[str], file: BinaryIO) -> None:
+    for piece in pieces:
+        file.write(piece.encode())
+    file.flush()
 
 
 def _summary(input: str, report: "RedactionReport") -> str:

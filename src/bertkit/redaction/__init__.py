@@ -2,7 +2,7 @@
 
 Takes: a text, or a stream of pieces of a text; optionally a fine-tuned tagger.
 Gives: the same text with placeholders, what was replaced and where, and a key that reverses it.
-May import: later, errors, files, tasks, model.
+May import: later, errors, files, model.
 """
 
 from typing import TYPE_CHECKING

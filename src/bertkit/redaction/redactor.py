@@ -1,6 +1,7 @@
 """Redaction of texts and streams."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -195,23 +196,23 @@ class _Stream:
 
     def _original(self, window: Window, end: int) -> str:
         """The original characters up to a position."""
-        part = window.text[self.written - self.offset : end - self.offset]
+        first, last = self.written - self.offset, end - self.offset
         if self.redactor.is_json:
-            before = window.text[max(0, self.written - self.offset - 64) : self.written - self.offset]
-            self.is_in_string ^= _num_quotes(before, part) % 2 == 1
+            self.is_in_string ^= _num_quotes(window.text, first, last) % 2 == 1
         self.written = max(self.written, end)
-        return part
+        return window.text[first:last]
 
 
-def _num_quotes(before: str, part: str) -> int:
-    """Number of quotes of JSON strings in a part of a text: those without an odd number of backslashes before."""
-    count, text = 0, before + part
-    index = text.find('"', len(before))
-    while index >= 0:
-        slashes = index - len(text[:index].rstrip("\\"))
-        count += slashes % 2 == 0
-        index = text.find('"', index + 1)
-    return count
+_QUOTE = re.compile(r'(?<!\\)(\\*)"')
+
+
+def _num_quotes(text: str, start: int, end: int) -> int:
+    """Number of quotes that begin or end a string of JSON in a part of a text: those without an odd number of
+    backslashes before."""
+    begin = start
+    while begin and text[begin - 1] == "\\":
+        begin -= 1
+    return sum(len(match[1]) % 2 == 0 for match in _QUOTE.finditer(text, begin, end))
 
 
 def kind_of(label: str) -> str:
@@ -221,11 +222,7 @@ def kind_of(label: str) -> str:
 
 
 def _labels_of(tagger: "Model") -> tuple[str, ...]:
-    from bertkit.tasks import TokenClassification  # loaded with the model
-    from bertkit.tasks.tags import Tags
-
     task = tagger.trained.task
-    types = Tags(task.label_names, task.scheme).types if isinstance(task, TokenClassification) else ()
-    if not types:
+    if not task.entity_types:
         raise UsageError(f"the model was trained for {task.name}: expected token-classification with entities")
-    return tuple(kind_of(name) for name in types)
+    return tuple(map(kind_of, task.entity_types))

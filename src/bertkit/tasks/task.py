@@ -354,6 +354,11 @@ class TextTask(ABC):
         method's name. A `JudgedTask` has `constant_logits` instead."""
         raise NotImplementedError
 
+    @property
+    def entity_types(self) -> tuple[str, ...]:
+        """Types of the entities that predictions can have, sorted; empty for a task without entities."""
+        return ()
+
     def with_calibrated_thresholds(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
         """The task with the best thresholds on these held-out examples."""
         return self

@@ -333,6 +333,10 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def _words(self, example: TaggedText) -> tuple[Span, ...]:
         return words_of(example.text, self.words) if example.words is None else example.words
 
+    @property
+    def entity_types(self) -> tuple[str, ...]:
+        return self._tags().types
+
     def _tags(self) -> Tags:
         return Tags(self.label_names, self.scheme)
 
