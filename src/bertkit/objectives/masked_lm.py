@@ -11,6 +11,7 @@ from bertkit.objectives.objective import Objective
 from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sequences import Source, SpecialIds
 from bertkit.objectives.token_blocks import TokenBlocks
+from bertkit.tasks.field_types import ShareAboveZero
 from bertkit.tasks.task import Task
 from bertkit.tokenizer import Tokenizer
 
@@ -23,18 +24,12 @@ class MaskedLM(Objective):
     """Predict masked tokens from both sides."""
 
     mask_unit: MaskUnit = "token"  # unit that is masked together
-    mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
-    final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
+    mask_rate: ShareAboveZero = 0.15  # share of the tokens to predict, at the start of the run
+    final_mask_rate: ShareAboveZero | None = None  # at its end, interpolated linearly; None: the same
 
     name: ClassVar[str] = "masked-lm"
     heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     replacement: ClassVar[tuple[float, float]] = (0.8, 0.9)  # as in `Masking`
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field, value in (("mask_rate", self.mask_rate), ("final_mask_rate", self.final_mask_rate)):
-            if value is not None and not 0 < value < 1:
-                raise UsageError(f"{field}={value!r}: expected a share above 0 and below 1")
 
     @property
     def task(self) -> Task:

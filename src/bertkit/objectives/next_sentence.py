@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from bertkit.corpus.shards import TokenShard
-from bertkit.errors import UsageError
 from bertkit.objectives.masked_lm import MaskedLM
 from bertkit.objectives.sentence_pairs import SHORT_PROB, SentencePairs
 from bertkit.objectives.sequences import Source, SpecialIds
+from bertkit.tasks.field_types import Share
 
 
 @dataclass(frozen=True)
@@ -15,17 +15,12 @@ class NextSentence(MaskedLM):
     """Predict masked tokens, and whether text B follows text A or is from another document."""
 
     balanced: bool = False  # exactly half of the pairs random; false: as published, where more are
-    short_prob: float = SHORT_PROB  # share of documents whose pairs get a random shorter target length
+    short_prob: Share = SHORT_PROB  # share of documents whose pairs get a random shorter target length
 
     name: ClassVar[str] = "next-sentence"
     heads: ClassVar[tuple[str, ...]] = ("masked_lm", "next_sentence")
     takes_pairs: ClassVar[bool] = True
     least_documents: ClassVar[int] = 2  # random texts are from another document
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.short_prob < 1:
-            raise UsageError(f"short_prob={self.short_prob!r}: expected a share from 0 to below 1")
 
     def source(self, shard: TokenShard, special: SpecialIds, max_seqlen: int, seed: int) -> Source:
         return SentencePairs(shard, special, max_seqlen, seed, short_prob=self.short_prob, balanced=self.balanced)

@@ -10,7 +10,7 @@ The number that draws a token depends only on the seed, the epoch, the index of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch
 from bertkit.compiled import compiled
-from bertkit.errors import UsageError
 from bertkit.objectives.loader import Corruption, PretrainingBatch
 from bertkit.objectives.masked_lm import MaskedLM
 from bertkit.objectives.masking import Masked
@@ -28,6 +27,7 @@ from bertkit.objectives.objective import Companion
 from bertkit.objectives.pretraining_loss import cross_entropy_sums, masked_lm_metrics
 from bertkit.objectives.sequences import Sequences
 from bertkit.randomness import key_of, uniform
+from bertkit.tasks.field_types import AboveZero, Range
 from bertkit.tasks.task import Loss, exact, mean_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
@@ -37,28 +37,25 @@ GENERATOR = "generator"
 _DRAWS = 2  # the random stream of a sequence; those of `Masking` are 0 and 1
 
 
+_ShareOfWidth = Annotated[
+    float, Range("a share of the discriminator's width, above 0 and at most 1", lambda value: 0 < value <= 1)
+]
+
+
 @dataclass(frozen=True)
 class ReplacedTokens(MaskedLM):
     """Tell tokens that a generator replaced from the original ones."""
 
-    generator_size: float = 0.25  # width of the generator's layers as a share of the model's; their number is equal
-    detection_weight: float = 50.0  # factor of the discriminator's loss (Clark et al. 2020, appendix A)
+    generator_size: _ShareOfWidth = (
+        0.25  # width of the generator's layers as a share of the model's; their number is equal
+    )
+    detection_weight: AboveZero = 50.0  # factor of the discriminator's loss (Clark et al. 2020, appendix A)
 
     name: ClassVar[str] = "replaced-tokens"
     heads: ClassVar[tuple[str, ...]] = ("replaced_tokens",)
     best_by: ClassVar[str] = "loss"
     compiles: ClassVar[bool] = False  # filler would count as tokens
     replacement: ClassVar[tuple[float, float]] = (0.85, 1.0)  # google-research/electra, pretrain_helpers.py, mask
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.generator_size <= 1:
-            raise UsageError(
-                f"generator_size={self.generator_size!r}: expected a share of the discriminator's width, above 0 and "
-                "at most 1"
-            )
-        if self.detection_weight <= 0:
-            raise UsageError(f"detection_weight={self.detection_weight!r}: expected a number above 0")
 
     @property
     def task(self) -> "ReplacedTokensTask":

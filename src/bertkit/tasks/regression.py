@@ -97,8 +97,7 @@ class _OneNumber(OfTexts):
         """See `TextTask.adopt_head`: the logit of the stored head is the number; levels must have the same order."""
         if not isinstance(stored, type(self)) or stored.known_labels != self.known_labels:
             return False
-        stored.fold_target_scaling(head)
-        replace(self, center=-self.center / self.scale, scale=1 / self.scale).fold_target_scaling(head)
+        stored.fold_target_scaling(head).unfold_target_scaling(head, self)
         return True
 
     def predicted(self, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:

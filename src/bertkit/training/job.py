@@ -271,11 +271,7 @@ def make_trainer(
         rate_factor: parameter name -> factor of the learning rate.
         options: further fields of `Trainer`.
     """
-    optimizer = make_optimizer(
-        settings.optimizer, network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
-        betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
-        rate_factor=rate_factor,
-    )  # fmt: skip
+    optimizer = make_optimizer(settings.optimizer, network, rate_factor=rate_factor, **vars(settings))
     saved = checkpoints(folder)
     state = load_state(saved[-1], network, optimizer) if saved else TrainingState()
     best_by = settings.best_by or best_by
