@@ -10,7 +10,6 @@ Takes about 25 minutes on two cores, and needs ../shared/data.
 """
 
 import argparse
-import csv
 import shutil
 import statistics
 from concurrent.futures import ThreadPoolExecutor
@@ -21,17 +20,16 @@ import numpy as np
 import report
 import torch
 import torch.nn.functional as F
+from probes import probes
 from texts import DATA
 from turns import say
 from worker import Worker
 
 import bertkit
 from bertkit import Batch, Model
-from bertkit.comparison import Probes, read_senses
 from bertkit.comparison.features import measure_features
 from bertkit.evidence.minimal_pairs import score_minimal_pairs
 from bertkit.evidence.suites import Paradigm, read_suite
-from bertkit.inspection import read_trees
 from bertkit.pretraining import Inputs, Pretraining, VocabularySettings, read_recipe, with_length
 from bertkit.pretraining.text import learn_vocabulary
 
@@ -119,19 +117,6 @@ def train_and_measure(
         "zorro": detected_share(model, suite),
         "zorro_of_generator": score_minimal_pairs(generator, suite, progress=False).accuracy,
     }
-
-
-def probes() -> Probes:
-    """Labeled words of a treebank and of CoarseWSD-20, and the test pairs of STS-B."""
-    treebank = DATA / "ud_english_ewt"
-    tags = [
-        [tree.labeled("tags") for tree in read_trees(treebank / f"en_ewt-ud-{part}.conllu", 400)]
-        for part in ("train", "test")
-    ]
-    senses = [(train[:200], test[:200]) for train, test in read_senses(DATA / "coarsewsd20")]
-    with (DATA / "sts_benchmark" / "sts-test.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    return Probes((tags[0], tags[1]), senses, [(line[5], line[6], float(line[4])) for line in lines])
 
 
 @torch.inference_mode()

@@ -8,15 +8,14 @@ the same options resumes, and a call for other models or seeds may run at the sa
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import report
+from probes import probes
 from turns import say
 
-from bertkit.comparison import MODELS, Comparison, Probes, read_senses
+from bertkit.comparison import MODELS, Comparison
 from bertkit.evidence.suites import read_suite
-from bertkit.inspection import read_trees
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 COLUMNS = {
@@ -40,17 +39,8 @@ def main() -> None:
         options.folder, novels, minutes=options.minutes, seeds=[int(seed) for seed in options.seeds.split(",")],
         models=options.models.split(","), vocab_size=2_000, batch_size=16, learning_rate=2e-3, log_line=say,
     )  # fmt: skip
-    treebank = DATA / "ud_english_ewt"
-    tags = [
-        [tree.labeled("tags") for tree in read_trees(treebank / f"en_ewt-ud-{part}.conllu", 400)]
-        for part in ("train", "test")
-    ]
-    senses = [(train[:200], test[:200]) for train, test in read_senses(DATA / "coarsewsd20")]
-    with (DATA / "sts_benchmark" / "sts-test.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    pairs = [(line[5], line[6], float(line[4])) for line in lines]
     suite = read_suite(DATA / "zorro", 20)
-    rows = comparison.start(suite, CLOZE, Probes((tags[0], tags[1]), senses, pairs), resume=True)
+    rows = comparison.start(suite, CLOZE, probes(), resume=True)
     results |= {"minutes": options.minutes, "novels": [novel.name for novel in novels], "seeds": options.seeds,
                 "rows": rows}  # fmt: skip
     report.finish(results, describe(results), options.out)

@@ -86,11 +86,11 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json. For similarity, several
         files are separate data sets, each with its objective and batches; other tasks combine them.
     out
-        The folder of the model to write.
+        {HELP["out"]}
     model
         The model to start from: a folder, a hub name, or the import name of an installed model package.
     dev
-        Examples that select the best weights; without them the last weights are kept.
+        {HELP["dev"]}
     columns
         {HELP["columns"]}
     label_names
@@ -103,8 +103,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     sweep
         paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best model on --dev is kept.
     resume
-        Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or
-        --num-steps is larger than before.
+        {HELP["resume"]}
     device
         {HELP["device"]}
     """
@@ -159,16 +158,15 @@ def _for_sequences(task: str) -> Callable[..., None]:
     train
         {SEQUENCE_TASKS[task].help_of_files}
     out
-        The folder of the model to write.
+        {HELP["out"]}
     model
         {SEQUENCE_TASKS[task].help_of_model}
     dev
-        Examples that select the best weights; without them the last weights are kept.
+        {HELP["dev"]}
     columns
         Columns by role, source and target, or text, where their names are not recognized.
     resume
-        Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or
-        --num-steps is larger than before.
+        {HELP["resume"]}
     device
         {HELP["device"]}
     """

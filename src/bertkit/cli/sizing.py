@@ -1,6 +1,5 @@
 """bertkit sizing"""
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -49,6 +48,7 @@ def command(
         from bertkit.serving.sizing import FIRST_RATE, measure_server
     except ModuleNotFoundError as error:
         raise DependencyError(f"bertkit sizing needs {error.name}: pip install 'bertkit[serve]'") from None
+    from bertkit.tokenizer.workspaces import num_processors
 
     for name, value in (("within-ms", within_ms), ("seconds", seconds), ("words", words)):
         if value is not None and not 0 < value < float("inf"):
@@ -61,9 +61,8 @@ def command(
         arguments, texts, within_ms=within_ms, seconds=seconds,
         on_load=lambda load: note(f"{load.rate:.0f} requests a second: 99 % within {load.p99_ms:.0f} ms"),
     )  # fmt: skip
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts = {name: round(value, 1) if isinstance(value, float) else value for name, value in asdict(sizing).items()}
-    emit([{"model": model, "precision": compute.precision, "cores": cores, **facts}])
+    emit([{"model": model, "precision": compute.precision, "cores": num_processors(), **facts}])
     if not sizing.requests_per_second:
         note(f"not even {FIRST_RATE:g} requests a second were answered within {within_ms:g} ms: raise --within-ms")
 

@@ -15,6 +15,12 @@ HELP = {
     "label_names": "Names of labels that are integers in the files, in order from 0.",
     "skip_bad": "Skip rows that cannot be used, and count them.",
     "device": "auto, cpu, cuda or mps.",
+    "out": "The folder of the model to write.",
+    "dev": "Examples that select the best weights; without them the last weights are kept.",
+    "resume": (
+        "Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or "
+        "--num-steps is larger than before."
+    ),
 }
 """Help of parameters that the commands of tasks share."""
 
