@@ -30,9 +30,10 @@ import report
 import texts
 from models import MINILM, converted_folder, published_folder
 from peers import SYSTEMS
+from servers import body_of
 from turns import say
 
-from bertkit.serving.load import Client, Load, body_of, loads_at_rising_rates, offer
+from bertkit.serving.load import Client, Load, loads_at_rising_rates, offer
 
 EXPLANATION = (
     "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered, at the "

@@ -15,8 +15,9 @@ import report
 import texts
 from models import MINILM, published_folder
 from serve import SERVERS, Server
+from servers import body_of
 
-from bertkit.serving.load import Client, Load, body_of, offer
+from bertkit.serving.load import Client, Load, offer
 
 _RATE, _MANY = 5.0, 2_048
 

@@ -19,9 +19,8 @@ import texts
 from models import MINILM, published_folder
 from query import short_queries
 from serve import SERVERS, Server
+from servers import body_of
 from worker import Worker
-
-from bertkit.serving.load import body_of
 
 _PAUSES = {0.0: 1.0, 0.1: 0.2}
 """Seconds before each call -> share of the texts that are used."""

@@ -18,8 +18,9 @@ import report
 import texts
 from models import MINILM, published_folder
 from serve import SERVERS, Server
+from servers import body_of
 
-from bertkit.serving.load import Client, body_of, offer
+from bertkit.serving.load import Client, offer
 
 
 def main() -> None:

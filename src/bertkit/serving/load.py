@@ -2,7 +2,6 @@
 regardless of whether earlier ones are answered."""
 
 import asyncio
-import json
 import random
 import time
 from collections import Counter
@@ -134,8 +133,3 @@ async def loads_at_rising_rates(
         if not best:
             break
     return loads
-
-
-def body_of(texts: list[str], field: str = "inputs") -> bytes:
-    """A request for the vectors of texts."""
-    return json.dumps({field: texts}).encode()
