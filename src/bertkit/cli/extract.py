@@ -1,5 +1,7 @@
 """bertkit extract"""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -14,8 +16,9 @@ def command(
     text: str | None = None,
     /,
     *,
-    labels: str,
     model: str,
+    labels: str | None = None,
+    schema: Path | None = None,
     input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
     threshold: float = 0.5,
     nested: bool = False,
@@ -27,10 +30,13 @@ def command(
     ----------
     text
         The text, unless --input is given.
+    model
+        An extraction model: a folder in the form of GLiNER, with gliner_config.json, or of GLiNER2.
     labels
         What to look for, separated by commas: person,place.
-    model
-        An extraction model in the form of GLiNER: a folder with gliner_config.json.
+    schema
+        A JSON file instead, for a model in the form of GLiNER2: {"entities": [...], "records": {...},
+        "relations": [...], "classes": {...}, "multilabel_classes": {...}}.
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold
@@ -38,19 +44,34 @@ def command(
     nested
         Also print entities inside others.
     """
-    from bertkit.extraction import ExtractionReport, open_extractor
+    from bertkit.extraction import ExtractionReport, Schema, SchemaExtractor, open_extractor
+    from bertkit.files.json_files import read_json_value
 
     if (text is None) == (input is None):
         raise UsageError("expected a text or --input FILE, and not both")
-    names = [label.strip() for label in labels.split(",")] if labels.strip() else []
+    if (labels is None) == (schema is None):
+        raise UsageError("expected either --labels or --schema")
     whole = "".join(text_pieces(input)) if input is not None else text or ""
     report = ExtractionReport()
     extractor = open_extractor(model, precision=compute.precision, device=compute.device)
-    (entities,) = extractor.extract([whole], names, threshold=threshold, nested=nested, report=report)
-    emit(
-        {"text": each.text, "label": each.label, "score": each.score, "start": each.start, "end": each.end}
-        for each in entities
-    )
+    if schema is not None:
+        if not isinstance(extractor, SchemaExtractor):
+            raise UsageError(f"{model} reads labels, and no schema: give --labels")
+        if (content := read_json_value(schema)) is None:
+            raise UsageError(f"--schema {schema}: no such file")
+        (reading,) = extractor.read([whole], Schema.from_json(content), threshold=threshold, report=report)
+        emit([asdict(reading)], as_json=True)
+    else:
+        names = [label.strip() for label in (labels or "").split(",")] if (labels or "").strip() else []
+        (entities,) = extractor.extract([whole], names, threshold=threshold, nested=nested, report=report)
+        emit(
+            {"text": each.text, "label": each.label, "score": each.score, "start": each.start, "end": each.end}
+            for each in entities
+        )
     if input is not None:
-        groups = "" if len(report.label_groups) == 1 else f"; labels in {len(report.label_groups)} groups"
+        groups = (
+            ""
+            if schema is not None or len(report.label_groups) == 1
+            else f"; labels in {len(report.label_groups)} groups"
+        )
         note(f"{input}: {report.num_characters:,} characters in {report.num_windows:,} windows{groups}")

@@ -1,7 +1,8 @@
-"""Extraction: spans of texts with labels that are given at run time, by models in GLiNER's published form.
+"""Extraction: spans of texts with labels that are given at run time, by models in GLiNER's or GLiNER2's published form.
 
-Takes: a folder with gliner_config.json; texts of any length, and labels.
-Gives: entities with their labels, scores, characters and the window in which they were decided.
+Takes: a folder with gliner_config.json, or of GLiNER2; texts of any length, and labels or a schema.
+Gives: entities with their labels, scores, characters and the window in which they were decided; records, relations and
+classes.
 May import: later, errors, files, locate, device, compiled, tokenizer, batch, transformer, heads, architectures,
 checkpoint, inference.
 """
@@ -15,5 +16,8 @@ if TYPE_CHECKING:
     from bertkit.extraction.extractor import ExtractionReport as ExtractionReport
     from bertkit.extraction.extractor import Extractor as Extractor
     from bertkit.extraction.opening import open_extractor as open_extractor
+    from bertkit.extraction.schema import Schema as Schema
+    from bertkit.extraction.schema_extractor import SchemaExtractor as SchemaExtractor
+    from bertkit.extraction.schema_reading import Reading as Reading
 
 __getattr__, __dir__ = on_demand(__name__)

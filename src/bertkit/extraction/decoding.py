@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.extraction.scorer import Candidates
+from bertkit.extraction.windows import Window, Words
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,13 @@ class Entity:
     label: str
     score: float  # from 0 to 1
     window: tuple[int, int]  # characters, end exclusive, that the model read when it decided
+
+
+def entity_of(text: str, words: Words, spans: Candidates, index: int, label: str, window: Window) -> Entity:
+    """One of the spans as an entity."""
+    start, end = int(words.starts[spans.start[index]]), int(words.ends[spans.end[index]])
+    read = int(words.starts[window.first]), min(int(words.ends[window.end - 1]), len(text))
+    return Entity(start, end, text[start:end], label, float(spans.score[index]), read)
 
 
 def best_spans(candidates: Candidates, *, nested: bool) -> np.ndarray:

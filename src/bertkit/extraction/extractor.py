@@ -10,13 +10,13 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.extraction.decoding import Entity, best_spans
+from bertkit.extraction.decoding import Entity, best_spans, entity_of
 from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import PROJECTION, Layers
 from bertkit.extraction.prompts import Prompt, checked_labels, prompts_of
 from bertkit.extraction.scorer import Candidates, Scorer
 from bertkit.extraction.settings import ExtractionSettings
-from bertkit.extraction.windows import Window, Words, WordSplitter, windows_of
+from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner, checked_text, chunks, inferred, text_length
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -111,8 +111,7 @@ class Extractor:
     ) -> Iterator[tuple[Entity, ...]]:
         """`extract` in bounded memory; a text is in memory as a whole."""
         refuse_one_text(texts)
-        if not 0 <= threshold <= 1:
-            raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")
+        check_threshold(threshold)
         plan, report = self._plan(labels), report or ExtractionReport()
         report.label_groups = tuple(tuple(plan.labels[i] for i in prompt.labels) for prompt in plan.prompts)
         return self._stream(texts, plan, threshold, nested, report)
@@ -222,24 +221,12 @@ class Extractor:
     def _encodings(self, words: list[Words], sequences: list[_Sequence]) -> Encodings:
         """``[CLS] prompt words [SEP]`` of each sequence."""
         first, last = [self._runner.tokenizer.cls_id], [self._runner.tokenizer.sep_id]
-        rows = [np.empty(0, np.int64)]
+        rows = list[np.ndarray]()
         for each in sequences:
             of_text = words[each.text]
             start, end = of_text.first_tokens[[each.window.first, each.window.end]]
             rows.append(np.concatenate([first, each.prompt.tokens, of_text.tokens[start:end], last]))
-        lengths = np.array([len(row) for row in rows[1:]], np.int64)
-        ids, number = np.concatenate(rows).astype(np.int32), len(sequences)
-        return Encodings(
-            input_ids=ids,
-            token_type_ids=np.zeros_like(ids),
-            special_tokens_mask=np.zeros(len(ids), bool),
-            spans=None,
-            cu_seqlens=np.cumsum([0, *lengths]),
-            num_tokens_cut=np.zeros(number, np.int64),
-            cut_spans=np.full((number, 1, 2), -1, np.int64),
-            text_index=np.array([each.text for each in sequences], np.int64),
-            owned=np.stack([np.zeros_like(lengths), lengths], axis=1),
-        )
+        return encodings_of(rows, [each.text for each in sequences])
 
 
 def _entities(
@@ -250,11 +237,13 @@ def _entities(
         return ()
     candidates = Candidates(*map(np.concatenate, zip(*(each for each, _ in found), strict=True)))
     window_of = np.repeat(np.arange(len(found)), [len(each.score) for each, _ in found])
-    entities = []
-    for index in best_spans(candidates, nested=nested).tolist():
-        start, end = int(words.starts[candidates.start[index]]), int(words.ends[candidates.end[index]])
-        window = found[window_of[index]][1]
-        read = int(words.starts[window.first]), int(words.ends[window.end - 1])
-        label = labels[candidates.label[index]]
-        entities.append(Entity(start, end, text[start:end], label, float(candidates.score[index]), read))
-    return tuple(entities)
+    return tuple(
+        entity_of(text, words, candidates, index, labels[candidates.label[index]], found[window_of[index]][1])
+        for index in best_spans(candidates, nested=nested).tolist()
+    )
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise UsageError unless the threshold is a number from 0 to 1."""
+    if not 0 <= threshold <= 1:
+        raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")

@@ -1,6 +1,8 @@
 """Layers between the encoder and the scorer, prepared for inference. Shape letters: W words, D width, H LSTM width."""
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,20 +26,19 @@ def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int |
     shapes = lstm_shapes(width, settings.num_lstm_layers)
     for name, encoder_width in ((PROJECTION, text_width), (LABELS_PROJECTION, labels_width)):
         if encoder_width is not None and encoder_width != width:
-            shapes |= _linear(name, encoder_width, width)
+            shapes |= linear_shapes(name, encoder_width, width)
     if settings.of_tokens:
         for name in ("proj_token", "proj_label"):
-            shapes |= _linear(TOKENS + name, width, 2 * width)
-        return (
-            shapes | _linear(f"{TOKENS}out_mlp.0", 3 * width, 4 * width) | _linear(f"{TOKENS}out_mlp.3", 4 * width, 3)
-        )
-    for name, inputs in (
-        (f"{SPANS}project_start", 1),
-        (f"{SPANS}project_end", 1),
-        (f"{SPANS}out_project", 2),
-        (LABELS, 1),
-    ):
-        shapes |= _linear(f"{name}.0", inputs * width, 4 * width) | _linear(f"{name}.3", 4 * width, width)
+            shapes |= linear_shapes(TOKENS + name, width, 2 * width)
+        return shapes | mlp_shapes(f"{TOKENS}out_mlp", (0, 3), (3 * width, 4 * width, 3))
+    return shapes | span_shapes(width) | mlp_shapes(LABELS, (0, 3), (width, 4 * width, width))
+
+
+def span_shapes(width: int) -> Shapes:
+    """Tensors of the scores of spans by their first and last word."""
+    shapes: Shapes = {}
+    for name, inputs in (("project_start", 1), ("project_end", 1), ("out_project", 2)):
+        shapes |= mlp_shapes(SPANS + name, (0, 3), (inputs * width, 4 * width, width))
     return shapes
 
 
@@ -52,8 +53,17 @@ def lstm_shapes(width: int, num_layers: int) -> Shapes:
     return shapes
 
 
-def _linear(name: str, inputs: int, outputs: int) -> Shapes:
+def linear_shapes(name: str, inputs: int, outputs: int) -> Shapes:
+    """Tensors of a linear layer."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def mlp_shapes(name: str, numbers: Sequence[int], widths: Sequence[int]) -> Shapes:
+    """Tensors of linear layers, by their numbers under a name, between these widths."""
+    shapes: Shapes = {}
+    for number, (inputs, outputs) in zip(numbers, pairwise(widths), strict=True):
+        shapes |= linear_shapes(f"{name}.{number}", inputs, outputs)
+    return shapes
 
 
 class Layers:
@@ -81,7 +91,13 @@ class Layers:
 
     def twice(self, name: str, rows: Tensor) -> Tensor:
         """Two stored linear layers with ReLU between them."""
-        return self.linear(f"{name}.3")(self.linear(f"{name}.0")(rows, activation="relu"))
+        return self.mlp(name, (0, 3), rows)
+
+    def mlp(self, name: str, numbers: tuple[int, ...], rows: Tensor) -> Tensor:
+        """Stored linear layers, by their numbers under a name, with ReLU between them."""
+        for number in numbers[:-1]:
+            rows = self.linear(f"{name}.{number}")(rows, activation="relu")
+        return self.linear(f"{name}.{numbers[-1]}")(rows)
 
     def projected(self, name: str, rows: Tensor) -> Tensor:
         """Rows in the width of the scorer: the encoder's own if there is no projection."""

@@ -1,7 +1,7 @@
 """Open a folder in GLiNER's published form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,17 @@ from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import CheckpointError
 from bertkit.extraction.extractor import Extractor
 from bertkit.extraction.label_encoder import LabelEncoder
-from bertkit.extraction.layers import Layers, lstm_shapes, shapes_of
+from bertkit.extraction.layers import Layers, Shapes, lstm_shapes, shapes_of
+from bertkit.extraction.schema_extractor import SchemaExtractor, shapes_of_heads
 from bertkit.extraction.scorer import SpanScorer, TokenScorer
-from bertkit.extraction.settings import NAME, ExtractionSettings, read_settings
+from bertkit.extraction.settings import (
+    NAME,
+    ExtractionSettings,
+    SchemaSettings,
+    read_schema_settings,
+    read_settings,
+    reads_schemas,
+)
 from bertkit.inference.runner import Runner
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
@@ -37,8 +45,10 @@ class _Place:
     device: torch.device
 
 
-def open_extractor(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Extractor:
-    """Open an extraction model.
+def open_extractor(
+    name: str | Path, *, precision: str = "float32", device: str = "auto"
+) -> Extractor | SchemaExtractor:
+    """Open an extraction model, in the form of GLiNER or of GLiNER2.
 
     Args:
         name: a folder, or a name as in `bertkit.load`.
@@ -49,29 +59,44 @@ def open_extractor(name: str | Path, *, precision: str = "float32", device: str 
         UsageError: an unknown precision or device.
     """
     folder = locate(name)
-    settings = read_settings(folder)
+    settings = read_schema_settings(folder) if reads_schemas(folder) else read_settings(folder)
     place = _Place(folder, stored_tensors(folder), weights_dtype(precision), precision, resolve_device(device))
-    text = _runner(settings.encoder, "bert_layer.model.", folder, place)
+    if isinstance(settings, SchemaSettings):
+        return _schema_extractor(settings, place)
+    text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, place)
     labels, labels_width = None, None
     if settings.labels_encoder is not None:
-        labels = _runner(settings.labels_encoder, "labels_encoder.model.", folder / "labels_tokenizer", place)
+        tokenizer = folder / "labels_tokenizer"
+        labels = _runner(settings.labels_encoder, f"{_ENCODERS}labels_encoder.model.", tokenizer, place)
         labels_width = labels.network.config.hidden_size
-    layers = _layers(settings, text.network.config.hidden_size, labels_width, place)
+    shapes = shapes_of(settings, text.network.config.hidden_size, labels_width)
+    unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
+    encoders = (f"{_ENCODERS}bert_layer.", f"{_ENCODERS}labels_encoder.")
+    layers = _layers(shapes, place, encoders, unused)
     _check_marker(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
     return Extractor(text, settings, layers, scorer, None if labels is None else LabelEncoder(labels, layers))
 
 
-def _runner(content: dict[str, Any], part: str, tokenizer_folder: Path, place: _Place) -> Runner:
+def _schema_extractor(settings: SchemaSettings, place: _Place) -> SchemaExtractor:
+    head = "span_rep."
+    text = _runner(settings.encoder, "encoder.", place.folder, place)
+    shapes = shapes_of_heads(text.network.config.hidden_size, with_transformer=settings.counts_by_transformer)
+    stored = {name.replace(head, "span_rep_layer.", 1): one for name, one in place.stored.items()}
+    layers = _layers(shapes, replace(place, stored=stored), ("encoder.",), {})
+    return SchemaExtractor(text, layers, settings.max_width)
+
+
+def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place: _Place) -> Runner:
     """An encoder and its tokenizer.
 
     Args:
-        part: prefix of its tensors within those of the encoders.
+        prefix: of its tensors.
 
     Raises:
         CheckpointError: it is incomplete, or has tensors that are not used.
     """
-    prefix, folder = _ENCODERS + part, place.folder
+    folder = place.folder
     config = parse_config(content, folder / NAME).transformer
     names = architecture_of(config).names
     tensors = {name.removeprefix(prefix): one for name, one in place.stored.items() if name.startswith(prefix)}
@@ -97,19 +122,17 @@ def _runner(content: dict[str, Any], part: str, tokenizer_folder: Path, place: _
     return Runner(network, tokenizer, prepare(network.encoder, place.precision))
 
 
-def _layers(settings: ExtractionSettings, text_width: int, labels_width: int | None, place: _Place) -> Layers:
+def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Shapes) -> Layers:
     """The layers after the encoders.
+
+    Args:
+        encoders: prefixes of the tensors of these.
+        unused: tensors that may be stored, too.
 
     Raises:
         CheckpointError: one is missing, has another shape, or is not used.
     """
-    shapes = shapes_of(settings, text_width, labels_width)
-    stored = {
-        name: one
-        for name, one in place.stored.items()
-        if not name.startswith((f"{_ENCODERS}bert_layer.", f"{_ENCODERS}labels_encoder."))
-    }
-    unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
+    stored = {name: one for name, one in place.stored.items() if not name.startswith(encoders)}
     for name, wrong in (
         ("lacks the tensors", shapes.keys() - stored.keys()),
         ("holds tensors that this model lacks:", stored.keys() - shapes.keys() - unused.keys()),
@@ -119,10 +142,10 @@ def _layers(settings: ExtractionSettings, text_width: int, labels_width: int | N
     for name, shape in shapes.items():
         if stored[name].shape != shape:
             raise CheckpointError(
-                f"{place.folder}: {name} has shape {list(stored[name].shape)}; {NAME} requires {list(shape)}"
+                f"{place.folder}: {name} has shape {list(stored[name].shape)}; its config requires {list(shape)}"
             )
     values = read_tensors([stored[name] for name in shapes])
-    return Layers({name: value.to(place.dtype).to(place.device) for name, value in values.items()})
+    return Layers({name: values[stored[name].name].to(place.dtype).to(place.device) for name in shapes})
 
 
 def _check_marker(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:

@@ -28,6 +28,10 @@ class Candidates(NamedTuple):
     label: np.ndarray  # (N,) int64
     score: np.ndarray  # (N,) in the precision of the model
 
+    def chosen(self, choice: np.ndarray) -> "Candidates":
+        """Those that a mask, or an array of indices, chooses."""
+        return Candidates(*(values[choice] for values in self))
+
 
 class Scorer(Protocol):
     """Scores of a model."""
@@ -62,7 +66,7 @@ class SpanScorer:
 
     def __init__(self, layers: Layers, max_width: int) -> None:
         self.layers, self.max_width = layers, max_width
-        width = layers.values[f"{LABELS}.3.bias"].shape[0]
+        width = layers.values[f"{SPANS}out_project.3.bias"].shape[0]
         first = layers.values[f"{SPANS}out_project.0.weight"]
         self._of_start = layers.product(first[:, :width], layers.values[f"{SPANS}out_project.0.bias"])
         self._of_end = layers.product(first[:, width:])
@@ -77,7 +81,11 @@ class SpanScorer:
 
     def labels(self, labels: Tensor) -> list[Tensor]:
         """(C, 4 D + 1): what the terms of spans are multiplied with, and added."""
-        return [self._of_label(self.layers.twice(LABELS, labels)).cpu()]
+        return [self.queries(self.layers.twice(LABELS, labels))]
+
+    def queries(self, vectors: Tensor) -> Tensor:
+        """(C, 4 D + 1): what the terms of spans are multiplied with, and added, from (C, D) vectors to compare with."""
+        return self._of_label(vectors).cpu()
 
     def shared_labels(self, labels: Tensor) -> list[Any]:
         """As `labels`; or if there are many, a product of the vectors of spans with all of them."""
@@ -109,7 +117,7 @@ class SpanScorer:
         start, width, label = np.nonzero(logits > _logit(threshold) - 0.01)
         score = _sigmoid(logits[start, width, label])
         found = Candidates(start, start + width, label, score)
-        return Candidates(*(values[score > threshold] for values in found))
+        return found.chosen(score > threshold)
 
 
 class TokenScorer:

@@ -109,6 +109,47 @@ def read_settings(folder: Path) -> ExtractionSettings:
     )
 
 
+@dataclass(frozen=True)
+class SchemaSettings:
+    """What a published model of schemas computes beyond its encoder."""
+
+    encoder: dict[str, Any]  # content of the encoder's config.json
+    max_width: int  # words of the longest span
+    counts_by_transformer: bool  # the labels of an instance attend to each other
+
+
+_OF_SCHEMAS: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
+    "architecture": ("span",),
+    "token_pooling": ("first",),
+    "counting_layer": ("count_lstm", "count_lstm_v2"),
+    "max_len": (None,),
+}
+
+
+def reads_schemas(folder: Path) -> bool:
+    """Whether a folder holds a model in the form of GLiNER2."""
+    content = None if (folder / NAME).exists() else read_json(folder / "config.json")
+    return content is not None and content.get("model_type") == "extractor"
+
+
+def read_schema_settings(folder: Path) -> SchemaSettings:
+    """The settings of a folder in the form of GLiNER2.
+
+    Raises:
+        CheckpointError: a file is missing, or a value is not supported.
+    """
+    path = folder / "config.json"
+    content, encoder = read_json(path) or {}, read_json(folder / "encoder_config" / "config.json")
+    if encoder is None:
+        raise CheckpointError(f"{folder} holds no encoder_config/config.json, the config of its encoder")
+    check_required_values(content, _OF_SCHEMAS, path)
+    max_width = member(content, "max_width", int, path, 8)
+    if max_width < 1:
+        raise CheckpointError(f"{path}: max_width is {max_width}: expected at least 1")
+    counting = member(content, "counting_layer", str, path, "count_lstm")
+    return SchemaSettings(_with_type(encoder), max_width, counting == "count_lstm_v2")
+
+
 def _encoder(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The config of the text encoder: older folders only name its model."""
     encoder = member(content, "encoder_config", dict, path) or read_json(path.parent / "config.json")

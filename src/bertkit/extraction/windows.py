@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer import Encodings, Tokenizer
 
 _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 """A word of published models: letters and digits, joined by hyphens; or another character."""
@@ -40,15 +40,20 @@ class WordSplitter:
 
     Args:
         most_tokens: of a word; a longer one, such as a text without spaces, is split in halves.
+        pattern: of a word.
+        in_lower_case: the tokens are those of the words in lower case.
     """
 
-    def __init__(self, tokenizer: Tokenizer, most_tokens: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, most_tokens: int, pattern: re.Pattern[str] = _WORD, *, in_lower_case: bool = False
+    ) -> None:
         self.tokenizer, self.most_tokens = tokenizer, most_tokens
+        self._pattern, self._in_lower_case = pattern, in_lower_case
         self._known: dict[str, np.ndarray] = {}
 
     def split(self, texts: Sequence[str]) -> list[Words]:
         """The words of each text."""
-        spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
+        spans = [[match.span() for match in self._pattern.finditer(text)] for text in texts]
         self._learn({text[start:end] for text, of_text in zip(texts, spans, strict=True) for start, end in of_text})
         return [self._words(text, of_text) for text, of_text in zip(texts, spans, strict=True)]
 
@@ -74,7 +79,8 @@ class WordSplitter:
         if len(self._known) > _MOST_KNOWN:
             self._known = {}
         unknown = [word for word in words if word not in self._known]
-        self._known |= dict(zip(unknown, self.tokenizer.plain_ids(unknown), strict=True)) if unknown else {}
+        texts = [word.lower() for word in unknown] if self._in_lower_case else unknown
+        self._known |= dict(zip(unknown, self.tokenizer.plain_ids(texts), strict=True)) if unknown else {}
 
 
 def windows_of(words: Words, most_tokens: int, most_words: int, most_context: int) -> list[Window]:
@@ -101,3 +107,20 @@ def windows_of(words: Words, most_tokens: int, most_words: int, most_context: in
         nearest = int(np.searchsorted(before, before[owned] - most_tokens // 4))
         first = max(owned - most_context, nearest)
     return windows
+
+
+def encodings_of(rows: Sequence[np.ndarray], texts: Sequence[int]) -> Encodings:
+    """The ids of sequences, and the index of the text of each, as encodings."""
+    lengths, number = np.array([len(row) for row in rows], np.int64), len(rows)
+    ids = np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int32)
+    return Encodings(
+        input_ids=ids,
+        token_type_ids=np.zeros_like(ids),
+        special_tokens_mask=np.zeros(len(ids), bool),
+        spans=None,
+        cu_seqlens=np.cumsum([0, *lengths]),
+        num_tokens_cut=np.zeros(number, np.int64),
+        cut_spans=np.full((number, 1, 2), -1, np.int64),
+        text_index=np.array(texts, np.int64),
+        owned=np.stack([np.zeros_like(lengths), lengths], axis=1),
+    )

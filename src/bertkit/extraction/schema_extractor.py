@@ -1,0 +1,214 @@
+"""Extraction by a schema: entities, records, relations and classes of a text from one run of the encoder."""
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.extraction.counting import MOST_INSTANCES, Counting, counting_shapes
+from bertkit.extraction.decoding import Entity
+from bertkit.extraction.extractor import ExtractionReport, check_threshold
+from bertkit.extraction.layers import Layers, Shapes, mlp_shapes, span_shapes
+from bertkit.extraction.prompts import checked_labels
+from bertkit.extraction.schema import Labels, Schema, SchemaPrompt, Task, schema_prompt
+from bertkit.extraction.schema_reading import Finding, Reading, TextReader
+from bertkit.extraction.scorer import Candidates, SpanScorer
+from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
+from bertkit.inference.runner import Runner, checked_text, chunks, text_length
+from bertkit.tokenizer.tokenizer import refuse_one_text
+
+_CLASSIFIER, _COUNT = "classifier", "count_pred"
+
+
+def shapes_of_heads(width: int, *, with_transformer: bool) -> Shapes:
+    """Tensors after the encoder."""
+    return (
+        span_shapes(width)
+        | mlp_shapes(_CLASSIFIER, (0, 2), (width, 2 * width, 1))
+        | mlp_shapes(_COUNT, (0, 2), (width, 2 * width, MOST_INSTANCES))
+        | counting_shapes(width, with_transformer=with_transformer)
+    )
+
+
+class SchemaExtractor:
+    """Answers the questions of a schema about texts of any length.
+
+    Long texts are read in windows. What is found has the same bits regardless of the other texts, and of the order of
+    names and labels in the schema.
+    """
+
+    def __init__(self, runner: Runner, layers: Layers, max_width: int) -> None:
+        self._runner, self._layers, self._max_width = runner, layers, max_width
+        self._scorer, self._counting = SpanScorer(layers, max_width), Counting(layers)
+        self._most_tokens = runner.max_positions
+        self._splitter = WordSplitter(runner.tokenizer, self._most_tokens // 8, _word(), in_lower_case=True)
+
+    def extract(
+        self,
+        texts: Iterable[str],
+        labels: Labels,
+        *,
+        threshold: float = 0.5,
+        nested: bool = False,
+        report: ExtractionReport | None = None,
+    ) -> list[tuple[Entity, ...]]:
+        """As `Extractor.extract`: by default no two entities overlap."""
+        checked_labels(labels)
+        found = self._read(texts, Schema(entities=labels), threshold, report, together=True, nested=nested)
+        return [reading.entities for reading in found]
+
+    def read(
+        self, texts: Iterable[str], schema: Schema, *, threshold: float = 0.5, report: ExtractionReport | None = None
+    ) -> list[Reading]:
+        """What each text says of the schema.
+
+        Args:
+            threshold: spans have at least this score; from 0 to 1.
+            report: counts what is read.
+
+        Raises:
+            UsageError: an empty schema, or one that is too long; a threshold out of range; a str instead of texts.
+        """
+        return list(self.read_stream(texts, schema, threshold=threshold, report=report))
+
+    def read_stream(
+        self, texts: Iterable[str], schema: Schema, *, threshold: float = 0.5, report: ExtractionReport | None = None
+    ) -> Iterator[Reading]:
+        """`read` in bounded memory; a text is in memory as a whole."""
+        return self._read(texts, schema, threshold, report, together=False, nested=False)
+
+    def _read(
+        self, texts: Iterable[str], schema: Schema, threshold: float, report: ExtractionReport | None, **options: bool
+    ) -> Iterator[Reading]:
+        refuse_one_text(texts)
+        check_threshold(threshold)
+        prompt = schema_prompt(schema, self._runner.tokenizer, self._most_tokens // 2)
+        report = report or ExtractionReport()
+        report.label_groups = tuple(task.labels for task in prompt.tasks)
+        return self._stream(texts, prompt, threshold, report, options)
+
+    def _stream(
+        self,
+        texts: Iterable[str],
+        prompt: SchemaPrompt,
+        threshold: float,
+        report: ExtractionReport,
+        options: dict[str, bool],
+    ) -> Iterator[Reading]:
+        most_tokens = self._most_tokens - len(prompt.tokens)
+        context = max(self._max_width - 1, most_tokens // 8)
+        for chunk in chunks(map(checked_text, texts), text_length):
+            words = self._splitter.split([_with_stop(text) for text in chunk])
+            windows = [windows_of(each, most_tokens, most_tokens, context) for each in words]
+            sequences = [(text, window) for text, of_text in enumerate(windows) for window in of_text]
+            report.num_texts += len(chunk)
+            report.num_characters += sum(map(len, chunk))
+            report.num_words += sum(len(each.starts) for each in words)
+            report.num_windows += len(sequences)
+            found: list[list[Finding]] = [[] for _ in chunk]
+            for (text, _), one in zip(sequences, self._run(words, sequences, prompt, threshold, report), strict=True):
+                found[text].append(one)
+            for text, each, of_text in zip(chunk, words, found, strict=True):
+                yield TextReader(text, each, of_text, **options).reading(prompt.tasks)
+
+    def _run(
+        self,
+        words: list[Words],
+        sequences: list[tuple[int, Window]],
+        prompt: SchemaPrompt,
+        threshold: float,
+        report: ExtractionReport,
+    ) -> list[Finding]:
+        """What each window says; ``prompt words`` is a sequence."""
+        results = [Finding(window) for _, window in sequences]
+        rows = []
+        for text, window in sequences:
+            start, end = words[text].first_tokens[[window.first, window.end]]
+            rows.append(np.concatenate([prompt.tokens, words[text].tokens[start:end]]))
+        encodings = encodings_of(rows, [text for text, _ in sequences])
+        report.num_tokens += len(encodings.input_ids)
+        marks = np.concatenate([task.marks for task in prompt.tasks])
+
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            hidden = self._runner.encoder(batch, with_pooled=False).last_hidden_state
+            starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
+            own = [sequences[index] for index in indices]
+            firsts = [
+                start + len(prompt.tokens) + words[text].first_tokens[window.first : window.end]
+                - words[text].first_tokens[window.first]
+                for start, (text, window) in zip(starts, own, strict=True)
+            ]  # fmt: skip
+            bounds = np.cumsum([0, *map(len, firsts)])
+            values = self._scorer.words(self._rows(hidden, np.concatenate(firsts)))
+            labels = self._rows(hidden, (starts[:, None] + marks).ravel()).view(len(own), len(marks), -1)
+            for number, index in enumerate(indices):
+                of_words = [value[bounds[number] : bounds[number + 1]] for value in values]
+                self._decide(results[index], of_words, labels[number], prompt.tasks, threshold)
+            return torch.zeros(len(own))
+
+        if sequences:
+            self._runner.run(encodings, forward)
+        return results
+
+    def _rows(self, hidden: Tensor, rows: np.ndarray) -> Tensor:
+        return hidden[torch.from_numpy(rows).to(hidden.device)].to(self._layers.dtype)
+
+    def _decide(
+        self, found: Finding, words: Sequence[Tensor], labels: Tensor, tasks: list[Task], threshold: float
+    ) -> None:
+        """Note what a window says.
+
+        Args:
+            labels: rows of the marks of all tasks.
+        """
+        parts = labels.split([len(task.marks) for task in tasks])
+        queries: list[tuple[int, Tensor]] = []
+        for number, (task, rows) in enumerate(zip(tasks, parts, strict=True)):
+            if task.kind in ("classes", "multilabel_classes"):
+                logits = self._layers.mlp(_CLASSIFIER, (0, 2), rows[1:]).squeeze(1)
+                of_all = torch.softmax(logits, 0) if task.kind == "classes" else torch.sigmoid(logits)
+                found.probabilities[number] = of_all.cpu().numpy()
+                continue
+            count = int(self._layers.mlp(_COUNT, (0, 2), rows[:1]).argmax())
+            if task.kind == "entities":
+                count = min(count, 1)
+            if count:
+                queries.append((number, self._counting.queries(rows[1:], count)))
+        if not queries or not len(words[0]):
+            return
+        flat = torch.cat([each.flatten(0, 1) for _, each in queries])
+        logits = self._scorer.logits(words, [self._scorer.queries(flat)], len(words[0]))
+        spans, first = self._scorer.candidates(logits, len(words[0]), threshold), found.window.first
+        spans = Candidates(spans.start + first, spans.end + first, spans.label, spans.score)
+        at = 0
+        for number, each in queries:
+            count, num_labels = each.shape[:2]
+            found.spans[number] = [
+                [spans.chosen(spans.label == at + instance * num_labels + label) for label in range(num_labels)]
+                for instance in range(count)
+            ]
+            at += count * num_labels
+
+
+def _with_stop(text: str) -> str:
+    """The text as published models read it: it ends with a mark of a sentence."""
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A word of published models: an address, a name of a user, letters and digits joined by hyphens; or another
+    character."""
+    marks = "".join(chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M")
+    letter = rf"[\w{marks}\u200c\u200d]"
+    return re.compile(
+        r"(?:https?://\S+|www\.\S+)|[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}|@[a-z0-9_]+"
+        rf"|{letter}+(?:[-_]{letter}+)*|\S",
+        re.IGNORECASE,
+    )
