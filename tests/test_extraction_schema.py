@@ -127,6 +127,9 @@ def test_a_full_stop_that_is_not_in_the_text_is_never_found(folders, text):
         ({"records": {"zoo": []}}, "no labels"),
         ({"classes": ["zoo"]}, "has no names"),
         ({"relations": [" "]}, "' ' is empty"),
+        ({"entities": 5}, "5: expected names"),
+        ({"relations": {"in": 5}}, "expected names"),
+        ({"classes": {"topic": None}}, "None: expected names"),
         ({"entities": ["zoo " * 199]}, "tokens: expected at most"),
     ],
 )

@@ -88,8 +88,8 @@ def _questions(schema: Schema) -> list[tuple[str, str, tuple[str, ...], str]]:
     questions = [("records", name, *_described(name, labels)) for name, labels in _sorted(schema.records)]
     if schema.entities:
         questions.append(("entities", "entities", *_described("entities", schema.entities)))
-    texts = schema.relations if isinstance(schema.relations, Mapping) else {}
-    for name in checked_labels(list(schema.relations)) if schema.relations else ():
+    names, texts = _named(schema.relations) if schema.relations else ((), {})
+    for name in names:
         prompt = f"{name}: {texts[name]}" if texts.get(name) else name
         questions.append(("relations", name, ("head", "tail"), prompt))
     for kind in ("classes", "multilabel_classes"):
@@ -105,10 +105,17 @@ def _sorted(tasks: Mapping[str, Labels]) -> list[tuple[str, Labels]]:
 
 def _described(name: str, labels: Labels) -> tuple[tuple[str, ...], str]:
     """Labels, and the name with their descriptions."""
-    names = checked_labels(labels if isinstance(labels, str) else list(labels))
-    texts = labels if isinstance(labels, Mapping) else {}
+    names, texts = _named(labels)
     described = [f" {_DESCRIPTION} {label}: {texts[label]}" for label in names if texts.get(label)]
     return names, "".join([name, *described])
+
+
+def _named(labels: Labels) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
+    """The sorted names, and their descriptions."""
+    texts = labels if isinstance(labels, Mapping) else {}
+    if not isinstance(labels, Sequence | Mapping) or not all(isinstance(each, str | None) for each in texts.values()):
+        raise UsageError(f'{labels!r:.60}: expected names, such as ["person"], or {{"person": "the name of a human"}}')
+    return checked_labels(labels if isinstance(labels, str) else list(labels)), texts
 
 
 class _Builder:
