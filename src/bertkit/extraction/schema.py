@@ -88,7 +88,7 @@ def _questions(schema: Schema) -> list[tuple[str, str, tuple[str, ...], str]]:
     questions = [("records", name, *_described(name, labels)) for name, labels in _sorted(schema.records)]
     if schema.entities:
         questions.append(("entities", "entities", *_described("entities", schema.entities)))
-    names, texts = _named(schema.relations) if schema.relations else ((), {})
+    names, texts = named(schema.relations) if schema.relations else ((), {})
     for name in names:
         prompt = f"{name}: {texts[name]}" if texts.get(name) else name
         questions.append(("relations", name, ("head", "tail"), prompt))
@@ -105,12 +105,12 @@ def _sorted(tasks: Mapping[str, Labels]) -> list[tuple[str, Labels]]:
 
 def _described(name: str, labels: Labels) -> tuple[tuple[str, ...], str]:
     """Labels, and the name with their descriptions."""
-    names, texts = _named(labels)
+    names, texts = named(labels)
     described = [f" {_DESCRIPTION} {label}: {texts[label]}" for label in names if texts.get(label)]
     return names, "".join([name, *described])
 
 
-def _named(labels: Labels) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
+def named(labels: Labels) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
     """The sorted names, and their descriptions."""
     texts = labels if isinstance(labels, Mapping) else {}
     if not isinstance(labels, Sequence | Mapping) or not all(isinstance(each, str | None) for each in texts.values()):

@@ -15,8 +15,7 @@ from bertkit.extraction.counting import MOST_INSTANCES, Counting, counting_shape
 from bertkit.extraction.decoding import Entity
 from bertkit.extraction.extractor import ExtractionReport, check_threshold
 from bertkit.extraction.layers import Layers, Shapes, mlp_shapes, span_shapes
-from bertkit.extraction.prompts import checked_labels
-from bertkit.extraction.schema import Labels, Schema, SchemaPrompt, Task, schema_prompt
+from bertkit.extraction.schema import Labels, Schema, SchemaPrompt, Task, named, schema_prompt
 from bertkit.extraction.schema_reading import Finding, Reading, TextReader
 from bertkit.extraction.scorer import Candidates, SpanScorer
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
@@ -59,7 +58,7 @@ class SchemaExtractor:
         report: ExtractionReport | None = None,
     ) -> list[tuple[Entity, ...]]:
         """As `Extractor.extract`: by default no two entities overlap."""
-        checked_labels(labels)
+        named(labels)
         found = self._read(texts, Schema(entities=labels), threshold, report, together=True, nested=nested)
         return [reading.entities for reading in found]
 
