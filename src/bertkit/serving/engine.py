@@ -346,11 +346,13 @@ class Engine:
         return [pair for one in slices for pair in self._calls([one], may_run, is_literal=True)]
 
     def _may_run(self, work: _Work, call: Call) -> bool:
-        """Whether a call, which is encoded, is computed at once: its sequences are few, and none waits."""
+        """Whether a call, which is encoded, is computed at once: its sequences are few, none waits, and none of its
+        jobs has ended."""
         num_tokens = sum(call.lengths)
         most = _LONG_TOKENS if call.runner.device.type == "cpu" else call.runner.tokens_per_batch(num_tokens)
+        has_ended = any(job.is_done for job, _, _ in call.slices)
         with self._lock:
-            if len(self._queue) or (num_tokens > most and len(call.lengths) > 1) or not call.is_distinct:
+            if has_ended or len(self._queue) or (num_tokens > most and len(call.lengths) > 1) or not call.is_distinct:
                 return False
             self._note_length(work, num_tokens)
         if work.is_long:
