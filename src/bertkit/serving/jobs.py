@@ -82,6 +82,7 @@ class Job:
         self.num_encoded = 0  # items
         self.parts: list[Part] = []
         self.reserve, self.is_encoded = reserve, is_encoded
+        self.with_room = set[int]()  # items for whose results `reserve` was called
         self._finish, self._lock = finish, threading.Lock()
         self._results: list[Any] = [None] * len(self.items)
         self._num_missing = len(self.items)
@@ -250,7 +251,9 @@ class Call:
         sizes = Counter[Job]()
         for wanted, (num_tokens, *_) in zip(self._wanted, self._counts, strict=True):
             for job, number in wanted:
-                sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
+                if number not in job.with_room:  # of an earlier call, which failed for another item
+                    job.with_room.add(number)
+                    sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
         for job, size in sizes.items():
             try:
                 job.reserve(job.ticket, size)
