@@ -33,7 +33,7 @@ from peers import SYSTEMS
 from servers import body_of
 from turns import say
 
-from bertkit.serving.load import Client, Load, loads_at_rising_rates, offer
+from bertkit.sizing.load import Client, Load, loads_at_rising_rates, offer
 
 EXPLANATION = (
     "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered, at the "

@@ -17,7 +17,7 @@ from models import MINILM, published_folder
 from serve import SERVERS, Server
 from servers import body_of
 
-from bertkit.serving.load import Client, Load, offer
+from bertkit.sizing.load import Client, Load, offer
 
 _RATE, _MANY = 5.0, 2_048
 

@@ -20,7 +20,7 @@ from models import MINILM, published_folder
 from serve import SERVERS, Server
 from servers import body_of
 
-from bertkit.serving.load import Client, offer
+from bertkit.sizing.load import Client, offer
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from turns import say
 
 from bertkit.search import Record
 from bertkit.search.index import Index
-from bertkit.serving.load import Client
+from bertkit.sizing.load import Client
 
 _TOGETHER, _NOISE = 16, 0.7
 

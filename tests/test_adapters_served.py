@@ -18,7 +18,7 @@ from bertkit.finetuning.adapted_model import load_adapter
 from bertkit.finetuning.adapters import add_adapters, without_adapters, write_adapter
 from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.serving.shared_weights import share_equal_weights
+from bertkit.model.shared_weights import share_equal_weights
 from bertkit.tasks import SequenceClassification, TokenClassification
 
 TEXTS = ["the cat sat", "one two three", "a"]

@@ -1,15 +1,20 @@
-"""The engine under a clock and a scheduler that are made from one seed, without threads.
+"""The engine, and a store, under a clock, a scheduler and a disk that are made from one seed, without threads.
 
 Requests arrive, are canceled, exceed their time limits and have answers that are read slowly, while others are
-computed. A failing seed is named, and repeats.
+computed. In some worlds they also read a store, whose writer finds no room on the disk or is killed meanwhile. A
+failing seed is named, and repeats.
 """
 
+import gc
+import multiprocessing
+import os
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +22,7 @@ import numpy as np
 import orjson
 import pytest
 import torch
+from simulated_store import SimulatedStore
 
 from bertkit.errors import DataError
 from bertkit.inference import InferenceReport
@@ -24,12 +30,13 @@ from bertkit.serving import engine, jobs, service, shared_run, ticket
 from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job, current_call
 from bertkit.serving.metrics import Metrics
+from bertkit.serving.queue import TakenBatch
 from bertkit.serving.refusals import Canceled, InvalidRequest, Overloaded, TimedOut
 from bertkit.serving.served_models import ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_run import SharedEncoder
-from bertkit.serving.ticket import Answer, Answers, Ticket
+from bertkit.serving.ticket import Answer, Answers, Outcome, Ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.interface import EncoderOutput
 
@@ -57,6 +64,12 @@ def encoded(texts: tuple[str, ...]) -> Encodings:
     ids = np.frombuffer("".join(window for _, window in windows).encode(), np.uint8).astype(np.int64)
     lengths = np.array([len(window) for _, window in windows])
     return SimpleEncodings(ids, lengths, np.array([number for number, _ in windows]))
+
+
+@cache
+def windows(text: str) -> frozenset[bytes]:
+    """The sequences of a text."""
+    return frozenset(text[at : at + WINDOW].lower().encode() for at in range(0, len(text), WINDOW))
 
 
 class SimpleEncodings:
@@ -89,7 +102,13 @@ class Packed:
             ids = np.concatenate([each.input_ids for each in sequences])
             lengths = np.array([len(each) for each in sequences])
         self.input_ids, self.lengths = torch.from_numpy(ids), lengths.tolist()
-        self.cu_seqlens = torch.from_numpy(np.concatenate([[0], lengths.cumsum()]))
+        bounds = np.concatenate([[0], lengths.cumsum()])
+        self.starts, self.cu_seqlens = bounds[:-1], torch.from_numpy(bounds)
+
+    def sequences(self) -> set[bytes]:
+        """The letters of each sequence, of those that are equal once."""
+        letters = self.input_ids.numpy().astype(np.uint8).tobytes()
+        return {letters[at : at + length] for at, length in zip(self.starts.tolist(), self.lengths, strict=True)}
 
     def to(self, device: Any) -> "Packed":
         return self
@@ -102,6 +121,7 @@ class Scheduler:
         self.draw = random.Random(seed)
         self.now = 0.0
         self.depth = 0
+        self.wanted: set[bytes] | None = None  # see `World.compute`
         self._ready: list[Callable[[], object]] = []
 
     def add(self, event: Callable[[], object]) -> None:
@@ -123,11 +143,13 @@ class Scheduler:
             states = [dict(thread) for thread in threads]
             for thread in threads:
                 thread.clear()
+            wanted, self.wanted = self.wanted, None
             for _ in range(int(self.draw.random() * 4)):
                 self.step()
             for thread, state in zip(threads, states, strict=True):
                 thread.clear()
                 thread.update(state)
+            self.wanted = wanted
             self.depth -= 1
 
 
@@ -176,7 +198,7 @@ class Sums:
         def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
             assert sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1, "rows of too many tokens at a time"
             hidden = self.runner.encoder(batch, with_pooled=bool(self.number)).last_hidden_state
-            return torch.stack([part.sum(0) for part in hidden.split(batch.lengths)])
+            return torch.from_numpy(np.add.reduceat(hidden.numpy(), batch.starts))
 
         everything = np.arange(len(encodings))
         sums = call.run(encodings, forward, None, lambda: forward(Packed(encodings), everything))[:, 0].numpy()
@@ -189,16 +211,21 @@ class Sums:
 
 
 class Encoder:
-    """An encoder whose hidden states are the token ids. Sequences of a batch are distinct."""
+    """An encoder whose hidden states are the token ids. Sequences of a batch are distinct, and of requests that had not
+    ended when the batch began."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
 
     def __call__(self, batch: Packed, **options: bool) -> EncoderOutput:
-        rows = [tuple(part.tolist()) for part in batch.input_ids.split(batch.lengths)]
-        assert len(set(rows)) == len(rows), "a sequence is computed twice in a batch"
-        assert len(batch.input_ids) <= MOST_TOKENS or len(rows) == 1, "a batch is larger than its budget"
-        self._world.scheduler.pause()
+        sequences, world = batch.sequences(), self._world
+        assert len(sequences) == len(batch.lengths), "a sequence is computed twice in a batch"
+        assert len(batch.input_ids) <= MOST_TOKENS or len(sequences) == 1, "a batch is larger than its budget"
+        wanted = world.scheduler.wanted
+        assert sequences <= (world.wanted() if wanted is None else wanted), (
+            "a sequence that no request waits for is computed"
+        )
+        world.scheduler.pause()
         return EncoderOutput(batch.input_ids[:, None].clone(), None, None)
 
 
@@ -215,7 +242,13 @@ class Request:
             self.texts = self.texts[:1] * draw.choice((3, 12))
         self.verb = Sums(world, int(draw.random() * 2), bytes_per_token=draw.choice((0, 0, 3)))
         self.answer = Answer(self.ticket, world.answers)
-        self.job = Job(self.verb, self.texts, lambda results, ticket: results, self.answer, world.service.reserve)
+        self.job = Job(self.verb, self.texts, self.finish, self.answer, world.service.reserve)
+
+    def finish(self, results: list[int], ticket: Ticket) -> list[int]:
+        """The answer, for which the request may read the store while others go on."""
+        if self.world.store is not None:
+            self.world.store.read(self.world.scheduler.pause)
+        return results
 
     def put(self) -> None:
         try:
@@ -265,10 +298,17 @@ class Request:
 
 
 class World:
-    """A server's queue, its clients and its cores."""
+    """A server's queue, its clients and its cores.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        make_store: from the draw of the world to a store that it reads, and that another process writes.
+    """
+
+    def __init__(
+        self, seed: int, make_store: Callable[[random.Random], SimulatedStore | None] = lambda draw: None
+    ) -> None:
         self.scheduler = Scheduler(seed)
+        self.store = make_store(self.scheduler.draw)
         draw = self.scheduler.draw
         self.answers = Answers(Loop(self.scheduler))  # type: ignore[arg-type]
         settings = ServerSettings(
@@ -282,6 +322,19 @@ class World:
         self.runner = SimpleNamespace(device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder)
         self.requests: list[Request] = []
 
+    def wanted(self) -> set[bytes]:
+        """The sequences of requests that have not ended."""
+        texts = {text for request in self.requests if not request.job.is_done for text in request.job.items}
+        return set().union(*map(windows, texts))
+
+    def compute(self, batch: TakenBatch, most: int) -> list[Outcome]:
+        """`jobs.compute`, which knows the requests that have ended when it begins."""
+        self.scheduler.wanted = self.wanted()
+        try:
+            return jobs.compute(batch, most)
+        finally:
+            self.scheduler.wanted = None
+
     def arrive(self, left: int) -> None:
         add, draw = self.scheduler.add, self.scheduler.draw
         request = Request(self)
@@ -294,6 +347,8 @@ class World:
             add(lambda: request.end(TimedOut("late", 1.0)))
         if left:
             add(lambda: self.arrive(left - 1))
+        if self.store is not None:
+            add(self.store.change)
         add(lambda: self.read(request))
 
     def read(self, request: Request) -> None:
@@ -342,9 +397,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     monkeypatch.setattr(jobs, "collate", Packed)
     monkeypatch.setattr("bertkit.serving.service._SMALL_ANSWER_BYTES", 0)
 
-    def run(seed: int) -> Counter[str]:
-        world = World(seed)
+    def run(seed: int, *make_store: Callable[[random.Random], SimulatedStore]) -> Counter[str]:
+        world = World(seed, *make_store)
         clock.now = lambda: world.scheduler.now
+        monkeypatch.setattr(engine, "compute", world.compute)
         try:
             return world.run()
         except Exception as error:
@@ -362,7 +418,48 @@ def test_a_seed_repeats(simulated):
     assert simulated(7) == simulated(7)
 
 
+def with_stores(simulated: Any, seeds: Iterable[int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What became of requests and of changes of the stores that they read, in worlds that share seeds, clock and
+    events."""
+    fates = Counter[str]()
+    for seed in seeds:
+        stores: list[SimulatedStore] = []
+        with monkeypatch.context() as patch:
+            make_store = partial(SimulatedStore, folder=folder / str(seed) / "store", patch=patch)
+            fates += simulated(seed, lambda draw: stores.append(make_store(draw)) or stores[-1])  # noqa: B023
+        fates += stores[0].fates
+        stores[0].close()
+    return fates
+
+
+def test_requests_read_whole_commits_of_a_store_whose_writer_is_killed(simulated, tmp_path, monkeypatch):
+    fates = with_stores(simulated, range(12), tmp_path, monkeypatch)
+    assert all(fates[fate] > 2 for fate in ("answered", "read", "committed", "full", "killed")), fates
+
+
 @pytest.mark.slow
-def test_a_hundred_thousand_orders_of_events(simulated):
-    fates = sum(map(simulated, range(2_000, 100_000)), Counter())
-    assert fates["answered"] > 100_000, fates
+def test_a_hundred_thousand_orders_of_events(simulated, tmp_path, monkeypatch):
+    """In as many processes as there are cores, which have a copy of the patched engine."""
+    num_processes = len(os.sched_getaffinity(0))
+
+    def part(number: int) -> None:
+        gc.freeze()  # its searches leave out what is here already
+        fates = Counter[str]()
+        try:
+            fates = sum(map(simulated, range(2_000 + number, 99_900, num_processes)), fates)
+            fates += with_stores(simulated, range(99_900 + number, 102_000, num_processes), tmp_path, monkeypatch)
+            results.put(fates)
+        except BaseException as error:
+            results.put(repr(error))
+
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    processes = [context.Process(target=part, args=(number,)) for number in range(num_processes)]
+    for process in processes:
+        process.start()
+    parts = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    assert all(isinstance(fates, Counter) for fates in parts), parts
+    fates = sum(parts, Counter())
+    assert fates["answered"] > 100_000 and fates["killed"] > 10, fates

@@ -10,7 +10,7 @@ import pytest
 from examples_of_tasks import model_of
 
 from bertkit.cli import run
-from bertkit.serving.load import Client, Load, loads_at_rising_rates, offer
+from bertkit.sizing.load import Client, Load, loads_at_rising_rates, offer
 from bertkit.tasks import SequenceClassification
 
 

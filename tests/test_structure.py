@@ -60,6 +60,7 @@ ROOMS = [  # each imports only rooms above it
     "sequence_training",
     "estimators",
     "serving",
+    "sizing",
     "cli",
 ]
 FACES = {"__init__", "__main__"}  # of the package, outside the order: import bertkit, python -m bertkit

@@ -45,7 +45,7 @@ def command(
         Seconds for each rate.
     """
     try:
-        from bertkit.serving.sizing import FIRST_RATE, measure_server
+        from bertkit.sizing.server import FIRST_RATE, measure_server
     except ModuleNotFoundError as error:
         raise DependencyError(f"bertkit sizing needs {error.name}: pip install 'bertkit[serve]'") from None
     from bertkit.tokenizer.workspaces import num_processors

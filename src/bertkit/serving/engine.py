@@ -316,7 +316,8 @@ class Engine:
                 continue
             num_tokens += sum(call.lengths)
             self._on_batch(len(call.lengths), sum(call.lengths))
-            _send(ended)
+            for outcome in ended:
+                outcome.send()
         with self._lock:
             for call in waiting:
                 for job, part in call.parts():
@@ -341,16 +342,18 @@ class Engine:
             return [(call, call.start(may_run))]
         except Exception as error:
             if is_literal:
-                slices[0][0].outcome.fail(error)
+                slices[0][0].outcome.fail(_first_error(*slices[0][:2], error))
                 return []
         return [pair for one in slices for pair in self._calls([one], may_run, is_literal=True)]
 
     def _may_run(self, work: _Work, call: Call) -> bool:
-        """Whether a call, which is encoded, is computed at once: its sequences are few, and none waits."""
+        """Whether a call, which is encoded, is computed at once: its sequences are few, none waits, and none of its
+        jobs has ended."""
         num_tokens = sum(call.lengths)
         most = _LONG_TOKENS if call.runner.device.type == "cpu" else call.runner.tokens_per_batch(num_tokens)
+        has_ended = any(job.is_done for job in call.jobs)
         with self._lock:
-            if len(self._queue) or (num_tokens > most and len(call.lengths) > 1) or not call.is_distinct:
+            if has_ended or len(self._queue) or (num_tokens > most and len(call.lengths) > 1) or not call.is_distinct:
                 return False
             self._note_length(work, num_tokens)
         if work.is_long:
@@ -361,19 +364,25 @@ class Engine:
         """Compute the batch of a work; its number of tokens."""
         batch = work.batch
         if batch.sequences:
-            _send(compute(batch, batch.sequences[0][0].call.runner.tokens_per_batch(batch.num_tokens)))
+            for outcome in compute(batch, batch.sequences[0][0].call.runner.tokens_per_batch(batch.num_tokens)):
+                outcome.send()
             self._on_batch(len(batch.sequences), batch.num_tokens)
         return batch.num_tokens
+
+
+def _first_error(job: Job, first: int, error: Exception) -> Exception:
+    """The error of the items before the first, which another core may encode later, or else this one."""
+    try:
+        if first:
+            Call([(job, 0, first)], is_literal=True).start(lambda _: False)
+    except Exception as earlier:
+        return earlier
+    return error
 
 
 def late(seconds_waiting: float) -> TimedOut:
     """The refusal of a request that missed its deadline."""
     return TimedOut("the request took longer than its deadline allows", seconds_waiting)
-
-
-def _send(outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        outcome.send()
 
 
 def end_tokenization(ticket: Ticket) -> float:

@@ -67,24 +67,25 @@ class Job:
         *,
         is_encoded: bool = False,
     ) -> None:
-        self.verb, self.given, self.outcome, self.ticket = verb, items, outcome, outcome.ticket
+        self.verb, self.outcome, self.ticket = verb, outcome, outcome.ticket
         self.positions: list[int] = []  # of distinct items
-        self._number_at: list[int] = []  # of each position: the number of its item
+        self.number_at: list[int] = []  # of each position: the number of its item
         numbers: dict[Hashable, int] = {}
         for position, item in enumerate(items):
             key = item if isinstance(item, str | tuple) else (id(item), position)
-            self._number_at.append(numbers.setdefault(key, len(numbers)))
+            self.number_at.append(numbers.setdefault(key, len(numbers)))
             if len(numbers) > len(self.positions):
                 self.positions.append(position)
         self.items = [items[position] for position in self.positions]
-        self.copies = Counter(self._number_at)  # by number
+        self.copies = Counter(self.number_at)  # by number
         self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
         self.num_encoded = 0  # items
         self.parts: list[Part] = []
         self.reserve, self.is_encoded = reserve, is_encoded
+        self.with_room = set[int]()  # items for whose results `reserve` was called
         self._finish, self._lock = finish, threading.Lock()
         self._results: list[Any] = [None] * len(self.items)
-        self._num_missing = len(self.items)
+        self._missing = set(range(len(self.items)))
         self._joined, self._started = time.perf_counter(), 0.0
 
     @property
@@ -101,25 +102,27 @@ class Job:
         self._started = self._started or time.perf_counter()
 
     def store(self, number: int, result: Any, counts: Sequence[int]) -> bool:
-        """Store the result of an item, and count its tokens; True if it was the last one."""
-        self._results[number] = result
+        """Store the result of an item, and count its tokens; True if it was the last one that was missing."""
         num_tokens, num_cut, num_unknown, is_empty = counts
         ticket, copies = self.ticket, self.copies[number]
         with self._lock:
+            if number not in self._missing:
+                return False
+            self._missing.remove(number)
+            self._results[number] = result
             ticket.num_tokens += copies * num_tokens
             ticket.num_inputs_cut += copies * (num_cut > 0)
             ticket.num_tokens_cut += copies * num_cut
             ticket.num_tokens_unknown += copies * num_unknown
             ticket.num_inputs_empty += copies * (is_empty > 0)
-            self._num_missing -= 1
-            return self._num_missing == 0
+            return not self._missing
 
     def end(self) -> None:
         """Make the answer of the results."""
         ticket, began = self.ticket, self._started
         ticket.queue_seconds += began - self._joined
         ticket.inference_seconds += max(0.0, time.perf_counter() - began - ticket.tokenization_seconds)
-        results = [self._results[number] for number in self._number_at]
+        results = [self._results[number] for number in self.number_at]
         self.outcome.end(lambda: self._finish(results, ticket))
 
 
@@ -146,36 +149,25 @@ class Call:
     """Items of jobs of one kind, encoded together, and their rows.
 
     Args:
-        slices: of the jobs; equal items are computed once.
-        is_literal: items as a request gives them, so that an error names one by its index there.
+        slices: one of each job.
+        is_literal: the items of the only slice as the request gives them, with those that are equal, so that an error
+            names one by its index there.
     """
 
     def __init__(self, slices: Sequence[Slice], *, is_literal: bool = False) -> None:
-        self.verb, self.slices = slices[0][0].verb, slices
-        self.items: list[Any] = []
+        self.jobs = [job for job, _, _ in slices]
+        self.verb = self.jobs[0].verb
         self.lengths: list[int] = []  # of the sequences
-        self._wanted: list[list[tuple[Job, int]]] = []  # of each item: the jobs, and its number there
-        self._items_of: dict[Job, dict[int, None]] = {job: {} for job, _, _ in slices}
         self._rows: dict[int, Tensor] = {}  # of each sequence
         self._encodings: Encodings | None = None
         self._lock = threading.Lock()
-        self._first = slices[0][0].positions[slices[0][1]]  # position of the first item in its request
-        numbers: dict[Hashable, int] = {}
-        for job, first, end in slices:
-            if is_literal:
-                self.items = list(job.given[self._first : job.positions[end - 1] + 1])
-                self._wanted = [[] for _ in self.items]
-            for number in range(first, end):
-                item, known = job.items[number], len(self.items)
-                if is_literal:
-                    index = job.positions[number] - self._first
-                else:
-                    index = numbers.setdefault(item if isinstance(item, str | tuple) else (id(job), number), known)
-                if index == known:
-                    self.items.append(item)
-                    self._wanted.append([])
-                self._wanted[index].append((job, number))
-                self._items_of[job][index] = None
+        job, first, end = slices[0]
+        self._first = job.positions[first]  # position of the first item in its request
+        if is_literal:
+            self._owners = [(job, number) for number in job.number_at[self._first : job.positions[end - 1] + 1]]
+        else:
+            self._owners = [(job, number) for job, first, end in slices for number in range(first, end)]
+        self.items = [job.items[number] for job, number in self._owners]
 
     @property
     def group(self) -> Hashable:
@@ -204,7 +196,7 @@ class Call:
         Raises:
             BertkitError: an item that the verb does not accept.
         """
-        for job in self._items_of:
+        for job in self.jobs:
             job.start()
         self._may_run, self._began = may_run, time.perf_counter()
         report = InferenceReport(num_texts=self._first)
@@ -214,9 +206,9 @@ class Call:
         except _Waits:
             return None
         if self._encodings is None:  # the verb computes without the encoder
-            if len(self._items_of) > 1:
+            if len(self.jobs) > 1:
                 raise LookupError("the counts of each job are unknown")
-            (job,) = self._items_of
+            (job,) = self.jobs
             job.ticket.num_tokens += report.num_tokens
             job.ticket.count(report.num_texts_cut, report)
             self._counts = [[0] * 4] * len(self.items)
@@ -237,7 +229,7 @@ class Call:
             return compute()
         self._forward, self._rows_per_sequence = forward, rows_per_sequence
         self._note(encodings)
-        for job in self._items_of:
+        for job in self.jobs:
             job.ticket.tokenization_seconds += time.perf_counter() - self._began
         if self.verb.bytes_per_token:
             self._reserve()
@@ -248,8 +240,9 @@ class Call:
     def _reserve(self) -> None:
         """Make room for the answers, or end the jobs for which there is none."""
         sizes = Counter[Job]()
-        for wanted, (num_tokens, *_) in zip(self._wanted, self._counts, strict=True):
-            for job, number in wanted:
+        for (job, number), (num_tokens, *_) in zip(self._owners, self._counts, strict=True):
+            if number not in job.with_room:  # of an earlier call, which failed for another item
+                job.with_room.add(number)
                 sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
         for job, size in sizes.items():
             try:
@@ -286,9 +279,11 @@ class Call:
 
     def parts(self) -> Iterator[tuple[Job, Part]]:
         """The sequences of each job, for which there is room in its answer."""
-        for job, items in self._items_of.items():
-            wanted = [index for item in items for index in self._sequences_of(item)]
-            yield job, Part(job, self, wanted)
+        wanted: dict[Job, list[int]] = {}
+        for index, item in enumerate(self._item_of):
+            wanted.setdefault(self._owners[item][0], []).append(index)
+        for job, indices in wanted.items():
+            yield job, Part(job, self, indices)
 
     def compute(self, indices: np.ndarray, numbers: np.ndarray, shared: "SharedRun", most: int) -> list[int]:
         """Compute the rows of some sequences from those with the ``numbers`` in a run of the encoder, in steps of at
@@ -312,15 +307,14 @@ class Call:
 
     def finish(self, items: list[int]) -> list[Outcome]:
         """Compute the results of items that have all of their rows; the outcomes of the jobs that this ended. An error
-        reaches only the jobs that wait for its item."""
+        reaches only the job of its item."""
         try:
             with _part_of(self, items):
                 results = self.verb.compute([self.items[item] for item in items], InferenceReport())
         except Exception as error:
             if len(items) > 1:
                 return [outcome for item in items for outcome in self.finish([item])]
-            for job, _ in self._wanted[items[0]]:
-                job.outcome.fail(error)
+            self._owners[items[0]][0].outcome.fail(error)
             return []
         for item in items:
             for index in self._sequences_of(item):
@@ -330,10 +324,10 @@ class Call:
     def _spread(self, items: Sequence[int], results: Results) -> list[Outcome]:
         ended = []
         for item, result in zip(items, results, strict=True):
-            for job, number in self._wanted[item]:
-                if job.store(number, result, self._counts[item]) and not job.is_done:
-                    job.end()
-                    ended.append(job.outcome)
+            job, number = self._owners[item]
+            if job.store(number, result, self._counts[item]) and not job.is_done:
+                job.end()
+                ended.append(job.outcome)
         return ended
 
 

@@ -20,6 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from bertkit.errors import UsageError
 from bertkit.generation import Generator
 from bertkit.model import Model
+from bertkit.model.shared_weights import share_equal_weights
 from bertkit.search.index import Index
 from bertkit.serving.app import Application
 from bertkit.serving.connections import limited_protocol
@@ -38,7 +39,6 @@ from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, 
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel, warm_up
-from bertkit.serving.shared_weights import share_equal_weights
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from bertkit.model import Model
+from bertkit.model.model import Model
 from bertkit.transformer.cuda_graphs import GraphedEncoder
 from bertkit.transformer.prepared.encoder import PreparedTransformer
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.serving.load import Client, Load, loads_at_rising_rates, offer
+from bertkit.sizing.load import Client, Load, loads_at_rising_rates, offer
 
 FIRST_RATE = 4.0
 _WARM_SECONDS = 3.0
