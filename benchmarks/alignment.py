@@ -59,7 +59,7 @@ def _student(work: Path, options: argparse.Namespace) -> Model:
     start, out = work / "start", work / "student"
     if not start.is_dir():
         student_of(bertkit.load(MINILM, device="cpu"), options.layers).save(start)
-    settings = FinetuningSettings(learning_rate=LEARNING_RATE, batch_size=BATCH_SIZE, num_epochs=1)
+    settings = FinetuningSettings.of(learning_rate=LEARNING_RATE, batch_size=BATCH_SIZE, num_epochs=1)
     run = Finetuning(
         out, start, "alignment", settings, {"teacher": MINILM}, device="cpu", log_line=say,
         clock_minutes=options.minutes, compare=False,

@@ -214,7 +214,7 @@ class Runs(LongRuns):
 
     def _settings(self, run: Run) -> FinetuningSettings:
         given = {"max_length": 128, "precision": "bfloat16", "seed": run.seed, **SETTINGS[run.settings]}
-        return FinetuningSettings(**given).completed(default_settings(384, -(-round(run.size * self.scale) // 32)))
+        return FinetuningSettings.of(**given).completed(default_settings(384, -(-round(run.size * self.scale) // 32)))
 
 
 _read = cache(lambda name: DATA[name].read(DATA[name]))

@@ -79,7 +79,7 @@ class Runs(LongRuns):
     def _classifier(self, task: Task, way: str, seed: int) -> dict[str, Any]:
         (train, _), (_, test) = task.examples(self.scale), task.examples(1.0)
         shared = task.settings
-        settings = FinetuningSettings(
+        settings = FinetuningSettings.of(
             num_epochs=shared.num_epochs, learning_rate=shared.learning_rate, max_length=shared.max_length, seed=seed
         )
         teacher = self._models / f"{task.name}-teacher"

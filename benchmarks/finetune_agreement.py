@@ -47,7 +47,7 @@ def _losses(folder: Path, examples: list, settings: Settings, threads: int) -> t
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (still / "config.json").write_text(json.dumps(config))
     task = task_kind(settings.kind).of_examples(examples, {})
-    with_head = FinetuningSettings(max_length=settings.max_length, seed=settings.seed, head="drawn")
+    with_head = FinetuningSettings.of(max_length=settings.max_length, seed=settings.seed, head="drawn")
     model_to_train(str(still), task, with_head, lambda line: None).save(start)
     order = in_random_order(np.arange(len(examples)), len(examples), settings.seed, 0)
     in_order = [examples[place] for place in order]

@@ -304,7 +304,7 @@ class Measurements:
         """Seconds of an epoch of SST-2 with a model of the size of BERT-base, from examples to trained weights."""
         train, _ = TASKS[0].read(TASKS[0])
         train, published = texts.shuffled(train)[: 300 if self.quick else None], published_folder(BERT_BASE)
-        settings = FinetuningSettings(num_epochs=1, head="drawn", max_length=128, precision="bfloat16")
+        settings = FinetuningSettings.of(num_epochs=1, head="drawn", max_length=128, precision="bfloat16")
         run = Finetuning(self.work / "sst2", published, TASKS[0].settings.kind, settings, device=self.device,
                          log_line=lambda line: None, compare=False, resumable=False)  # fmt: skip
         started = time.perf_counter()

@@ -65,7 +65,7 @@ def examples_by_task(number: int) -> dict[str, list[Any]]:
 
 def _losses(out: Path, encoder: Path, task: str, examples: list[Any], device: str, precision: str) -> list[float]:
     """The losses of the steps of a run without a dev set."""
-    settings = FinetuningSettings(num_epochs=2, batch_size=8, head="drawn", learning_rate=1e-4, max_length=64,
+    settings = FinetuningSettings.of(num_epochs=2, batch_size=8, head="drawn", learning_rate=1e-4, max_length=64,
                                   precision=precision, tokens_per_part=256)  # fmt: skip
     run = Finetuning(out, encoder, task, settings, device=device, log_line=lambda line: None,
                      compare=False, resumable=False)  # fmt: skip

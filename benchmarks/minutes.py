@@ -86,7 +86,7 @@ class Runs(LongRuns):
         one = self.runs[name]
         task = DATA[one.data]
         train, test = draw_examples(one.data, one.seed, one.size, MAX_TEST)
-        settings = FinetuningSettings(
+        settings = FinetuningSettings.of(
             max_length=128, precision="bfloat16", seed=one.seed, minutes=one.minutes * self.scale
         )
         with tempfile.TemporaryDirectory() as folder:

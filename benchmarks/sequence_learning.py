@@ -72,7 +72,7 @@ def main() -> None:
     """Train and report each task as a line of JSON."""
     for task in sys.argv[1:] or ["reverse", "words", "sort", "copy"]:
         train, held_out, longer = examples_of(task, 0)
-        settings = SequenceSettings(
+        settings = SequenceSettings.of(
             num_steps=1_200, batch_size=64, learning_rate=2e-3, label_smoothing=0.0, dropout=0.0, vocab_size=400,
             max_length=96, schedule="linear",
         )  # fmt: skip

@@ -21,12 +21,12 @@ from bertkit.tasks.feed import LabeledFeed
 @contextmanager
 def with_every_loss() -> Iterator[None]:
     """Runs of fine-tuning log every step."""
-    original = FinetuningSettings.training
-    FinetuningSettings.training = lambda self, steps_per_epoch: replace(original(self, steps_per_epoch), log_every=1)
+    original = FinetuningSettings.of_loop
+    FinetuningSettings.of_loop = lambda self, steps_per_epoch: replace(original(self, steps_per_epoch), log_every=1)
     try:
         yield
     finally:
-        FinetuningSettings.training = original
+        FinetuningSettings.of_loop = original
 
 
 def losses_of_transformers(

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("adapters")
     our_model("encoder", 3, max_position_embeddings=64).save(made / "base")
     for seed, (name, task) in enumerate(TASKS.items()):
-        settings = FinetuningSettings(head="drawn", seed=seed, max_length=29)
+        settings = FinetuningSettings.of(head="drawn", seed=seed, max_length=29)
         model = model_to_train(str(made / "base"), task, settings, lambda line: None)
         add_adapters(model, rank=2, alpha=6.0, seed=seed)
         generator = torch.Generator().manual_seed(seed)

@@ -14,7 +14,7 @@ from bertkit.tasks import CrossEncoding, SequenceClassification, TextExample, Te
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SETTINGS = FinetuningSettings(num_epochs=1, learning_rate=1e-9)
+SETTINGS = FinetuningSettings.of(num_epochs=1, learning_rate=1e-9)
 OPTIONS: dict[str, Any] = {"ordinal-regression": {"levels": ("bad", "fair", "good")}}
 
 
@@ -58,7 +58,7 @@ def test_a_head_of_the_same_task_and_labels_is_kept(task: str, tmp_path: Path) -
     assert np.allclose(values(model, rows), values(stored, rows), atol=1e-5)
     assert model.trained.task.known_labels == TASKS[task].known_labels
 
-    new, lines = initial(tmp_path / "stored", task, rows, replace(SETTINGS, new_head=True))
+    new, lines = initial(tmp_path / "stored", task, rows, SETTINGS.changed(new_head=True))
     assert not lines and new.trained.task.head not in new.checkpoint.trained_heads()
 
 
@@ -83,7 +83,7 @@ def test_a_head_over_vectors_of_texts_is_not_kept_for_pairs(encoder: Path, tmp_p
     pairs = [replace(row, pair="a mat") for row in rows]
     model, (line,) = initial(tmp_path / "first", "sequence-classification", pairs)
     assert model.trained.task.num_vectors == 2 and "for sequence-classification of pairs (x, y) replaces" in line
-    drawn, lines = initial(tmp_path / "first", "sequence-classification", rows, replace(SETTINGS, head="drawn"))
+    drawn, lines = initial(tmp_path / "first", "sequence-classification", rows, SETTINGS.changed(head="drawn"))
     assert drawn.trained.task.num_vectors == 0 and not lines
 
 
@@ -92,7 +92,7 @@ def test_the_head_of_a_cross_encoder_is_replaced_if_asked(tmp_path: Path) -> Non
     rows = [TextSet("a cat", ("the cat",), ("a dog",)), TextSet("a mat", ("the mat",), ("one two",))]
     model, (line,) = initial(tmp_path / "stored", "cross-encoder", rows)
     assert "was trained for cross-encoder, too" in line and model.checkpoint.trained_heads()
-    assert not initial(tmp_path / "stored", "cross-encoder", rows, replace(SETTINGS, new_head=True))[
+    assert not initial(tmp_path / "stored", "cross-encoder", rows, SETTINGS.changed(new_head=True))[
         0
     ].checkpoint.trained_heads()
 

@@ -348,7 +348,7 @@ def test_teacher_is_asked_once_for_all_runs_of_a_sweep(
     options = {"teacher": str(tmp_path / "teacher")} | ({"objective": "margin"} if task == "similarity" else {})
     out = tmp_path / "out"
     run = Finetuning(
-        out, tmp_path / "small", task, FinetuningSettings(num_epochs=1), options, log_line=lambda line: None
+        out, tmp_path / "small", task, FinetuningSettings.of(num_epochs=1), options, log_line=lambda line: None
     )
     sweep(run, {"learning_rate": [1e-3, 1e-2]}, rows[:6], rows[6:])
     assert len(loaded) == 1 and [path.name for path in out.parent.glob("**/out*-teacher")] == ["out-teacher"]

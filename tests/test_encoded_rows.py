@@ -61,5 +61,5 @@ def test_a_run_tokenizes_every_row_once(task: str, encoder: Path, tmp_path: Path
         return encode_batch(self, batch, *arguments, **options)
 
     monkeypatch.setattr(Tokenizer, "encode_batch", counted)
-    Finetuning(tmp_path / "out", encoder, task, FinetuningSettings(num_epochs=2)).start(rows, rows[:20])
+    Finetuning(tmp_path / "out", encoder, task, FinetuningSettings.of(num_epochs=2)).start(rows, rows[:20])
     assert len(texts) == len(rows) + 20

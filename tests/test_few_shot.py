@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ from bertkit.training import outputs_of
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 KINDS = ("cat", "dog", "mat")
-SETTINGS = FinetuningSettings(num_epochs=2, batch_size=20, learning_rate=3e-3, tokens_per_part=150, seed=5)
+SETTINGS = FinetuningSettings.of(num_epochs=2, batch_size=20, learning_rate=3e-3, tokens_per_part=150, seed=5)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -187,7 +186,7 @@ def test_contrastive_training_separates_labels_of_frozen_vectors(tmp_path: Path)
         return [FewShotClassification.example(text, name) for text, name in zip(texts, labels, strict=True)]
 
     train, dev = drawn(60, 1), drawn(90, 2)
-    settings = replace(SETTINGS, num_epochs=6, batch_size=32, learning_rate=1e-2)
+    settings = SETTINGS.changed(num_epochs=6, batch_size=32, learning_rate=1e-2)
     outcome = run_of(out, hiding, settings).start(train, dev)
     lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     results = [line["accuracy"] for line in lines if line["event"] == "evaluation"]
@@ -230,7 +229,7 @@ def test_saved_encoders_open_in_other_libraries(tmp_path: Path, encoder: Path) -
 @pytest.mark.full
 def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     dev, steps = examples(9, seed=2), []
-    for settings in (SETTINGS, replace(SETTINGS, lora_rank=2)):
+    for settings in (SETTINGS, SETTINGS.changed(lora_rank=2)):
         name = str(settings.lora_rank)
         run_of(tmp_path / f"whole {name}", encoder, settings).start(examples(), dev)
         stopped = run_of(tmp_path / f"stopped {name}", encoder, settings)

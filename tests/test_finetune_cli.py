@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -326,7 +325,7 @@ def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, caps
         assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error
 
 
-SHARED_OPTIONS = {"train", "out", "model", "dev", "columns", "resume", "device"}
+SHARED_OPTIONS = {"train", "out", "model", "dev", "columns", "recipe", "resume", "device"}
 NOT_GENERATIVE = {"label_names", "skip_bad", "defaults", "sweep"}
 
 
@@ -339,7 +338,7 @@ def names_of(command: str, task: str) -> set[str]:
 @pytest.mark.parametrize("task", TASKS)
 def test_command_of_a_task_has_its_options_and_no_others(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = TASKS[task]
-    settings = {part.name for part in fields(FinetuningSettings)}
+    settings = FinetuningSettings().values().keys()
     assert names_of("finetune", task) == SHARED_OPTIONS | NOT_GENERATIVE | settings | kind.options.keys()
     assert run(["finetune", task, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -364,7 +363,7 @@ def test_check_of_a_task_has_its_options_of_reading(task: str) -> None:
 
 @pytest.mark.parametrize("task", SEQUENCE_TASKS)
 def test_generative_tasks_take_all_their_settings(task: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert names_of("finetune", task) == SHARED_OPTIONS | {part.name for part in fields(SequenceSettings)}
+    assert names_of("finetune", task) == SHARED_OPTIONS | SequenceSettings().values().keys()
     assert run(["finetune", task, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for part in ("--num-beams", "--label-smoothing", "--betas FLOAT FLOAT", "[default: 0.9 0.98]", "[default: 64]",
@@ -412,12 +411,66 @@ def test_optimizer_schedule_and_steps_are_those_of_pre_training(tmp_path: Path, 
 def test_length_of_a_run_is_set_once(tmp_path: Path) -> None:
     for other in ({"num_epochs": 2}, {"minutes": 1.0}):
         with pytest.raises(UsageError, match=f"num_steps=5 and {next(iter(other))}=[12] both set the length: omit one"):
-            FinetuningSettings(num_steps=5, **other)
-    settings = FinetuningSettings(num_steps=5, betas=(0.7, 0.8), eps=1e-8, optimizer="adamw-2018").completed(PAPER)
-    training = settings.training(steps_per_epoch=3)
+            FinetuningSettings.of(num_steps=5, **other)
+    settings = FinetuningSettings.of(num_steps=5, betas=(0.7, 0.8), eps=1e-8, optimizer="adamw-2018").completed(PAPER)
+    training = settings.of_loop(steps_per_epoch=3)
     assert (training.num_steps, training.learning_rate, training.evaluate_every) == (5, 2e-5, 3)
     assert (training.betas, training.eps, training.optimizer) == ((0.7, 0.8), 1e-8, "adamw-2018")
     for wrong in ({"optimizer": "sgd"}, {"schedule": "none"}, {"betas": (0.9, 1.0)}, {"num_steps": 0}, {"eps": 0.0},
                   {"matrix_learning_rate": -1.0}, {"precision": "int8"}):  # fmt: skip
         with pytest.raises(UsageError, match=f"{next(iter(wrong))}=.*: expected"):
-            FinetuningSettings(**wrong)
+            FinetuningSettings.of(**wrong)
+
+
+RECIPE = """
+head = "drawn"
+num_epochs = 2
+
+[training]
+learning_rate = 0.01
+betas = [0.8, 0.9]
+
+[task]
+label_smoothing = 0.1
+"""
+
+
+def test_recipe_file_has_the_names_of_the_options(tmp_path: Path, encoder: str, capsys) -> None:
+    train, recipe, out = write(tmp_path / "train.csv", rows(20)), tmp_path / "recipe.toml", tmp_path / "out"
+    recipe.write_text(RECIPE)
+    code, (result,), error = call(
+        capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--out", str(out),
+        "--recipe", str(recipe), "--num-epochs", "1", "--batch-size", "10",
+    )  # fmt: skip
+    assert code == 0 and result["step"] == 2, error
+    settings = json.loads((out / "run" / "settings.json").read_text())["settings"]
+    expected = {"head": "drawn", "num_epochs": 1, "batch_size": 10, "learning_rate": 0.01, "betas": [0.8, 0.9]}
+    assert settings == settings | expected and load(out).trained.task.label_smoothing == 0.1
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "seq2seq"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("learning_rate = 0.01", "recipe.toml: unknown setting 'learning_rate'; expected one of training, "),
+        (
+            "[training]\nmax_length = 9",
+            "recipe.toml, [training]: unknown setting 'max_length'; expected one of num_steps",
+        ),
+        ("[training]\nseed = -1", "recipe.toml, [training]: --seed -1: expected an integer from 0"),
+        ("num_epochs = 0", "recipe.toml: --num-epochs 0: expected an integer of at least 1"),
+        ("training = 3", "recipe.toml, [training]: expected a section of settings"),
+        ("[task]\nsize = 3", "recipe.toml, [task]: unknown setting 'size'"),
+        ("[training", "recipe.toml is not TOML"),
+        (None, "recipe.toml: No such file"),
+    ],
+)
+def test_invalid_recipe_files_are_refused(
+    task: str, content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    if content is not None:
+        recipe.write_text(content)
+    arguments = ["finetune", task, "--train", "train.csv", "--out", str(tmp_path / "out"), "--recipe", str(recipe)]
+    assert run(arguments) == 2 and not (tmp_path / "out").exists()
+    assert message in capsys.readouterr().err

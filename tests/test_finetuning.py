@@ -40,7 +40,9 @@ SHAPE = {
     "initializer_range": 0.1,
 }  # fmt: skip
 WORDS = "the of and cat dog sat mat un run walk talk blue red green one two three four".split()
-SETTINGS = FinetuningSettings(head="drawn", num_epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_part=150, seed=5)
+SETTINGS = FinetuningSettings.of(
+    head="drawn", num_epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_part=150, seed=5
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,7 +99,7 @@ def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str)
     train = examples(37) if task == "sequence-classification" else [
         replace(one, label=float(len(one.text))) for one in examples(37)
     ]  # fmt: skip
-    settings = replace(SETTINGS, num_epochs=4, learning_rate=5e-3)  # 5 steps an epoch, the last of them of 5 examples
+    settings = SETTINGS.changed(num_epochs=4, learning_rate=5e-3)  # 5 steps an epoch, the last of them of 5 examples
     run = run_of(tmp_path / "out", encoder, settings, dropout=False, task=task)
     with with_every_loss():
         assert run.start(train).step == 20
@@ -147,7 +149,7 @@ def test_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
 def test_cached_vectors_are_reused(tmp_path: Path, encoder: Path) -> None:
     train, dev = examples(160), examples(40, seed=2)
     out = tmp_path / "out"
-    outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8)).start(train, dev)
+    outcome = run_of(out, encoder, SETTINGS.changed(num_epochs=8)).start(train, dev)
     assert outcome.reason == "finished" and outcome.step == 20 * 8
     assert outcome.metrics["accuracy"] > 0.85
     model = load(out)
@@ -167,7 +169,7 @@ def test_cached_vectors_are_reused(tmp_path: Path, encoder: Path) -> None:
 @pytest.mark.full
 def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path: Path, encoder: Path) -> None:
     train, out = scores(150), tmp_path / "out"
-    outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8), task="regression").start(train, train[:50])
+    outcome = run_of(out, encoder, SETTINGS.changed(num_epochs=8), task="regression").start(train, train[:50])
     assert outcome.metrics["pearson"] > 0.7
     model = load(out)
     assert model.trained.task.center == 0 and model.trained.task.scale == 1
@@ -180,7 +182,7 @@ def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path
 
 @pytest.mark.full
 def test_bfloat16_training(tmp_path: Path, encoder: Path) -> None:
-    settings = replace(SETTINGS, num_epochs=8, precision="bfloat16")
+    settings = SETTINGS.changed(num_epochs=8, precision="bfloat16")
     assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
 
 
@@ -201,7 +203,7 @@ def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> N
         with pytest.raises(UsageError, match="resume=True"):
             run_of(out, encoder).start(train, dev)
         with pytest.raises(UsageError, match=r"settings\.seed"):
-            run_of(out, encoder, replace(SETTINGS, seed=6)).start(train, dev, resume=True)
+            run_of(out, encoder, SETTINGS.changed(seed=6)).start(train, dev, resume=True)
         with pytest.raises(UsageError, match="content of the dev data"):
             run_of(out, encoder).start(train, dev[::-1], resume=True)
         with pytest.raises(Exception, match="not a model folder"):
@@ -237,7 +239,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str,
 
 @pytest.mark.full
 def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path) -> None:
-    train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, replace(SETTINGS, num_epochs=1)
+    train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, SETTINGS.changed(num_epochs=1)
     several, single = (run_of(tmp_path / name, encoder, settings) for name in ("several", "single"))
     for is_finished in (False, True):
         outcome = sweep(several, grid, train, train, resume=is_finished, should_stop=lambda stop=not is_finished: stop)
@@ -258,7 +260,7 @@ def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path)
 
 
 def test_run_killed_while_it_wrote_a_line_resumes(tmp_path: Path, encoder: Path) -> None:
-    run, steps = run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=2)), []
+    run, steps = run_of(tmp_path / "out", encoder, SETTINGS.changed(num_epochs=2)), []
     run.start(examples(), should_stop=lambda: steps.append(1) or len(steps) > 6)
     with open(tmp_path / "out" / "run" / "metrics.jsonl", "a") as log:
         log.write('{"event": "step", "st')
@@ -274,7 +276,7 @@ def test_run_killed_before_its_record_restarts(tmp_path: Path, encoder: Path) ->
 
 @pytest.mark.full
 def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
-    settings = replace(SETTINGS, num_epochs=60, patience=3, best_by="loss", evaluations_per_epoch=2)
+    settings = SETTINGS.changed(num_epochs=60, patience=3, best_by="loss", evaluations_per_epoch=2)
     outcome = run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2))
     assert outcome.reason == "stopped early" and outcome.step < 60 * 5
     assert outcome.step - outcome.best_step == 3 * 3
@@ -325,14 +327,14 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
 
 @pytest.mark.parametrize("dev", [scores(1), [replace(one, label=5.0) for one in examples(9)]])
 def test_dev_examples_without_a_metric_raise_at_the_first_evaluation(tmp_path: Path, encoder: Path, dev: list) -> None:
-    settings = replace(SETTINGS, num_epochs=1, learning_rate=1e-30)
+    settings = SETTINGS.changed(num_epochs=1, learning_rate=1e-30)
     run = run_of(tmp_path / "out", encoder, settings, task="regression")
     with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*another metric"):
         run.start(scores(9), dev)
     assert not list((tmp_path / "out").iterdir())
     with pytest.raises(UsageError, match="best_by='f2'"):
-        run_of(tmp_path / "out", encoder, replace(settings, best_by="f2"), task="regression").start(scores(9), dev)
-    by_error = run_of(tmp_path / "out", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
+        run_of(tmp_path / "out", encoder, settings.changed(best_by="f2"), task="regression").start(scores(9), dev)
+    by_error = run_of(tmp_path / "out", encoder, settings.changed(best_by="mean_squared_error"), task="regression")
     assert by_error.start(scores(9), dev).best_step == 2
 
 
@@ -411,7 +413,7 @@ def test_tables_of_relative_positions_are_embeddings(config: BertConfig) -> None
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
 def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen: int) -> None:
-    run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1, frozen_layers=frozen)).start(examples())
+    run_of(tmp_path / "out", encoder, SETTINGS.changed(num_epochs=1, frozen_layers=frozen)).start(examples())
     before, after = weights(encoder / "dropping"), load(tmp_path / "out")
     for name, parameter in after.network.named_parameters():
         kept = name.startswith(("encoder.embeddings", *(f"encoder.layers.{layer}." for layer in range(frozen))))
@@ -421,7 +423,7 @@ def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen:
 @pytest.mark.parametrize("task", ["similarity", "few-shot-classification"])
 def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder: Path, task: str) -> None:
     train = [TextSet(a, (b,)) for a, b in pairwise(texts(12))] if task == "similarity" else examples(12)
-    settings = FinetuningSettings(num_epochs=1, frozen_layers=2)
+    settings = FinetuningSettings.of(num_epochs=1, frozen_layers=2)
     with pytest.raises(UsageError, match=r"every weight that the loss reads is frozen: .* lower frozen_layers"):
         run_of(tmp_path / "out", encoder, settings, task=task).start(train)
     assert not any((tmp_path / "out").iterdir())
@@ -432,7 +434,7 @@ def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder
 
 @pytest.mark.full
 def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> None:
-    settings = replace(SETTINGS, num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
+    settings = SETTINGS.changed(num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
     train, dev, out = examples(160), examples(40, seed=2), tmp_path / "out"
     outcome = run_of(out, encoder, settings).start(train, dev)
     assert outcome.metrics["accuracy"] > 0.75 and outcome.best_step < 200
@@ -462,11 +464,11 @@ def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> 
     with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
         read_adapter(wider, out / "adapter")
     with pytest.raises(UsageError, match="omit frozen_layers"):
-        replace(settings, frozen_layers=1)
+        settings.changed(frozen_layers=1)
 
 
 def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
-    settings, train, steps = replace(SETTINGS, lora_rank=2), examples(), []
+    settings, train, steps = SETTINGS.changed(lora_rank=2), examples(), []
     run_of(tmp_path / "whole", encoder, settings).start(train)
     stopped = run_of(tmp_path / "stopped", encoder, settings)
     assert stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7).reason == "stopped"
@@ -479,7 +481,7 @@ def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> No
 def test_adapters_hold_the_layers_after_pooling(tmp_path: Path, encoder: Path) -> None:
     draw, steps, out = np.random.default_rng(0), [], tmp_path / "stopped"
     train = [TaughtText(text, draw.normal(size=8).astype(np.float32)) for text in texts(37)]
-    settings = replace(SETTINGS, lora_rank=2, learning_rate=1e-2)
+    settings = SETTINGS.changed(lora_rank=2, learning_rate=1e-2)
     whole, stopped = (
         run_of(folder, encoder, settings, task="alignment", options={"teacher": "8 wide"})
         for folder in (tmp_path / "whole", out)
@@ -511,7 +513,7 @@ def test_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> N
     model = our_model("masked_lm", 3, **SHAPE)
     model.save(tmp_path / "bare")
     lines_logged: list[str] = []
-    run = replace(run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1)), model=tmp_path / "bare")
+    run = replace(run_of(tmp_path / "out", encoder, SETTINGS.changed(num_epochs=1)), model=tmp_path / "bare")
     run.log_line = lines_logged.append
     run.start(examples())
     assert any("has no pooler" in line for line in lines_logged)
@@ -523,14 +525,14 @@ def test_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> N
 
 @pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
 def test_model_broken_by_the_last_update_is_not_saved(tmp_path: Path, encoder: Path, task: str) -> None:
-    out, settings = tmp_path / "out", replace(SETTINGS, num_epochs=1, batch_size=160, learning_rate=1e20, warmup=0.0)
+    out, settings = tmp_path / "out", SETTINGS.changed(num_epochs=1, batch_size=160, learning_rate=1e20, warmup=0.0)
     with pytest.raises(NonFiniteError, match="after its update, the loss of its batch is not a finite number"):
         run_of(out, encoder, settings, task=task).start(examples())
     assert not (out / "config.json").exists()
 
 
 def test_model_that_got_worse_is_named(tmp_path: Path, encoder: Path) -> None:
-    settings, lines_logged = replace(SETTINGS, num_epochs=1, learning_rate=1.0), []
+    settings, lines_logged = SETTINGS.changed(num_epochs=1, learning_rate=1.0), []
     run_of(tmp_path / "out", encoder, settings, log_line=lines_logged.append).start(examples())
     assert any("the training loss rose from 0.8" in line for line in lines_logged)
 
@@ -540,9 +542,9 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
     with pytest.raises(DataError, match=r"dev.csv, line 7: the label 'Animal' is not one of"):
         run_of(tmp_path / "1", encoder).start(examples(), strange)
     with pytest.raises(UsageError, match="best_by='f2'"):
-        run_of(tmp_path / "2", encoder, replace(SETTINGS, best_by="f2")).start(examples(), examples())
+        run_of(tmp_path / "2", encoder, SETTINGS.changed(best_by="f2")).start(examples(), examples())
     with pytest.raises(UsageError, match="max_length=25: expected at most 24"):
-        run_of(tmp_path / "3", encoder, replace(SETTINGS, max_length=25)).start(examples())
+        run_of(tmp_path / "3", encoder, SETTINGS.changed(max_length=25)).start(examples())
     with pytest.raises(UsageError, match="task 'poetry'"):
         run_of(tmp_path / "4", encoder, task="poetry").start(examples())
     for change, message in (
@@ -555,7 +557,7 @@ def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> No
         ({"learning_rate": True}, "learning_rate=True: expected a finite number"), ({"best_by": ["f1"]}, "best_by="),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
-            replace(SETTINGS, **change)
+            SETTINGS.changed(**change)
     with pytest.raises(DataError, match="no training example has words"):
         run_of(tmp_path / "5", encoder, task="token-classification").start([TaggedText("", (), ())] * 3)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):
@@ -567,14 +569,14 @@ def test_large_scores_have_all_baselines(tmp_path: Path, encoder: Path) -> None:
     outcomes = []
     for number, unit in enumerate((1.0, 1e30)):
         rows = [replace(one, label=unit * (index % 7)) for index, one in enumerate(examples())]
-        settings = replace(SETTINGS, head="fitted", num_epochs=1)
+        settings = SETTINGS.changed(head="fitted", num_epochs=1)
         outcomes.append(run_of(tmp_path / str(number), encoder, settings, task="regression").start(rows, rows))
     assert outcomes[1].baselines["TF-IDF"] == pytest.approx(outcomes[0].baselines["TF-IDF"], abs=1e-4)
 
 
 def test_settings_that_differ_from_those_of_a_run_are_named_with_both_values(tmp_path: Path, encoder: Path) -> None:
-    run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=1)).start(examples())
-    other = run_of(tmp_path, encoder, replace(SETTINGS, num_epochs=2, best_by="f1"))
+    run_of(tmp_path, encoder, SETTINGS.changed(num_epochs=1)).start(examples())
+    other = run_of(tmp_path, encoder, SETTINGS.changed(num_epochs=2, best_by="f1"))
     message = r"\(content of the training data; num_examples.training=37, now 30; settings.best_by=None, now 'f1'; s"
     with pytest.raises(UsageError, match=message + r"ettings.num_epochs=1, now 2\): resume with those"):
         other.start(examples(30), resume=True)

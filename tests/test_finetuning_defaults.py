@@ -58,7 +58,7 @@ def labeled(number: int, seed: int = 1) -> list[TextExample]:
 
 
 def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = "") -> dict:
-    settings = FinetuningSettings(best_by=metric or None)
+    settings = FinetuningSettings.of(best_by=metric or None)
     options = {"levels": list(task.levels)} if task.name == "ordinal-regression" else {}
     run = Finetuning(Path("nowhere"), encoder, task.name, settings, options, log_line=lambda line: None)
     model = model_to_train(str(encoder), task, settings, print, train[0])
@@ -87,12 +87,14 @@ def test_default_rate_depends_on_width_and_epochs_on_steps(
 
 
 def test_explicit_settings_are_kept() -> None:
-    assert FinetuningSettings(num_epochs=5).completed(PAPER) == FinetuningSettings(num_epochs=5, learning_rate=2e-5)
-    whole = FinetuningSettings(**PAPER)
+    assert FinetuningSettings.of(num_epochs=5).completed(PAPER) == FinetuningSettings.of(
+        num_epochs=5, learning_rate=2e-5
+    )
+    whole = FinetuningSettings.of(**PAPER)
     assert whole.completed({"learning_rate": 1.0, "num_epochs": 9}) is whole
     for wrong in ({"learning_rate": 0.0}, {"num_epochs": 0}, {"warmup": 2.0}, {"batch_size": 0}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            FinetuningSettings(**wrong)
+            FinetuningSettings.of(**wrong)
 
 
 @pytest.mark.full
@@ -110,9 +112,9 @@ def test_run_reports_its_resources(
     encoder: Path, tmp_path: Path, task: str, given: dict[str, Any], expected: tuple[float, int]
 ) -> None:
     out = tmp_path / "out"
-    run = Finetuning(out, encoder, task, FinetuningSettings(**given), log_line=lambda line: None)
+    run = Finetuning(out, encoder, task, FinetuningSettings.of(**given), log_line=lambda line: None)
     outcome = run.start(labeled(40), should_stop=lambda: True)
-    assert outcome.reason == "stopped" and run.settings == FinetuningSettings(**given)
+    assert outcome.reason == "stopped" and run.settings == FinetuningSettings.of(**given)
     assert run.start(labeled(40), resume=True).reason == "finished"
     log = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     recorded = json.loads((out / "run" / "settings.json").read_text())["settings"]
@@ -196,7 +198,7 @@ def test_no_more_training_is_advised_where_frozen_features_are_kept(
     monkeypatch.setattr("bertkit.finetuning.advice.still_falling", lambda losses: "more epochs may help")
     for name, rate, kept in (("kept", 1e-12, True), ("trained", 1e-2, False)):
         lines: list[str] = []
-        settings = FinetuningSettings(learning_rate=rate, num_epochs=12, batch_size=4)
+        settings = FinetuningSettings.of(learning_rate=rate, num_epochs=12, batch_size=4)
         run = Finetuning(tmp_path / name, encoder, "sequence-classification", settings, log_line=lines.append)
         outcome = run.start(labeled(40), labeled(40))  # which it learns by heart, if anything
         assert (outcome.best_step == 0) == kept
@@ -254,7 +256,7 @@ def test_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path
     lines: list[str] = []
     train, dev = labeled(60), labeled(40, seed=2)
     run = Finetuning(
-        tmp_path / "out", encoder, "sequence-classification", FinetuningSettings(num_epochs=1), log_line=lines.append
+        tmp_path / "out", encoder, "sequence-classification", FinetuningSettings.of(num_epochs=1), log_line=lines.append
     )
     outcome = run.start(train, dev)
     task = SequenceClassification.of_examples(train, {})
@@ -277,7 +279,7 @@ def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path
     lines: list[str] = []
     tagged = [TokenClassification.example(text.split(), ["B-X", *["O"] * text.count(" ")]) for text in texts(30, 9)]
     run = Finetuning(
-        tmp_path / "out", encoder, "token-classification", FinetuningSettings(num_epochs=1), log_line=lines.append
+        tmp_path / "out", encoder, "token-classification", FinetuningSettings.of(num_epochs=1), log_line=lines.append
     )
     outcome = sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged)
     assert [line for line in lines if "the saved model is" in line] == [

@@ -155,7 +155,7 @@ def test_work_of_one_process_is_refused_under_torchrun(
 
 
 def test_batches_are_large_enough_for_the_ranks(encoder: Path, tmp_path: Path) -> None:
-    settings = FinetuningSettings(batch_size=2, num_epochs=1, learning_rate=1e-3)
+    settings = FinetuningSettings.of(batch_size=2, num_epochs=1, learning_rate=1e-3)
     run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, ranks=Ranks(0, 3))
     with pytest.raises(UsageError, match="batch_size=2 is below the 3 ranks"):
         run.start([SequenceClassification.example("a cat", "cat")])

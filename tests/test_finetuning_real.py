@@ -44,7 +44,9 @@ def test_twenty_losses_of_transformers_on_real_sentences(
     load(MODEL).save(tmp_path / "still")
     edit_json(tmp_path / "still" / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     train = list(islice(read_examples(task, shared_data / file), number))
-    settings = FinetuningSettings(head="drawn", num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64)
+    settings = FinetuningSettings.of(
+        head="drawn", num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64
+    )
     run = Finetuning(tmp_path / "out", tmp_path / "still", task, settings, log_line=print)
     with with_every_loss():
         run.start(train)
@@ -58,7 +60,7 @@ def test_twenty_losses_of_transformers_on_real_sentences(
 
 def test_learns_sentiment_from_a_few_hundred_sentences(tmp_path: Path, shared_data: Path) -> None:
     train, dev = sst2(shared_data, "train", 600), sst2(shared_data, "dev", 872)
-    settings = FinetuningSettings(learning_rate=1e-4, num_epochs=3)
+    settings = FinetuningSettings.of(learning_rate=1e-4, num_epochs=3)
     outcome = Finetuning(tmp_path / "out", MODEL, "sequence-classification", settings).start(train, dev)
     assert outcome.metrics["accuracy"] > 0.74  # 0.784 when written; half of the sentences are praise
     praise, blame = load(tmp_path / "out").predict(["a joy from start to finish", "a dull and tedious mess"])

@@ -36,7 +36,7 @@ from bertkit.tasks import (
 )
 from bertkit.tasks.linear_fit import minimize
 
-SETTINGS = FinetuningSettings(num_epochs=2, batch_size=8, learning_rate=3e-3, seed=5)
+SETTINGS = FinetuningSettings.of(num_epochs=2, batch_size=8, learning_rate=3e-3, seed=5)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,7 +74,7 @@ def pairs(number: int, seed: int = 1) -> list[TextExample]:
 
 
 def fitted(encoder: Path, task: Any, examples: list, **settings: Any) -> tuple[Model, FittedHead]:
-    model = model_to_train(str(encoder), task, replace(SETTINGS, **settings), print, examples[0])
+    model = model_to_train(str(encoder), task, SETTINGS.changed(**settings), print, examples[0])
     return model, fit_new_head(model, examples, "float32")
 
 
@@ -188,7 +188,7 @@ def test_head_reads_the_pooling_that_was_trained(sentence_encoder: Path, tmp_pat
         (tmp_path / "without", "fitted"): ("vector_classification", "mean of the tokens"),
     }
     for (folder, head), (name, reads) in expected.items():
-        model = model_to_train(str(folder), task, replace(SETTINGS, head=head), print, one)
+        model = model_to_train(str(folder), task, SETTINGS.changed(head=head), print, one)
         assert (model.trained.task.head, what_head_reads(model)) == (name, reads)
     model = model_to_train(str(tmp_path / "with-pooler"), task, SETTINGS, print, TextExample("a cat", "a dog"))
     assert model.trained.task.num_vectors == 0  # both texts in one sequence, as in pre-training
@@ -199,7 +199,7 @@ def test_head_reads_the_pooling_that_was_trained(sentence_encoder: Path, tmp_pat
 def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, head: Any) -> None:
     train, lines, out = labeled(40), [], tmp_path / "out"
     run = Finetuning(
-        out, sentence_encoder, "sequence-classification", replace(SETTINGS, head=head), log_line=lines.append
+        out, sentence_encoder, "sequence-classification", SETTINGS.changed(head=head), log_line=lines.append
     )
     outcome = run.start(train, labeled(20, seed=2))
     assert first_note(lines).startswith("frozen features: ") and "20 dev examples" in first_note(lines)
@@ -232,7 +232,7 @@ def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_pat
     with pytest.raises(DataError, match="has one text, but this model was trained with pairs"):
         model.predict(["a cat"])
     windowed = model_to_train(
-        str(sentence_encoder), model.trained.task.over_vectors(both[0]), replace(SETTINGS, on_long="window"), print,
+        str(sentence_encoder), model.trained.task.over_vectors(both[0]), SETTINGS.changed(on_long="window"), print,
         both[0],
     )  # fmt: skip
     assert windowed.trained.layout.on_long == "window"
@@ -245,7 +245,7 @@ def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_pat
 @pytest.mark.cpu_only
 def test_nothing_worse_than_frozen_features_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev = labeled(60), labeled(30, seed=2)
-    settings = replace(SETTINGS, learning_rate=5.0, warmup=0.0)  # which destroys the encoder
+    settings = SETTINGS.changed(learning_rate=5.0, warmup=0.0)  # which destroys the encoder
     run = Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", settings, log_line=print)
     outcome = run.start(train, dev)
     assert outcome.best_step == 0 and outcome.metrics["accuracy"] == outcome.baselines["frozen features"]
@@ -280,7 +280,7 @@ def test_every_run_of_a_sweep_begins_with_its_own_head(sentence_encoder: Path, t
     train, dev = labeled(60), labeled(40, seed=2)
 
     def run_of(name: str, **settings: Any) -> Finetuning:
-        settings = replace(SETTINGS, num_epochs=1, **settings)
+        settings = SETTINGS.changed(num_epochs=1, **settings)
         return Finetuning(
             tmp_path / name, sentence_encoder, "sequence-classification", settings, log_line=lambda line: None
         )
@@ -305,7 +305,7 @@ def test_copies_of_a_run_fit_their_own_heads(sentence_encoder: Path, tmp_path: P
 @pytest.mark.full
 @pytest.mark.cpu_only
 def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, head_learning_rate=0.0)
+    settings = SETTINGS.changed(head_learning_rate=0.0)
     run = Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", settings, log_line=print)
     run.start(labeled(40))
     frozen, _ = fitted(sentence_encoder, SequenceClassification.of_examples(labeled(40), {}), labeled(40))
@@ -338,7 +338,7 @@ def test_other_tasks_start_with_fitted_heads(sentence_encoder: Path, tmp_path: P
 def test_bad_input_has_a_clear_sentence(sentence_encoder: Path, tmp_path: Path) -> None:
     def start(train: list[TextExample], dev: list[TextExample] | None = None, **settings: Any) -> None:
         run = Finetuning(
-            tmp_path / "out", sentence_encoder, "sequence-classification", replace(SETTINGS, **settings),
+            tmp_path / "out", sentence_encoder, "sequence-classification", SETTINGS.changed(**settings),
             log_line=lambda line: None,
         )  # fmt: skip
         run.start(train, dev or [])
@@ -356,7 +356,7 @@ def test_bad_input_has_a_clear_sentence(sentence_encoder: Path, tmp_path: Path) 
         start(labeled(40), [TextExample("a cat", label="cat")] * 6)
     for wrong in ({"head": "bald"}, {"head_learning_rate": -1.0}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            replace(SETTINGS, **wrong)
+            SETTINGS.changed(**wrong)
 
 
 @pytest.mark.full

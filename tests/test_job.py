@@ -41,10 +41,10 @@ def test_epochs_are_added_to_a_finished_run(tmp_path: Path, encoder: Path, task:
     if task == "regression":
         rows = [replace(row, label=1_000.0 + 300.0 * row.text.split().count("cat")) for row in rows]
     train, dev, lines = rows[:37], rows[37:], list[str]()
-    settings = replace(SETTINGS, num_epochs=2, **changes)
+    settings = SETTINGS.changed(num_epochs=2, **changes)
     short = run_of(tmp_path / "out", encoder, settings, task=task, log_line=lines.append).start(train, dev)
     kept = short.step if short.best_step is None else short.best_step
-    longer = run_of(tmp_path / "out", encoder, replace(settings, num_epochs=4), task=task, log_line=lines.append)
+    longer = run_of(tmp_path / "out", encoder, settings.changed(num_epochs=4), task=task, log_line=lines.append)
     with pytest.raises(UsageError, match="already contains a run"):
         longer.start(train, dev)
     outcome = longer.start(train, dev, resume=True)
@@ -64,8 +64,8 @@ def test_epochs_are_added_to_a_finished_run(tmp_path: Path, encoder: Path, task:
 def test_continued_run_that_is_stopped_resumes_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     weights = []
     for name, stops in (("whole", []), ("parts", [3])):
-        run_of(tmp_path / name, encoder, replace(SETTINGS, num_epochs=1)).start(examples())
-        longer = run_of(tmp_path / name, encoder, replace(SETTINGS, num_epochs=3))
+        run_of(tmp_path / name, encoder, SETTINGS.changed(num_epochs=1)).start(examples())
+        longer = run_of(tmp_path / name, encoder, SETTINGS.changed(num_epochs=3))
         for number in stops:
             answers = iter([False] * number + [True] * 9)
             assert longer.start(examples(), resume=True, should_stop=answers.__next__).reason == "stopped"
@@ -76,7 +76,7 @@ def test_continued_run_that_is_stopped_resumes_with_the_same_bits(tmp_path: Path
 
 
 def test_only_the_length_of_a_finished_run_may_grow(tmp_path: Path, encoder: Path) -> None:
-    settings = replace(SETTINGS, num_epochs=2)
+    settings = SETTINGS.changed(num_epochs=2)
     run_of(tmp_path / "out", encoder, settings).start(examples())
     for changes, message in (
         ({"num_epochs": 1}, "settings.num_epochs=2, now 1"),
@@ -84,15 +84,15 @@ def test_only_the_length_of_a_finished_run_may_grow(tmp_path: Path, encoder: Pat
         ({"num_epochs": None, "num_steps": 90}, "settings.num_epochs=2, now None"),
     ):
         with pytest.raises(UsageError, match=f"was started with other settings .*{message}"):
-            run_of(tmp_path / "out", encoder, replace(settings, **changes)).start(examples(), resume=True)
+            run_of(tmp_path / "out", encoder, settings.changed(**changes)).start(examples(), resume=True)
 
 
 @pytest.mark.full
 def test_steps_are_added_to_generative_and_pretrained_models(tmp_path: Path) -> None:
     model, train, dev = small_model(tmp_path / "start"), reversed_digits(64, 1), reversed_digits(20, 2)
-    settings = SequenceSettings(num_epochs=1, batch_size=16)
+    settings = SequenceSettings.of(num_epochs=1, batch_size=16)
     first = SequenceTraining(tmp_path / "seq", "seq2seq", str(model), settings, **QUIET).start(train, dev)
-    longer = SequenceTraining(tmp_path / "seq", "seq2seq", str(model), replace(settings, num_epochs=3), **QUIET)
+    longer = SequenceTraining(tmp_path / "seq", "seq2seq", str(model), settings.changed(num_epochs=3), **QUIET)
     outcome = longer.start(train, dev, resume=True)
     assert (first.step, outcome.step) == (4, 12) and outcome.metrics["loss"] <= first.metrics["loss"]
 
@@ -105,11 +105,11 @@ def test_steps_are_added_to_generative_and_pretrained_models(tmp_path: Path) -> 
 
 def test_patience_and_the_selecting_metric_of_every_recipe(tmp_path: Path) -> None:
     train, dev = reversed_digits(64, 1), reversed_digits(20, 2)
-    model, settings = str(small_model(tmp_path / "start")), SequenceSettings(num_steps=40, batch_size=16, patience=2)
+    model, settings = str(small_model(tmp_path / "start")), SequenceSettings.of(num_steps=40, batch_size=16, patience=2)
     with pytest.raises(UsageError, match="patience=2 requires dev examples"):
         SequenceTraining(tmp_path / "out", "seq2seq", model, settings, **QUIET).start(train)
     with pytest.raises(UsageError, match="best_by='token_f1': expected one of loss, perplexity, token_accuracy"):
-        unknown = replace(settings, best_by="token_f1")
+        unknown = settings.changed(best_by="token_f1")
         SequenceTraining(tmp_path / "out", "seq2seq", model, unknown, **QUIET).start(train, dev)
     assert not (tmp_path / "out").exists()
 
@@ -152,7 +152,7 @@ def test_ranks_with_other_files_are_refused(tmp_path: Path, encoder: Path) -> No
 )
 def test_ranges_of_settings_are_named(kind: type, setting: str, value: Any, expected: str) -> None:
     with pytest.raises(UsageError, match=rf"^{setting}=.*: expected .*{expected}"):
-        kind(**{setting: value})
+        getattr(kind, "of", kind)(**{setting: value})
 
 
 def test_static_training_resumes_with_the_same_bits(tmp_path: Path) -> None:

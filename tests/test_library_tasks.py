@@ -108,7 +108,7 @@ def test_question_answering_learns(tokenizer: Tokenizer, tmp_path: Path) -> None
         for turn in range(4)
         for asked in words
     ]
-    settings = FinetuningSettings(num_epochs=1, batch_size=8, learning_rate=3e-3, seed=5)
+    settings = FinetuningSettings.of(num_epochs=1, batch_size=8, learning_rate=3e-3, seed=5)
     run = Finetuning(tmp_path / "out", tmp_path / "encoder", "question-answering", settings, log_line=lambda line: None)
     assert run.start(train).step == 2
     predictions = load(tmp_path / "out").predict([Question(one.question, one.context) for one in train])

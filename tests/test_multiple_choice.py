@@ -162,7 +162,7 @@ def test_card_counts_questions(tmp_path):
         tmp_path / "out",
         tmp_path / "model",
         "multiple-choice",
-        FinetuningSettings(num_epochs=1),
+        FinetuningSettings.of(num_epochs=1),
         log_line=lambda line: None,
     )
     with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):

@@ -124,7 +124,7 @@ def test_commands_work_with_a_new_loss(encoder: Path, tmp_path: Path, capsys: py
 
 def test_resumed_run_has_the_same_weights(encoder: Path, tmp_path: Path) -> None:
     def training(name: str) -> Finetuning:
-        settings = FinetuningSettings(num_epochs=2, batch_size=4, learning_rate=0.01)
+        settings = FinetuningSettings.of(num_epochs=2, batch_size=4, learning_rate=0.01)
         options = {"objective": "angle", "sharpness": 10.0}
         return Finetuning(tmp_path / name, encoder, "similarity", settings, options, log_line=lambda line: None)
 
@@ -155,7 +155,7 @@ def test_loss_equals_that_of_sentence_transformers() -> None:
 
 @pytest.mark.parametrize("task", ["similarity", "cross-encoder"])
 def test_loss_of_scores_trains_both_encoders(task: str, encoder: Path, tmp_path: Path) -> None:
-    settings = FinetuningSettings(num_epochs=40, batch_size=8, learning_rate=0.01)
+    settings = FinetuningSettings.of(num_epochs=40, batch_size=8, learning_rate=0.01)
     options = {"objective": "absolute-error"}
     Finetuning(tmp_path / "out", encoder, task, settings, options, log_line=lambda line: None).start(rows(8, 1))
     model = load(tmp_path / "out")

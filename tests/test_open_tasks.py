@@ -144,7 +144,7 @@ def test_python_works_with_a_new_task(registered: None, encoder: Path, tmp_path:
     evidence = gather_evidence(fitted.model_, dev)
     assert evidence.scores["accuracy"].value == pytest.approx(fitted.model_.evaluate(rows(30, 3))["accuracy"])
     assert task_kind("short-or-long") is ShortOrLong
-    settings = FinetuningSettings(num_epochs=1, lora_rank=2)
+    settings = FinetuningSettings.of(num_epochs=1, lora_rank=2)
     Finetuning(tmp_path / "lora", encoder, "short-or-long", settings).start(dev)
     assert json.loads((tmp_path / "lora" / "adapter" / "adapter_config.json").read_text())["task_type"] == "SEQ_CLS"
 
@@ -203,7 +203,7 @@ def test_vectors_are_trained_and_evaluated(
 
     train, same = pairs(40), pairs(20)
     other = [TextExample(one.text, two.pair, 0.0) for one, two in zip(same, same[1:] + same[:1], strict=True)]
-    settings = FinetuningSettings(num_epochs=6, batch_size=16, learning_rate=3e-3)
+    settings = FinetuningSettings.of(num_epochs=6, batch_size=16, learning_rate=3e-3)
     outcome = Finetuning(
         tmp_path / "out", encoder, "similarity", settings, log_line=lambda line: None, compare=False
     ).start(train, [*same, *other])

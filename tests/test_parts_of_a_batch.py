@@ -143,7 +143,7 @@ def test_training_passes_respect_the_token_limit(
         return compute_gradients(parameters, parts, loss, **options)
 
     monkeypatch.setattr(batch_gradients, "compute_gradients", watched)
-    settings = FinetuningSettings(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
+    settings = FinetuningSettings.of(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
     run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, log_line=lambda line: None)
     run.start(labeled_examples("sequence-classification"))
     assert len(seen) > 4 and sum(number for _, number in seen) == len(examples("sequence-classification"))

@@ -365,7 +365,7 @@ def test_task_of_examples():
 def test_training_questions_without_answers_are_noted(share_without, encoder, tmp_path):
     lines: list[str] = []
     run = Finetuning(
-        tmp_path / "out", encoder, "question-answering", FinetuningSettings(num_epochs=1, max_length=24),
+        tmp_path / "out", encoder, "question-answering", FinetuningSettings.of(num_epochs=1, max_length=24),
         compare=False, log_line=lines.append,
     )  # fmt: skip
     run.start(questions(8, share_without=share_without))

@@ -199,7 +199,7 @@ def test_predictions_take_only_checked_products(name: str, tmp_path: Path, monke
 def test_predictions_of_pairs_take_only_checked_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     our_model("encoder", 5).save(tmp_path / "encoder")
     task, pairs = SiameseClassification(("far", "near")), [("a cat", text) for text in TEXTS]
-    settings = FinetuningSettings(head="drawn")
+    settings = FinetuningSettings.of(head="drawn")
     model = model_to_train(str(tmp_path / "encoder"), task, settings, print, TextExample("a cat", "a dog", "near"))
     model.checkpoint.provenance = {part: Provenance("trained") for part in model.checkpoint.provenance}
     monkeypatch.setattr(torch.nn.Linear, "forward", fails)

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def small_model(folder: Path) -> Path:
 
 
 QUIET: dict[str, Any] = {"device": "cpu", "log_line": lambda line: None}
-FAST = SequenceSettings(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
+FAST = SequenceSettings.of(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
 
 
 @pytest.mark.full
@@ -85,7 +84,7 @@ def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None
 def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
     model, train = small_model(tmp_path / "start"), reversed_digits(300, 1)
     dev = [SequenceExample(one.source, one.source) for one in reversed_digits(50, 2)]  # worse with each step
-    settings = SequenceSettings(num_steps=60, batch_size=16, learning_rate=3e-3, label_smoothing=0.0)
+    settings = SequenceSettings.of(num_steps=60, batch_size=16, learning_rate=3e-3, label_smoothing=0.0)
     training = SequenceTraining(
         tmp_path / "out", "seq2seq", str(model), settings, device="cpu", log_line=lambda line: None
     )
@@ -100,7 +99,7 @@ def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     model, train, dev = small_model(tmp_path / "start"), reversed_digits(300, 1), reversed_digits(40, 2)
-    settings = SequenceSettings(num_steps=14, batch_size=16, learning_rate=1e-3)
+    settings = SequenceSettings.of(num_steps=14, batch_size=16, learning_rate=1e-3)
     weights = []
     for name, stops_at in (("whole", None), ("parts", 5)):
         training = SequenceTraining(
@@ -142,7 +141,7 @@ class OneOfTwo(Ranks):
 
 def test_ranks_share_batches_and_only_the_first_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, out, shares = small_model(tmp_path / "start"), tmp_path / "out", []
-    train, settings = reversed_digits(16, 1), SequenceSettings(num_steps=1, batch_size=16)
+    train, settings = reversed_digits(16, 1), SequenceSettings.of(num_steps=1, batch_size=16)
 
     def noting(*arguments: Any) -> LabeledFeed:
         shares.append(arguments[3:])
@@ -180,7 +179,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
 
 
 def test_batches_are_large_enough_for_the_ranks(tmp_path: Path) -> None:
-    settings = SequenceSettings(batch_size=1)
+    settings = SequenceSettings.of(batch_size=1)
     with pytest.raises(UsageError, match="batch_size=1 is below the 2 ranks"):
         SequenceTraining(tmp_path / "out", "seq2seq", settings=settings, ranks=OneOfTwo(0)).start(reversed_digits(3, 1))
 
@@ -188,7 +187,7 @@ def test_batches_are_large_enough_for_the_ranks(tmp_path: Path) -> None:
 def test_what_the_end_needs_is_checked_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("num_beams", "batch_size", "num_steps", "num_epochs"):
         with pytest.raises(UsageError, match=f"{name}=0: expected an integer of at least 1"):
-            SequenceSettings(**{name: 0})
+            SequenceSettings.of(**{name: 0})
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     model = small_model(tmp_path / "start")
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, **QUIET)
@@ -261,19 +260,19 @@ def test_texts_equal_their_references_without_surrounding_spaces() -> None:
 
 
 def test_settings_of_the_loop() -> None:
-    settings = SequenceSettings(num_epochs=3, batch_size=4, seed=5, weight_decay=0.1)
-    training = settings.training(9)
-    assert training.num_steps == 3 * 3 and settings.training(8).num_steps == 3 * 2
-    assert replace(settings, num_steps=7).training(9).num_steps == 7
-    timed = replace(settings, minutes=0.5).training(9)
+    settings = SequenceSettings.of(num_epochs=3, batch_size=4, seed=5, weight_decay=0.1)
+    training = settings.of_loop(9)
+    assert training.num_steps == 3 * 3 and settings.of_loop(8).num_steps == 3 * 2
+    assert settings.changed(num_steps=7).of_loop(9).num_steps == 7
+    timed = settings.changed(minutes=0.5).of_loop(9)
     assert (timed.num_steps, timed.minutes) == (None, 0.5)
     assert (training.batch_size, training.seed, training.weight_decay) == (4, 5, 0.1)
     assert (training.betas, training.eps, training.warmup) == ((0.9, 0.98), 1e-9, 0.1)  # of the paper
     for wrong in ({"num_epochs": 0}, {"batch_size": 0}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
                   {"num_beams": 0}, {"learning_rate": -1.0}):  # fmt: skip
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            SequenceSettings(**wrong)
-    SequenceSettings(num_epochs=1, batch_size=1, label_smoothing=0.0)
+            SequenceSettings.of(**wrong)
+    SequenceSettings.of(num_epochs=1, batch_size=1, label_smoothing=0.0)
 
 
 def test_schedule_of_the_paper() -> None:
@@ -349,7 +348,7 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
         training.start([SequenceExample("0" * 20, "1")])
     with pytest.raises(DataError, match="no examples to train on"):
         training.start([])
-    training.settings = replace(FAST, dropout=0.3)
+    training.settings = FAST.changed(dropout=0.3)
     with pytest.raises(UsageError, match=r"dropout=0.3 is for a new model, and has no effect on .*start: omit it"):
         training.start(reversed_digits(3, 1))
     assert not training.out.exists()

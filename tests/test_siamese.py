@@ -35,7 +35,7 @@ def pairs(number: int, seed: int = 0) -> list[TextExample]:
 
 def new_model(encoder: Path) -> Model:
     task = SiameseClassification(LABELS)
-    return model_to_train(str(encoder), task, FinetuningSettings(head="drawn"), print, pairs(1)[0])
+    return model_to_train(str(encoder), task, FinetuningSettings.of(head="drawn"), print, pairs(1)[0])
 
 
 def test_texts_of_a_pair_are_no_windows(encoder: Path) -> None:

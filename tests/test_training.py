@@ -858,4 +858,4 @@ def test_invalid_settings_raise_errors() -> None:
         ({"seed": 2**63}, "an integer"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
-            replace(SETTINGS, **changes)
+            replace(SETTINGS, **changes).check_length()

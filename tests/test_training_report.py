@@ -176,7 +176,7 @@ def finetuned(folder: Path, encoder: Path, num_dev: int, **settings) -> tuple[Fi
     examples = [TextExample(text, None, "cats" if "cat" in text else "dogs") for text in texts]
     options = {"num_epochs": 4, "batch_size": 8, "learning_rate": 0.01, **settings}
     run = Finetuning(
-        folder, encoder, "sequence-classification", FinetuningSettings(**options), log_line=lambda line: None
+        folder, encoder, "sequence-classification", FinetuningSettings.of(**options), log_line=lambda line: None
     )
     return run, run.start(examples, examples[:num_dev])
 

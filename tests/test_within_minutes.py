@@ -34,7 +34,7 @@ from bertkit.training import Ranks
 
 assert sentence_encoder  # a fixture
 
-WITHIN = replace(SETTINGS, num_epochs=None, learning_rate=None, minutes=0.5)
+WITHIN = SETTINGS.changed(num_epochs=None, learning_rate=None, minutes=0.5)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,7 +79,7 @@ def test_search_ends_in_time(sentence_encoder: Path, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    settings = replace(WITHIN, minutes=0.1)
+    settings = WITHIN.changed(minutes=0.1)
     start_run(run_of(tmp_path / "out", sentence_encoder, lines, settings), labeled(150))
     assert first_note(lines) == (
         "no dev examples: 30 of the 150 training rows, chosen at random, are held out to compare runs"
@@ -144,7 +144,7 @@ def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: P
 @pytest.mark.full
 def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    run = run_of(tmp_path / "out", sentence_encoder, lines, replace(WITHIN, minutes=0.001))
+    run = run_of(tmp_path / "out", sentence_encoder, lines, WITHIN.changed(minutes=0.001))
     outcome = start_run(run, labeled(60), labeled(40, seed=2))
     assert [row["name"] for row in outcome.tried] == ["frozen features"]
     assert any("only frozen features fit in 0.001 minutes" in line for line in lines)
@@ -211,7 +211,7 @@ def several(number: int, seed: int = 1) -> list[TextExample]:
 @pytest.mark.full
 def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
     rows, task = several(150), "multi-label-classification"
-    run = replace(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), task=task)
+    run = replace(run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(minutes=0.001)), task=task)
     assert [row["name"] for row in start_run(run, rows).tried] == ["frozen features"]
     candidate = replace(run, out=tmp_path / "candidate", settings=SETTINGS, trains=False, compare=False)
     candidate.start(*held_out(rows))
@@ -222,7 +222,7 @@ def test_frozen_features_kept_have_the_thresholds_of_held_out_rows(sentence_enco
 @pytest.mark.full
 @pytest.mark.usefixtures("one_candidate")
 def test_a_model_of_all_rows_has_the_thresholds_of_held_out_rows(sentence_encoder: Path, tmp_path: Path) -> None:
-    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, lora_rank=2))
+    run = run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(lora_rank=2))
     assert len(start_run(replace(run, task="multi-label-classification"), several(150)).tried) == 2
     thresholds = load(run.out).trained.task.thresholds
     record = json.loads((run.out / "adapter" / "bertkit.json").read_text())
@@ -232,7 +232,7 @@ def test_a_model_of_all_rows_has_the_thresholds_of_held_out_rows(sentence_encode
 @pytest.mark.full
 @pytest.mark.parametrize("settings", [{"lora_rank": 2}, {"patience": 2}])
 def test_settings_that_frozen_features_do_not_use(sentence_encoder: Path, tmp_path: Path, settings: dict) -> None:
-    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001, **settings))
+    run = run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(minutes=0.001, **settings))
     outcome = start_run(run, labeled(60), labeled(40, seed=2))
     assert [row["name"] for row in outcome.tried] == ["frozen features"] and not (run.out / "adapter").exists()
     assert outcome.baselines == {"frozen features": outcome.metrics["accuracy"]}
@@ -254,7 +254,7 @@ def test_a_search_stopped_while_it_trains_on_all_rows_resumes(sentence_encoder: 
 def test_a_search_killed_while_it_fits_all_rows_resumes(
     sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, rows = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=0.001)), labeled(150)
+    run, rows = run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(minutes=0.001)), labeled(150)
     start = Finetuning.start
 
     def killed_on_all_rows(self: Finetuning, train: list, *others, **options) -> None:
@@ -285,7 +285,7 @@ def test_a_stopped_run_keeps_its_time_when_it_resumes(
     monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 30.0)
     clock, moment = SimpleNamespace(monotonic=lambda: moment() + waited[0]), time.monotonic
     monkeypatch.setattr("bertkit.finetuning.within.time", clock)
-    run = run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, minutes=2.0))
+    run = run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(minutes=2.0))
     for resume in (False, True):
         assert start_run(run, labeled(60), labeled(40, seed=2), resume=resume).reason == "stopped"
     assert 60 * minutes[1] > 60 * minutes[0] - 5
@@ -294,7 +294,7 @@ def test_a_stopped_run_keeps_its_time_when_it_resumes(
 def test_contrast_needs_batches_of_two(sentence_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Within, "_seconds_per_step", lambda self: 0.01)
     for batch_size in (1, 2):
-        run = run_of(tmp_path, sentence_encoder, [], replace(WITHIN, batch_size=batch_size))
+        run = run_of(tmp_path, sentence_encoder, [], WITHIN.changed(batch_size=batch_size))
         within = _Within(run, labeled(24), labeled(20, seed=2), lambda: False)
         within.state = {"under_way": 0.0}
         names = [one.name for one in within._plan()]
@@ -310,11 +310,11 @@ def test_estimators_support_minutes(sentence_encoder: Path) -> None:
 def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
     for minutes in (0, -1.0, math.inf):
         with pytest.raises(UsageError, match="minutes="):
-            replace(WITHIN, minutes=minutes)
+            WITHIN.changed(minutes=minutes)
     with pytest.raises(UsageError, match="patience=2 requires dev examples"):
-        start_run(run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, patience=2)), labeled(40))
+        start_run(run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(patience=2)), labeled(40))
     for run in (
-        run_of(tmp_path / "out", sentence_encoder, [], replace(WITHIN, head="drawn")),
+        run_of(tmp_path / "out", sentence_encoder, [], WITHIN.changed(head="drawn")),
         replace(run_of(tmp_path / "out", sentence_encoder, []), task="cross-encoder"),
     ):
         rows = labeled(40) if run.task != "cross-encoder" else [TextSet("cat", ("a cat",), ("a dog",))] * 40
@@ -371,11 +371,11 @@ def test_a_refused_run_leaves_its_folder_to_the_corrected_one(
     sentence_encoder: Path, tmp_path: Path, kind: str
 ) -> None:
     train, dev = labeled(40), labeled(20, seed=2)
-    settings = replace(SETTINGS, minutes=0.001) if kind == "minutes" else replace(SETTINGS, num_epochs=1)
+    settings = SETTINGS.changed(minutes=0.001) if kind == "minutes" else SETTINGS.changed(num_epochs=1)
     start = partial(sweep, grid={"seed": [0]}) if kind == "sweep" else start_run
 
     def run(**wrong: Any) -> Outcome:
-        run = run_of(tmp_path / "out", sentence_encoder, [], replace(settings, **wrong))
+        run = run_of(tmp_path / "out", sentence_encoder, [], settings.changed(**wrong))
         return start(run, train=train, dev=dev)
 
     for wrong, message in (

@@ -22,7 +22,7 @@ SETTINGS = {  # classes of settings, and where they are set
     "bertkit.pretraining.recipe.ModelSettings": "`model.` of a pre-training run",
     "bertkit.pretraining.recipe.VocabularySettings": "`vocabulary.` of a pre-training run",
     "bertkit.pretraining.recipe.DataSettings": "`data.` of a pre-training run",
-    "bertkit.training.settings.TrainingSettings": "`training.` of a pre-training run",
+    "bertkit.training.settings.TrainingSettings": "The training loop: `[training]` of the recipe of any run",
     "bertkit.finetuning.settings.FinetuningSettings": "Options of `bertkit finetune`, and arguments of estimators",
     "bertkit.sequence_training.settings.SequenceSettings": "Options of `bertkit finetune seq2seq`",
     "bertkit.generation.settings.GenerationSettings": "Options of `bertkit generate`",

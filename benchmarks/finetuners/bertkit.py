@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from trainers import ByName
 import bertkit
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks import task_kind
-from bertkit.training import TrainingSettings
 from finetuners import NUM_WARM_UP_STEPS, Facts, Settings
 
 
@@ -38,21 +37,15 @@ class Finetuner(ByName):
         return [event["loss"] for event in events if event["event"] == "step"]
 
 
-@dataclass(frozen=True)
-class _EveryLoss(FinetuningSettings):
-    def training(self, steps_per_epoch: int) -> TrainingSettings:
-        return replace(super().training(steps_per_epoch), log_every=1)
-
-
 def _run(
     out: Path, model: Path, train: Sequence[Any], settings: Settings, *, every_loss: bool = False
 ) -> list[dict[str, Any]]:
     """Train a model; returns the logged events. The last one is the end of training, before the model is written."""
-    kind = _EveryLoss if every_loss else FinetuningSettings
-    chosen = kind(
+    chosen = FinetuningSettings.of(
         num_epochs=settings.num_epochs, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
         warmup=settings.warmup, weight_decay=settings.weight_decay, clip_norm=settings.clip_norm,
         max_length=settings.max_length, precision=settings.precision, seed=settings.seed, head="drawn",
+        log_every=1 if every_loss else None,
     )  # fmt: skip
     options = {} if settings.max_answer_length is None else {"max_answer_length": settings.max_answer_length}
     run = Finetuning(

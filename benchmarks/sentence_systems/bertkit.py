@@ -24,7 +24,7 @@ class System(ByName):
         else:
             task, options = "similarity", {"objective": settings.objective}
             rows = [TextSet(a, (b,), score=score) for a, b, score in data.rows]
-        chosen = FinetuningSettings(
+        chosen = FinetuningSettings.of(
             head="drawn", num_epochs=settings.num_epochs, batch_size=settings.batch_size,
             learning_rate=settings.learning_rate, precision=settings.precision, seed=settings.seed,
         )  # fmt: skip

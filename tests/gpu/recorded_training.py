@@ -46,7 +46,7 @@ def recorded(monkeypatch) -> list[RecordedGradients]:
 
 
 def losses(out: Path, encoder: Path, task: str, **settings) -> list[float]:
-    chosen = FinetuningSettings(
+    chosen = FinetuningSettings.of(
         **{"num_epochs": 2, "batch_size": 4, "head": "drawn", "precision": "bfloat16", "learning_rate": 1e-3} | settings
     )
     run = Finetuning(out, encoder, task, chosen, device="cuda", log_line=lambda line: None, compare=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.output import OutPath, note
+from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from bertkit.model import Model
     from bertkit.training import Ranks
 
-DEFAULTS, WEIGHTS = FinetuningSettings(), DistillationSettings()
+SettingsOfRun: Any = settings_of(FinetuningSettings, {})
+NONE_GIVEN, WEIGHTS = SettingsOfRun(), DistillationSettings()
 
 
 def command(
@@ -35,7 +37,7 @@ def command(
     snap_spans: bool = False,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
-    settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
+    settings: SettingsOfRun = NONE_GIVEN,
     unlabeled: bool = False,
     resume: bool = False,
     device: str = "auto",
@@ -83,7 +85,9 @@ def command(
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.tasks.example_file import labeled_file
 
-    settings.check_untimed("distillation", "pass --num-epochs or --num-steps")
+    given = given_options(settings)
+    chosen = FinetuningSettings.of(**given)
+    chosen.check_untimed("distillation", "pass --num-epochs or --num-steps")
     of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
     model = open_model(teacher, Compute(device="cpu"))
     is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
@@ -92,11 +96,11 @@ def command(
         _check_none(
             [
                 *(name for name, given in for_examples.items() if given),
-                *(name for name in changed_fields(settings) if name != "num_steps"),
+                *(name for name in given if name != "num_steps"),
             ],
             "a masked LM: its recipe is domain-adapt",
         )
-        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, settings.num_steps, resume, device)
+        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, chosen.training.num_steps, resume, device)
         return
     if not is_of_task:
         of_examples = [name for name, value in of_labels.items() if value]
@@ -125,9 +129,9 @@ def command(
         how: dict[str, Any] = {"device": device, "log_line": note, "ranks": ranks}
         if is_of_task:
             how |= {"teacher": teacher, "distillation": weights}
-            run: Finetuning = Distillation(out, student, kind.name, settings.completed(PAPER), **how)
+            run: Finetuning = Distillation(out, student, kind.name, chosen.completed(PAPER), **how)
         else:
-            run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, **how)
+            run = Finetuning(out, student, Alignment.name, chosen, {"teacher": teacher}, **how)
         outcome = run.start(examples, held_out, resume=resume, should_stop=should_stop)
         return {"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}
 

@@ -17,6 +17,7 @@ from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, TextTask
 from bertkit.tasks.example_file import read_train_and_dev
+from bertkit.training.recipe_files import read_recipe_file
 
 if TYPE_CHECKING:
     from bertkit.training import Outcome, Ranks
@@ -42,6 +43,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         skip_bad: bool = False,
         defaults: Literal["measured", "paper"] = "measured",
         sweep: Literal["paper"] | None = None,
+        recipe: Path | None = None,
         options: options_type = no_options,
         settings: settings_type = no_settings,
         resume: bool = False,
@@ -52,7 +54,8 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         from bertkit.finetuning import sweep as run_sweep
 
         check_folder_writable(out)
-        given, chosen = given_options(options), FinetuningSettings(**given_options(settings))
+        chosen, given = read_recipe_file(recipe, FinetuningSettings(), kind.options)
+        chosen, given = chosen.changed(**given_options(settings)), given | given_options(options)
         if defaults == "paper":
             chosen = chosen.completed(PAPER)
         files = {"training": train} | ({} if dev is None else {"dev": [dev]})
@@ -102,6 +105,8 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
         number of examples; paper: 2e-5 and 3.
     sweep
         paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best model on --dev is kept.
+    recipe
+        {HELP["recipe"]}
     resume
         {HELP["resume"]}
     device
@@ -128,6 +133,7 @@ def _for_sequences(task: str) -> Callable[..., None]:
         model: str | None = None,
         dev: Path | None = None,
         columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        recipe: Path | None = None,
         settings: settings_type = no_settings,
         resume: bool = False,
         device: str = "auto",
@@ -136,7 +142,8 @@ def _for_sequences(task: str) -> Callable[..., None]:
         from bertkit.sequence_training import SequenceTraining
 
         check_folder_writable(out)
-        chosen, roles = SequenceSettings(**given_options(settings)), columns_of(columns)
+        chosen, _ = read_recipe_file(recipe, SequenceSettings())
+        chosen, roles = chosen.changed(**given_options(settings)), columns_of(columns)
 
         def read(paths: Sequence[Path]) -> list[Any]:
             return [example for path in paths for example in SEQUENCE_TASKS[task].read(path, roles)]
@@ -165,6 +172,8 @@ def _for_sequences(task: str) -> Callable[..., None]:
         {HELP["dev"]}
     columns
         Columns by role, source and target, or text, where their names are not recognized.
+    recipe
+        {HELP["recipe"]}
     resume
         {HELP["resume"]}
     device

@@ -1,14 +1,16 @@
 """Options of tasks and settings of training as arguments of commands, None unless they are given."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, make_dataclass
+from dataclasses import make_dataclass
 from typing import Annotated, Any, get_type_hints
 
 from cyclopts import App, Parameter
+from docstring_parser import parse
 
 from bertkit.cli import misplaced_option
 from bertkit.errors import UsageError
 from bertkit.tasks import TASKS, TextTask
+from bertkit.tasks.settings import Settings
 
 HELP = {
     "columns": "Columns by role, such as text=sentence label=polarity, where their names are not recognized.",
@@ -17,6 +19,10 @@ HELP = {
     "device": "auto, cpu, cuda or mps.",
     "out": "The folder of the model to write.",
     "dev": "Examples that select the best weights; without them the last weights are kept.",
+    "recipe": (
+        "A TOML file of settings by name, those of the training loop in [training] and options of the task in [task]; "
+        "options given here take precedence."
+    ),
     "resume": (
         "Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or "
         "--num-steps is larger than before."
@@ -54,13 +60,17 @@ def options_of(kinds: Iterable[type[TextTask]], *, of_reading: bool = False) -> 
     return _class("TaskOptions", arguments)
 
 
-def settings_of(kind: type, defaults: Mapping[str, Any]) -> Any:
-    """A dataclass with the fields of a class of settings; help shows its defaults, or these."""
-    hints = get_type_hints(kind)
+def settings_of(kind: type[Settings], defaults: Mapping[str, Any]) -> Any:
+    """A dataclass with all settings of a tree; help shows its defaults, or these, and the text of the outermost class
+    that describes a setting."""
+    tree = [type(part) for part in kind().tree()]
+    help = {one.arg_name: one.description for part in reversed(tree) for one in parse(part.__doc__ or "").params}
+    hints = {name: hint for part in tree for name, hint in get_type_hints(part).items()}
     arguments = [
-        (part.name, _argument(hints[part.name], defaults.get(part.name, part.default)), None) for part in fields(kind)
+        (name, _argument(hints[name], defaults.get(name, value), help=help[name]), None)
+        for name, value in kind().values().items()
     ]
-    return _class(kind.__name__, arguments, bases=(kind,), __post_init__=lambda self: None)
+    return _class(kind.__name__, arguments)
 
 
 def summary_of(kind: type[TextTask]) -> str:
@@ -91,7 +101,6 @@ def _argument(kind: Any, default: Any, **how: Any) -> Any:
     return Annotated[kind | None, Parameter(**how)]
 
 
-def _class(name: str, arguments: list[Any], bases: tuple[type, ...] = (), **members: Any) -> Any:
-    namespace = {"__module__": __name__, **members}
-    made = make_dataclass(name, arguments, bases=bases, frozen=True, namespace=namespace)
+def _class(name: str, arguments: list[Any]) -> Any:
+    made = make_dataclass(name, arguments, frozen=True, namespace={"__module__": __name__})
     return Parameter(name="*", parse=bool(arguments))(made)

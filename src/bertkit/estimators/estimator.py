@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,7 +18,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 
-_SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
+_SETTINGS = FinetuningSettings().values()
 _RECORD = "estimator.json"
 
 
@@ -30,7 +29,7 @@ class TextEstimator(BaseEstimator):
         model: a folder, a hub name, or the import name of an installed model package.
         device: "auto", "cpu", "cuda".
         skip_bad: skip items that cannot be used or are too long, with a warning; else they are errors.
-        settings: the fields of `FinetuningSettings`, and the options of the task: each is a parameter of the estimator,
+        settings: settings of `FinetuningSettings`, and options of the task: each is a parameter of the estimator,
             for ``set_params`` and grid search.
 
     Attributes:
@@ -81,7 +80,7 @@ class TextEstimator(BaseEstimator):
 
     def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
         """Set ``model_``; the files of the run are removed."""
-        settings = FinetuningSettings(**{name: _plain(getattr(self, name)) for name in _SETTINGS})
+        settings = FinetuningSettings.of(**{name: _plain(getattr(self, name)) for name in _SETTINGS})
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
                 Path(folder) / "model", self.model, task, settings, options,

@@ -51,7 +51,7 @@ def load_adapter(name: str | Path, *, precision: str = "float32", device: str = 
     names = member(record or {}, "label_names", list, path)
     trained = task_of_record(content, path, None if names is None else tuple(names), None)
     layout = trained.layout
-    settings = FinetuningSettings(
+    settings = FinetuningSettings.of(
         head="drawn", max_length=layout.max_length, on_long=layout.on_long, stride=layout.stride
     )
     try:

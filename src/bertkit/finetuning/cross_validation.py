@@ -44,7 +44,7 @@ def check_training_data(
         raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
     usable, alone = kind.usable(examples)
     shown = kind.of_examples(usable or examples, options)
-    network = model_to_train(model, shown, FinetuningSettings(new_head=True), lambda line: None, usable[0])
+    network = model_to_train(model, shown, FinetuningSettings.of(new_head=True), lambda line: None, usable[0])
     network.network.to(resolve_device(device))
     features = FrozenFeatures.of(network, usable, precision)
     penalty, _, _ = best_penalty(features)

@@ -21,7 +21,7 @@ def choose_what_learns(model: Model, settings: FinetuningSettings, saved: Path |
         freeze(model, settings.frozen_layers)
         model.mark_trained()
         return
-    add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.seed)
+    add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.training.seed)
     if saved is not None:
         read_adapter(model, saved / _ADAPTER)
 

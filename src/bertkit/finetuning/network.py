@@ -42,7 +42,7 @@ def model_to_train(
         name, task, settings, log_line, example
     )
     if task.vector_width is not None:
-        _add_dense(checkpoint, task.vector_width, settings.seed)
+        _add_dense(checkpoint, task.vector_width, settings.training.seed)
     model = Model(checkpoint)
     checkpoint.label_names, checkpoint.score_activation = task.label_names, task.score_activation
     vectors = model.sentence_settings if task.head in ("", VECTOR_HEAD) else None
@@ -119,7 +119,7 @@ def _with_new_head(
     """The model with a randomly initialized head, and the task with a head of this form."""
     if settings.head == "fitted" and task.head:
         task = _with_trained_pooling(name, task, settings, example)
-    options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.seed}
+    options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.training.seed}
     options["num_vectors"] = 2 if _num_vectors(task) == 2 else 1
     options["siamese"] = getattr(task, "is_siamese", False)
     directory, new = locate(name), [task.head] if task.head else []

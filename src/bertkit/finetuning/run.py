@@ -4,7 +4,7 @@ The output directory is the model. Its folder ``run`` holds settings and metrics
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +98,7 @@ class Finetuning(Job):
 
     @property
     def batch_size(self) -> int:
-        return self.settings.batch_size
+        return self.settings.training.batch_size
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""
@@ -106,11 +106,11 @@ class Finetuning(Job):
         if settings.completed(PAPER) is settings:
             return settings
         config = read_config(transformer_folder(locate(self.model))).transformer
-        num_batches = -(-num_examples // settings.batch_size)
+        num_batches = -(-num_examples // settings.training.batch_size)
         return settings.completed(default_settings(config.hidden_size, num_batches, settings.head))
 
     def check(self) -> None:
-        self.settings.check_dev(self.dev)
+        self.settings.training.check_dev(self.dev)
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self.folder / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")
@@ -136,8 +136,8 @@ class Finetuning(Job):
         if saved is not None:
             self._restore_scaling(model, saved)
         task = model.trained.task
-        feed = task.feed(data, self.settings.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks)
-        settings = self.settings.training(feed.batches_per_epoch)
+        feed = task.feed(data, self.batch_size, self.settings.training.seed, self.ranks.rank, self.ranks.num_ranks)
+        settings = self.settings.of_loop(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
         if self.clock_minutes is not None:
@@ -166,7 +166,7 @@ class Finetuning(Job):
             model.checkpoint.trained = replace(model.trained, task=task)
 
     def start_facts(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings), "model": str(self.model), "task": self.task,
+        return {"settings": self.settings.values(), "model": str(self.model), "task": self.task,
                 "best_by": self._best_by(self._opened.trained.task)}  # fmt: skip
 
     def finish(self, outcome: Outcome) -> Outcome:
@@ -200,7 +200,7 @@ class Finetuning(Job):
             new_model.checkpoint.provenance |= self.head_cache["provenance"]
             return self.head_cache["judged"]
         model = new_model or self.new_model(self.train)  # for a resumed run, the frozen model is built again
-        fitted, trained = fit_new_head(model, self.train, self.settings.precision), model.trained
+        fitted, trained = fit_new_head(model, self.train, self.settings.training.precision), model.trained
         if fitted is None:
             return None
         judged = judge(model, self.dev) if self.dev else None
@@ -241,10 +241,10 @@ class Finetuning(Job):
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
         """Dev predictions of frozen features, with the default head; None for a new head that is not fitted."""
-        run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
+        run = replace(self, settings=self.settings.changed(head="fitted", lora_rank=None), log_line=lambda line: None)
         model = run.new_model(train)
         model.network.to(resolve_device(self.device))
-        fitted, head = fit_new_head(model, train, self.settings.precision), model.trained.task.head
+        fitted, head = fit_new_head(model, train, self.settings.training.precision), model.trained.task.head
         if fitted is None and head and head not in model.checkpoint.trained_heads():
             return None
         return judge(model, dev)
@@ -268,7 +268,7 @@ class Finetuning(Job):
         return {
             "model": str(self.model),
             "task": self.task,
-            "settings": asdict(self.settings),
+            "settings": self.settings.values(),
             "options": dict(self.options),
             "num_examples": {"training": len(train), "dev": len(dev)},
             "digests": {"training": digest_of(train), "dev": digest_of(dev)},
@@ -301,7 +301,7 @@ class Finetuning(Job):
         return task.labeled(examples, encodings)
 
     def _best_by(self, task: TextTask) -> str:
-        best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
+        best_by, known = self.settings.training.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
         metric_of(best_by)
@@ -336,7 +336,7 @@ class Finetuning(Job):
         best_by = self._best_by(model.trained.task)
         steps |= {f"{best_by} on dev, {name}": value for name, value in outcome.baselines.items()}
         card = model_card(
-            str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
+            str(self.model), model.trained, facts, settings=self.settings.values() | dict(self.options), steps=steps,
             intervals=intervals, num_set_aside=len(self.skipped), example=train[0],
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)

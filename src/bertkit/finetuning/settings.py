@@ -1,13 +1,14 @@
 """Settings of fine-tuning, and their defaults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range
+from bertkit.tasks.settings import Settings
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.training import OptimizationSettings, TrainingSettings
+from bertkit.training import TrainingSettings
 
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
@@ -59,13 +60,17 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
     }
 
 
+LOOP = TrainingSettings(batch_size=32, tokens_per_part=None, learning_rate=None, warmup=0.1, keep_last=1)
+"""Default settings of the loop."""
+
+
 @dataclass(frozen=True)
-class FinetuningSettings(OptimizationSettings):
+class FinetuningSettings(Settings):
     """Settings of a fine-tuning run, its estimator parameters and its command line options.
 
     The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), except for Adam's bias correction,
     without which runs on small data sometimes fail (Mosbach et al. 2021), and for learning rate and epochs: if not
-    given, they are those of `default_settings`. ``FinetuningSettings(**PAPER)`` has the paper's.
+    given, they are those of `default_settings`. ``FinetuningSettings.of(**PAPER)`` has the paper's.
 
     Parameters
     ----------
@@ -74,16 +79,18 @@ class FinetuningSettings(OptimizationSettings):
         published: the head of the published class, also fitted; drawn: that head with random initial weights.
     new_head
         Replace the head of a model that was fine-tuned for the same task and labels. By default it is kept.
+    training
+        Settings of the training loop, of which three are special here.
     minutes
         Search for the best model within this time: frozen features, contrastive fine-tuning if there are few rows, and
         fine-tuning at several learning rates.
-    num_epochs
-        Passes over the examples; if the task has no default, 3, or more for few examples with head=drawn.
     num_steps
         Optimizer steps, instead of num_epochs.
     learning_rate
         Peak learning rate; if the task has no default, 3e-4 for encoders up to 256 wide and 1e-4 up to 512, 5e-4 for
         both with head=drawn; 2e-5 for wider ones.
+    num_epochs
+        Passes over the examples; if the task has no default, 3, or more for few examples with head=drawn.
     head_learning_rate
         Peak learning rate of the head; by default that of the encoder.
     layer_decay
@@ -105,12 +112,11 @@ class FinetuningSettings(OptimizationSettings):
         Evaluations on the dev examples per epoch.
     """
 
+    training: TrainingSettings = LOOP
     head: Literal["fitted", "published", "drawn"] = "fitted"
     new_head: bool = False
     num_epochs: Count | None = None
-    batch_size: Count = 32
     head_learning_rate: NotNegative | None = None
-    warmup: float = 0.1
     layer_decay: Annotated[float, Range("a share above 0, at most 1", lambda value: 0 < value <= 1)] = 1.0
     frozen_layers: Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)] | None = None
     lora_rank: Count | None = None
@@ -123,41 +129,36 @@ class FinetuningSettings(OptimizationSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("num_epochs", "minutes"):
-            if self.num_steps is not None and getattr(self, name) is not None:
-                raise UsageError(
-                    f"num_steps={self.num_steps} and {name}={getattr(self, name):g} both set the length: omit one"
-                )
+            num_steps, length = self.training.num_steps, self.values()[name]
+            if num_steps is not None and length is not None:
+                raise UsageError(f"num_steps={num_steps} and {name}={length:g} both set the length: omit one")
         if self.lora_rank is not None and self.frozen_layers is not None:
             raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")
         Layout(self.max_length, self.on_long or "window", self.stride)
 
     def check_untimed(self, work: str, instead: str) -> None:
         """Raise a UsageError if ``minutes`` is set, for work that it does not limit."""
-        if self.minutes is not None:
-            raise UsageError(f"minutes={self.minutes:g} does not limit {work}: omit it, or {instead}")
+        if (minutes := self.training.minutes) is not None:
+            raise UsageError(f"minutes={minutes:g} does not limit {work}: omit it, or {instead}")
 
     def completed(self, values: Mapping[str, Any]) -> Self:
         """A copy in which these values replace None, except that no number of epochs is added to ``num_steps``."""
-        is_of_steps = self.num_steps is not None
-        missing = {
-            name: value
-            for name, value in values.items()
-            if getattr(self, name) is None and not (is_of_steps and name == "num_epochs")
-        }
-        return replace(self, **missing) if missing else self
+        is_of_steps = self.training.num_steps is not None
+        return super().completed(
+            {name: value for name, value in values.items() if not (is_of_steps and name == "num_epochs")}
+        )
 
     @property
     def head_rate_factor(self) -> float:
         """Learning rate of the head relative to that of the encoder."""
-        return 1.0 if self.head_learning_rate is None else self.head_learning_rate / (self.learning_rate or 1.0)
+        rate = self.training.learning_rate or 1.0
+        return 1.0 if self.head_learning_rate is None else self.head_learning_rate / rate
 
-    def training(self, steps_per_epoch: int) -> TrainingSettings:
+    def of_loop(self, steps_per_epoch: int) -> TrainingSettings:
         """The settings of the training loop; the learning rate and the epochs or steps must be set."""
-        num_steps = self.num_steps
+        num_steps = self.training.num_steps
         if num_steps is None:
             assert self.num_epochs is not None
             num_steps = steps_per_epoch * self.num_epochs
-        return self.of_loop(
-            num_steps=num_steps, evaluate_every=-(-steps_per_epoch // self.evaluations_per_epoch),
-            save_every=steps_per_epoch, keep_last=1,
-        )  # fmt: skip
+        every = {"evaluate_every": -(-steps_per_epoch // self.evaluations_per_epoch), "save_every": steps_per_epoch}
+        return self.training.changed(num_steps=num_steps).completed(every)

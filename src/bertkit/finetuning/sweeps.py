@@ -49,7 +49,7 @@ def sweep(
     folder = run.out / "run"
     train, dev = prepared_rows(run, train, dev)
     task = task_kind(run.task).of_examples(train, run.options)
-    record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
+    record, best_by = folder / "sweep.json", run.settings.training.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
         raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
@@ -71,7 +71,7 @@ def sweep(
                 continue
             run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
             cache = heads.setdefault(tuple(point.get(setting) for setting in HEAD_SETTINGS), {})
-            settings = replace(run.settings, **point)
+            settings = run.settings.changed(**point)
             job = replace(run, out=folder / "runs" / name, settings=settings, compare=False, head_cache=cache)
             yield name, partial(job.start, train, dev, resume=job.out.exists(), should_stop=should_stop)
 

@@ -65,10 +65,10 @@ def start_run(
     Raises:
         UsageError: with ``minutes``, a head that is neither trained nor fitted; else as `Finetuning.start`.
     """
-    if run.settings.minutes is None:
+    if run.settings.training.minutes is None:
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     run.ranks.check_single("minutes compares runs")
-    run.settings.check_dev(dev)
+    run.settings.training.check_dev(dev)
     train, dev = prepared_rows(run, train, dev)
     _check_head(run, train)
     return _Within(run, train, dev, should_stop).start(resume)
@@ -81,9 +81,9 @@ def _check_head(run: Finetuning, train: Sequence[Any]) -> None:
         return
     if task.head not in run.new_model(train).checkpoint.trained_heads():
         raise UsageError(
-            f"minutes={run.settings.minutes:g} begins with frozen features, but the head of {task.name} is neither "
-            f"trained nor fitted to them (head={run.settings.head}): omit minutes, or choose a model whose head was "
-            "trained, or for tasks that fit their head head=fitted or published"
+            f"minutes={run.settings.training.minutes:g} begins with frozen features, but the head of {task.name} is "
+            f"neither trained nor fitted to them (head={run.settings.head}): omit minutes, or choose a model whose "
+            "head was trained, or for tasks that fit their head head=fitted or published"
         )
 
 
@@ -93,11 +93,11 @@ class _Within:
     def __init__(
         self, run: Finetuning, train: Sequence[Any], dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> None:
-        assert run.settings.minutes is not None
-        self.started, self.minutes, self.should_stop = time.monotonic(), run.settings.minutes, should_stop
+        assert run.settings.training.minutes is not None
+        self.started, self.minutes, self.should_stop = time.monotonic(), run.settings.training.minutes, should_stop
         self.run, self.all_rows, self.dev = run, train, dev
         self.folder, self.record = run.out / "run", run.out / "run" / MINUTES
-        self.best_by = run.settings.best_by or task_kind(run.task).of_examples(train, run.options).best_by
+        self.best_by = run.settings.training.best_by or task_kind(run.task).of_examples(train, run.options).best_by
         self.kept: dict[str, Any] = {}
         self.seconds_to_evaluate = 0.0
         self.train, self.chosen_by = train, dev
@@ -155,7 +155,7 @@ class _Within:
         """
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
         out = self._folder_of(candidate.name if train is None else _ALL_ROWS)
-        settings = replace(self.run.settings, minutes=None, **candidate.settings)
+        settings = self.run.settings.changed(minutes=None, **candidate.settings)
         job = replace(
             self.run, out=out, task=candidate.task, settings=settings, compare=False,
             options=self.run.options if candidate.task == self.run.task else {}, trains=not is_frozen,
@@ -208,12 +208,12 @@ class _Within:
 
     def _plan(self) -> list[Candidate]:
         """Candidates that fit in the remaining time, the most promising first."""
-        if len(self.train) < 2 * self.run.settings.batch_size and self._left() <= 0:
+        if len(self.train) < 2 * self.run.settings.training.batch_size and self._left() <= 0:
             return []
         step = self._seconds_per_step()
         usual = self.run.complete_settings(len(self.train))
-        assert usual.num_epochs is not None and usual.learning_rate is not None
-        steps = -(-len(self.train) // usual.batch_size)
+        assert usual.num_epochs is not None and usual.training.learning_rate is not None
+        steps = -(-len(self.train) // usual.training.batch_size)
         evaluations = self.seconds_to_evaluate * usual.evaluations_per_epoch if self.dev else 0.0
 
         def cost(num_epochs: float) -> float:
@@ -228,11 +228,11 @@ class _Within:
             )
             return []
         plan, kind = [], task_kind(self.run.task)
-        is_contrast_possible = kind is SequenceClassification and usual.batch_size > 1
+        is_contrast_possible = kind is SequenceClassification and usual.training.batch_size > 1
         if is_contrast_possible and self._is_few() and affordable >= cost(usual.num_epochs):
             plan.append(Candidate(_CONTRAST, FewShotClassification.name, {"num_epochs": 1}, cost(8)))
-        rates = [usual.learning_rate] if self.run.settings.learning_rate else [
-            usual.learning_rate * factor for factor in _RATES
+        rates = [usual.training.learning_rate] if self.run.settings.training.learning_rate else [
+            usual.training.learning_rate * factor for factor in _RATES
         ]  # fmt: skip
         for number, rate in enumerate(rates):
             epochs = usual.num_epochs if number else min(usual.num_epochs, affordable / cost(1))
@@ -281,8 +281,8 @@ class _Within:
             return len(moments) > _PROBE_STEPS
 
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
-            settings = replace(
-                self.run.settings, minutes=None, patience=None, learning_rate=1e-6, num_epochs=_PROBE_STEPS
+            settings = self.run.settings.changed(
+                minutes=None, patience=None, learning_rate=1e-6, num_epochs=_PROBE_STEPS
             )
             probe = replace(
                 self.run, out=Path(folder) / "probe", settings=settings, compare=False, log_line=lambda line: None,

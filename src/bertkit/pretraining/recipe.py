@@ -4,25 +4,25 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import OBJECTIVES, MaskedLM, Objective
-from bertkit.tasks.field_types import Share, check_field_types
+from bertkit.tasks.field_types import Share
+from bertkit.tasks.settings import Settings
 from bertkit.training import TrainingSettings
+from bertkit.training.recipe_files import read_settings, read_toml
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
-
-Settings = TypeVar("Settings")
 
 _ITEMS = {"samples": (str, "texts with [MASK]"), "expected": (dict, "tables of tokens and masked_lm_loss")}
 """The types of the items of a recipe's lists, and their names in errors."""
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Settings):
     """The model to train."""
 
     architecture: str = "bert"  # a model_type of ARCHITECTURES
@@ -31,25 +31,22 @@ class ModelSettings:
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
 
     def __post_init__(self) -> None:
-        check_field_types(self)
+        super().__post_init__()
         if self.architecture not in ARCHITECTURES:
             raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(ARCHITECTURES)}")
 
 
 @dataclass(frozen=True)
-class VocabularySettings:
+class VocabularySettings(Settings):
     """The vocabulary to train if none is given."""
 
     size: int = 30_522  # entries to train on the corpus; the size of BERT's uncased vocabulary
     lowercase: bool = True  # uncased
     add_words: int = 0  # words of the corpus to add to a checkpoint's vocabulary
 
-    def __post_init__(self) -> None:
-        check_field_types(self)
-
 
 @dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Settings):
     """Text and lengths of sequences."""
 
     layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
@@ -58,9 +55,6 @@ class DataSettings:
     final_share: Share = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
     held_out_share: Share = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
-
-    def __post_init__(self) -> None:
-        check_field_types(self)
 
     def stage_at(self, progress: float) -> int:
         """Stage at a progress: 1 in the last part of a run that uses longer sequences there, else 0."""
@@ -84,6 +78,7 @@ class Recipe:
     expected: tuple[dict[str, Any], ...] = ()  # {"tokens", "masked_lm_loss"}: a curve measured with this recipe
 
     def __post_init__(self) -> None:
+        self.training.check_length()
         least, what = (5, "[CLS] A [SEP] B [SEP]") if self.objective.takes_pairs else (3, "[CLS] A [SEP]")
         for name, length in zip(("max_seqlen", "final_max_seqlen"), self.data.max_seqlens(), strict=False):
             if length < least:
@@ -103,10 +98,7 @@ def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
     path = Path(__file__).parent / "recipes" / f"{recipe}.toml" if str(recipe) in RECIPES else Path(recipe)
     if not path.is_file():
         raise UsageError(f"recipe {str(recipe)!r}: expected one of {', '.join(RECIPES)}, or a TOML file")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
+    content = read_toml(path)
     for change in sorted(changes, key=lambda change: not change.startswith("objective.name=")):
         _change(content, change)
     return recipe_of(content, str(path))
@@ -121,10 +113,10 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
     content = dict(content)
     parts = {"model": ModelSettings, "vocabulary": VocabularySettings, "data": DataSettings}
     made: dict[str, Any] = {
-        name: _settings(kind, content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
+        name: read_settings(kind(), content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
     }
     made["objective"] = _objective(content.pop("objective", {}), f"{where}, [objective]")
-    training = _settings(TrainingSettings, content.pop("training", {}), f"{where}, [training]")
+    training = read_settings(TrainingSettings(), content.pop("training", {}), f"{where}, [training]")
     for name, (kind, what) in _ITEMS.items():
         value = content.pop(name, ())
         if not isinstance(value, list | tuple):
@@ -137,7 +129,10 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
             f"{where} or --set: unknown section {', '.join(content)}; expected training, objective, samples, "
             f"{', '.join(parts)}"
         )
-    return Recipe(training, **made)
+    try:
+        return Recipe(training, **made)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def with_length(
@@ -164,28 +159,15 @@ def with_length(
 
 def _objective(given: Any, where: str) -> Objective:
     if not isinstance(given, dict):
-        return _settings(MaskedLM, given, where)
+        return read_settings(MaskedLM(), given, where)
     settings = dict(given)
-    return _settings(_objective_class(settings.pop("name", MaskedLM.name)), settings, where)
+    return read_settings(_objective_class(settings.pop("name", MaskedLM.name))(), settings, where)
 
 
 def _objective_class(name: Any) -> type[Objective]:
     if str(name) not in OBJECTIVES:
         raise UsageError(f"objective {name!r}: expected one of {', '.join(OBJECTIVES)}")
     return OBJECTIVES[str(name)]
-
-
-def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
-    if not isinstance(given, dict):
-        raise UsageError(f"{where}: expected a section of settings")
-    known = [part.name for part in fields(kind)]  # pyrefly: ignore
-    for name in given:
-        if name not in known:
-            raise UsageError(f"{where}: unknown setting {name!r}; expected one of {', '.join(known)}")
-    try:
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
 
 
 def _change(content: dict[str, Any], change: str) -> None:

@@ -1,7 +1,7 @@
 """Training runs of generative models; a stopped run resumes from its last checkpoint."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,15 +66,15 @@ class SequenceTraining(Job):
 
     @property
     def batch_size(self) -> int:
-        return self.settings.batch_size
+        return self.settings.training.batch_size
 
     def check(self) -> None:
         if self.task not in SEQUENCE_TASKS:
             raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
         if not self.train:
             raise DataError("no examples to train on: expected at least one")
-        self.settings.check_dev(self.dev, ("patience", "best_by"))
-        best_by, metrics = self.settings.best_by, SequenceLoss().metrics(torch.zeros(3))
+        self.settings.training.check_dev(self.dev, ("patience", "best_by"))
+        best_by, metrics = self.settings.training.best_by, SequenceLoss().metrics(torch.zeros(3))
         if best_by is not None and best_by not in metrics:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(metrics)}")
         if self.model not in NEW_MODELS:
@@ -83,7 +83,7 @@ class SequenceTraining(Job):
                     raise UsageError(f"{name}={value!r} is for a new model, and has no effect on {self.model}: omit it")
 
     def start_facts(self) -> dict[str, Any]:
-        settings = asdict(self.settings)
+        settings = self.settings.values()
         return {"task": self.task, "model": self.model, "settings": settings, "examples": len(self.train)}
 
     def facts(self) -> dict[str, Any]:
@@ -105,11 +105,11 @@ class SequenceTraining(Job):
         self._parts = held_out.take(np.arange(len(self.dev))) if self.dev else None
         generator.network.to(resolve_device(self.device))
         feed = LabeledFeed(
-            data, self.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks  # pyrefly: ignore
+            data, self.batch_size, self.settings.training.seed, self.ranks.rank, self.ranks.num_ranks  # pyrefly: ignore
         )  # fmt: skip
         return self.trainer(
             generator.network, SequenceLoss(self.settings.label_smoothing), feed,
-            self.settings.training(len(self.train)), save_model=generator.save,
+            self.settings.of_loop(len(self.train)), save_model=generator.save,
             evaluate=self._evaluate if self.dev else None, best_is_result=True,
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class SequenceTraining(Job):
         if self._parts is None:
             return {}
         network, number = self._opened.network, max(1, round(self._parts.num_tokens / _DEV_PARTS))
-        device, dtype = next(network.parameters()).device, getattr(torch, self.settings.precision)
+        device, dtype = next(network.parameters()).device, getattr(torch, self.settings.training.precision)
         parts = [part.to(device) for part in self._parts.split(number)]
         return evaluate(network, SequenceLoss(self.settings.label_smoothing), parts, dtype=dtype)
 

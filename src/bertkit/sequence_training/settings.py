@@ -6,19 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertkit.generation import GenerationSettings
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Share, Shares
-from bertkit.training import OptimizationSettings, TrainingSettings
+from bertkit.tasks.field_types import Count, Share
+from bertkit.tasks.settings import Settings
+from bertkit.training import TrainingSettings
 
 OF_NEW_MODELS: Mapping[str, Any] = {"dropout": 0.1, "vocab_size": 4_000, "max_length": 512}
 """Settings that only a new model has, with their defaults."""
 
 
+LOOP = TrainingSettings(
+    batch_size=64, tokens_per_part=None, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.98), eps=1e-9,
+    schedule="inverse-square-root", warmup=0.1,
+)  # fmt: skip
+"""Default settings of the loop."""
+
+
 @dataclass(frozen=True)
-class SequenceSettings(OptimizationSettings):
+class SequenceSettings(Settings):
     """Settings for training a generative model; defaults mostly from Vaswani et al. 2017, section 5.
 
     Parameters
     ----------
+    training
+        Settings of the training loop.
     num_epochs
         Passes over the examples, unless num_steps or minutes set the length of the run.
     label_smoothing
@@ -33,14 +43,8 @@ class SequenceSettings(OptimizationSettings):
         Number of beams in the evaluation at the end.
     """
 
+    training: TrainingSettings = LOOP
     num_epochs: Count = 10
-    batch_size: Count = 64
-    learning_rate: AboveZero = 1e-3
-    weight_decay: NotNegative = 0.0
-    betas: Shares = (0.9, 0.98)
-    eps: AboveZero = 1e-9
-    schedule: str = "inverse-square-root"
-    warmup: float = 0.1
     label_smoothing: Share = 0.1
     dropout: float | None = None
     vocab_size: int | None = None
@@ -49,7 +53,7 @@ class SequenceSettings(OptimizationSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.training(num_examples=1)
+        self.of_loop(num_examples=1).check_length()
         GenerationSettings(num_beams=self.num_beams)
 
     def of_new_model(self) -> dict[str, Any]:
@@ -57,9 +61,8 @@ class SequenceSettings(OptimizationSettings):
         given = {name: getattr(self, name) for name in OF_NEW_MODELS}
         return {name: default if given[name] is None else given[name] for name, default in OF_NEW_MODELS.items()}
 
-    def training(self, num_examples: int) -> TrainingSettings:
+    def of_loop(self, num_examples: int) -> TrainingSettings:
         """The settings of the training loop."""
-        num_steps = self.num_steps
-        if num_steps is None and self.minutes is None:
-            num_steps = self.num_epochs * math.ceil(num_examples / self.batch_size)
-        return self.of_loop(num_steps=num_steps)
+        if self.training.num_steps is not None or self.training.minutes is not None:
+            return self.training
+        return self.training.changed(num_steps=self.num_epochs * math.ceil(num_examples / self.training.batch_size))

@@ -42,14 +42,15 @@ def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings
     from bertkit.generation import SequenceToSequence
     from bertkit.tokenizer.byte_level import train_byte_level
 
+    seed = settings.training.seed
     if model not in NEW_MODELS:
         folder = locate(model)
         is_pair = is_encoder_decoder(transformer_folder(folder))
-        return SequenceToSequence(open_encoder_decoder(folder) if is_pair else warm_started(folder, settings.seed))
+        return SequenceToSequence(open_encoder_decoder(folder) if is_pair else warm_started(folder, seed))
     chosen = settings.of_new_model()
     texts = [text for example in train for text in (example.source, example.target) if text is not None]
     tokenizer = train_byte_level(texts, chosen["vocab_size"])
-    return SequenceToSequence(new_encoder_decoder(_new_config(model, tokenizer, chosen), tokenizer, settings.seed))
+    return SequenceToSequence(new_encoder_decoder(_new_config(model, tokenizer, chosen), tokenizer, seed))
 
 
 def _new_config(model: str, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> EncoderDecoderConfig:

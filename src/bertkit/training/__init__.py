@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bertkit.training.run_folder import write_run_settings as write_run_settings
     from bertkit.training.schedules import SCHEDULES as SCHEDULES
     from bertkit.training.schedules import learning_rate_factor as learning_rate_factor
-    from bertkit.training.settings import OptimizationSettings as OptimizationSettings
     from bertkit.training.settings import TrainingSettings as TrainingSettings
     from bertkit.training.signals import stop_signals as stop_signals
     from bertkit.training.state import TrainingState as TrainingState

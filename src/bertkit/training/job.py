@@ -271,6 +271,7 @@ def make_trainer(
         rate_factor: parameter name -> factor of the learning rate.
         options: further fields of `Trainer`.
     """
+    settings.check_length()
     optimizer = make_optimizer(settings.optimizer, network, rate_factor=rate_factor, **vars(settings))
     saved = checkpoints(folder)
     state = load_state(saved[-1], network, optimizer) if saved else TrainingState()

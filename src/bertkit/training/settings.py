@@ -1,11 +1,12 @@
 """Settings of the training loop."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares, check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares
+from bertkit.tasks.settings import Settings
 from bertkit.training.schedules import learning_rate_factor
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ parts of 2,048, in the same processor time, 151 s. A batch of short texts is one
 
 
 @dataclass(frozen=True)
-class OptimizationSettings:
-    """Settings of the updates of weights: those of every recipe, by the same names, with defaults of each.
+class TrainingSettings(Settings):
+    """Settings of the training loop: a part of those of every recipe.
 
     Parameters
     ----------
@@ -57,14 +58,24 @@ class OptimizationSettings:
         Metric that selects the best weights; by default that of the task.
     patience
         Stop after this number of evaluations without improvement; by default never.
+    gradient_checkpointing
+        Compute activations again in the backward pass instead of keeping them.
+    log_every
+        Steps between lines of metrics; by default 10, or 1/100 of a run below 1,000 steps.
+    evaluate_every
+        Steps between evaluations; by default one per epoch in fine-tuning, else up to twenty in a run.
+    save_every
+        Steps between checkpoints; by default one per epoch in fine-tuning, else up to ten in a run.
+    keep_last
+        Number of checkpoints to keep, in addition to the best.
     """
 
     num_steps: Count | None = None
     minutes: AboveZero | None = None
     batch_size: Count = 256
-    tokens_per_part: Count | None = None
+    tokens_per_part: Count | None = 8_192
     optimizer: str = "adamw"
-    learning_rate: AboveZero | None = None
+    learning_rate: AboveZero | None = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000
     matrix_learning_rate: AboveZero = 0.02
     weight_decay: NotNegative = 0.01
     betas: Shares = (0.9, 0.999)
@@ -76,44 +87,30 @@ class OptimizationSettings:
     seed: Seed = 0
     best_by: str | None = None
     patience: Count | None = None
+    gradient_checkpointing: bool = False
+    log_every: Count | None = None
+    evaluate_every: Count | None = None
+    save_every: Count | None = None
+    keep_last: Count = 2
 
     def __post_init__(self) -> None:
-        check_field_types(self)
-        if self.optimizer != OptimizationSettings.optimizer:  # the default, of the help of commands, needs no torch
+        super().__post_init__()
+        if self.optimizer != TrainingSettings.optimizer:  # the default, of the help of commands, needs no torch
             from bertkit.training.optimizers import optimizer_class
 
             optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def check_length(self) -> None:
+        """Raise a UsageError unless exactly one of ``num_steps`` and ``minutes`` is set."""
+        if (self.num_steps is None) == (self.minutes is None):
+            raise UsageError("expected either num_steps or minutes, the length of the run")
 
     def check_dev(self, dev: Sequence[Any], names: Sequence[str] = ("patience",)) -> None:
         """Raise a UsageError if one of these settings is set, which need dev examples, and there are none."""
         for name in names:
             if (value := getattr(self, name)) is not None and not dev:
                 raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
-
-    def of_loop(self, **values: Any) -> "TrainingSettings":
-        """The settings of a training loop: these, replaced and completed by ``values``."""
-        return TrainingSettings(
-            **{part.name: getattr(self, part.name) for part in fields(OptimizationSettings)} | values
-        )
-
-
-@dataclass(frozen=True)
-class TrainingSettings(OptimizationSettings):
-    """Settings of the training loop. The length of a run is either ``num_steps`` or ``minutes``."""
-
-    tokens_per_part: Count | None = 8_192
-    learning_rate: AboveZero = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000 steps
-    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    log_every: Count | None = None  # steps between lines of metrics; None: 10, or 1/100 of a run below 1,000 steps
-    evaluate_every: Count | None = None  # steps between evaluations; None: up to twenty in a run, see `Trainer`
-    save_every: Count | None = None  # steps between checkpoints; None: up to ten in a run
-    keep_last: Count = 2  # number of checkpoints to keep, in addition to the best
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.num_steps is None) == (self.minutes is None):
-            raise UsageError("expected either num_steps or minutes, the length of the run")
 
     def most_tokens(self, device: "torch.device") -> int:
         """Maximum number of tokens in a forward and backward pass on a device."""

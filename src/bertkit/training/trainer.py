@@ -144,7 +144,7 @@ class Trainer:
         sums, norm, num_tokens = self._gradients.compute(batch, state.step)
         self._read()  # the step before, while the device computes this one
         factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
-        facts = {"learning_rate": settings.learning_rate * factor, **facts}
+        facts = {"learning_rate": (settings.learning_rate or 0.0) * factor, **facts}
         self._unread = partial(self._take, receive(sums), receive(norm), position, state.step, facts)
         if norm.device.type != "cuda":
             self._read()  # before the weights change

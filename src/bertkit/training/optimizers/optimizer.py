@@ -15,7 +15,7 @@ NamedParameters = list[tuple[str, nn.Parameter]]
 
 @dataclass(frozen=True)
 class OptimizerSettings(ABC):
-    """An optimizer. Its fields are its settings, by the names of `OptimizationSettings`.
+    """An optimizer. Its fields are its settings, by the names of `TrainingSettings`.
 
     A subclass in a file and a line in `OPTIMIZERS` add an optimizer. Weight decay excludes biases and layer
     normalization, as published (google-research/bert, optimization.py).
