@@ -17,7 +17,7 @@ def command(
     labels: str,
     model: str,
     input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     nested: bool = False,
     compute: Compute = EXACT,
 ) -> None:
@@ -34,7 +34,7 @@ def command(
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold
-        Score above which something counts as found; from 0 to 1.
+        Score above which something counts as found; from 0 to 1; by default what bertkit calibrate stored, else 0.5.
     nested
         Also print entities inside others.
     """

@@ -10,6 +10,8 @@ import torch
 from bertkit.architectures import Network, architecture_of, prepare
 from bertkit.checkpoint.config_file import parse_config
 from bertkit.checkpoint.network_values import load_stored, some_of
+from bertkit.checkpoint.own_record import NAME as OWN_RECORD
+from bertkit.checkpoint.own_record import read_section
 from bertkit.checkpoint.stored_parts import by_canonical_name
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.device import resolve_device, weights_dtype
@@ -19,9 +21,13 @@ from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import Layers, lstm_shapes, shapes_of
 from bertkit.extraction.scorer import SpanScorer, TokenScorer
 from bertkit.extraction.settings import NAME, ExtractionSettings, read_settings
+from bertkit.files.json_files import member
 from bertkit.inference.runner import Runner
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
+
+SECTION = "extraction"
+"""Section of the folder's own record that holds the threshold."""
 
 _ENCODERS = "token_rep_layer."
 
@@ -59,7 +65,16 @@ def open_extractor(name: str | Path, *, precision: str = "float32", device: str 
     layers = _layers(settings, text.network.config.hidden_size, labels_width, place)
     _check_marker(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
-    return Extractor(text, settings, layers, scorer, None if labels is None else LabelEncoder(labels, layers))
+    encoder = None if labels is None else LabelEncoder(labels, layers)
+    return Extractor(text, settings, layers, scorer, encoder, _threshold(folder))
+
+
+def _threshold(folder: Path) -> float:
+    """The threshold of scores that is stored in a folder, or 0.5."""
+    threshold = member(read_section(folder, SECTION) or {}, "threshold", float, folder / OWN_RECORD, 0.5)
+    if not 0 <= threshold <= 1:
+        raise CheckpointError(f"{folder / OWN_RECORD}: threshold is {threshold}: expected a number from 0 to 1")
+    return threshold
 
 
 def _runner(content: dict[str, Any], part: str, tokenizer_folder: Path, place: _Place) -> Runner:
