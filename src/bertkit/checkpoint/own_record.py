@@ -35,3 +35,12 @@ def read_section(folder: Path, name: str) -> dict[str, Any] | None:
 def write_record(folder: Path, sections: dict[str, Any]) -> None:
     """Write the record of a folder."""
     write_json(folder / NAME, {"format": FORMAT, **sections})
+
+
+def change_section(folder: Path, name: str, content: dict[str, Any]) -> None:
+    """Replace one section of the record in a folder, or add it; the file is replaced whole.
+
+    Raises:
+        CheckpointError: as `read_record`.
+    """
+    write_record(folder, {**(read_record(folder) or {}), name: content})

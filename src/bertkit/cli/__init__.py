@@ -38,6 +38,7 @@ COMMANDS = {  # name -> (group, summary); the file is named after the command
     "check": ("Train and evaluate", "Check training data: imbalance, repeated texts, likely label errors."),
     "finetune": ("Train and evaluate", "Fine-tune a model for a task on labeled examples."),
     "evaluate": ("Train and evaluate", "Evaluate a model on labeled examples, retrieval, scored pairs or grammar."),
+    "calibrate": ("Train and evaluate", "Store a threshold with a promised error or recall in a model."),
     "report": ("Train and evaluate", "Write the report of a training run as one self-contained page."),
     "mine": ("Train and evaluate", "Find hard negatives for training a sentence encoder."),
     "distill": ("Train and evaluate", "Distill a larger model into a smaller one."),

@@ -20,7 +20,7 @@ def command(
     labels: str | None = None,
     schema: Path | None = None,
     input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     nested: bool = False,
     compute: Compute = EXACT,
 ) -> None:
@@ -40,7 +40,7 @@ def command(
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold
-        Score above which something counts as found; from 0 to 1.
+        Score above which something counts as found; from 0 to 1; by default what bertkit calibrate stored, else 0.5.
     nested
         Also print entities inside others.
     """

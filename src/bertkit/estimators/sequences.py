@@ -82,7 +82,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
                 -1, len(names)
             )
         indices = {str(name): index for index, name in enumerate(self.classes_.tolist())}
-        return self.classes_[[indices[one.label] for one in predictions]]
+        return self.classes_[[indices[one.likeliest] for one in predictions]]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean accuracy; white space around classes is ignored."""

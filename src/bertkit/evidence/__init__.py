@@ -2,8 +2,8 @@
 
 Takes: a model, and labeled examples; optionally its training data.
 Gives: scores with 95 % confidence intervals, and reasons for parts that are missing; for classifiers and taggers also
-calibration, thresholds, likely label errors, leakage and a baseline.
-May import: advice, errors, files, tokenizer, corpus, tasks, inference, neighbors, model.
+calibration, thresholds, likely label errors, leakage and a baseline; thresholds that keep a promise.
+May import: advice, errors, files, tokenizer, corpus, tasks, checkpoint, inference, neighbors, model, extraction.
 """
 
 from bertkit.evidence.gather import Evidence, gather_evidence

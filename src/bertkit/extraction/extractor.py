@@ -68,8 +68,9 @@ class Extractor:
 
     def __init__(
         self, runner: Runner, settings: ExtractionSettings, layers: Layers, scorer: Scorer,
-        label_encoder: LabelEncoder | None,
+        label_encoder: LabelEncoder | None, threshold: float = 0.5,
     ) -> None:  # fmt: skip
+        self.threshold = threshold  # default of `extract`: what `bertkit calibrate` stored, or 0.5
         self.settings, self._runner, self._layers, self._scorer = settings, runner, layers, scorer
         self._label_encoder = label_encoder
         self._most_tokens = runner.max_positions - 2  # between [CLS] and [SEP]
@@ -82,7 +83,7 @@ class Extractor:
         texts: Iterable[str],
         labels: Sequence[str],
         *,
-        threshold: float = 0.5,
+        threshold: float | None = None,
         nested: bool = False,
         report: ExtractionReport | None = None,
     ) -> list[tuple[Entity, ...]]:
@@ -90,7 +91,7 @@ class Extractor:
 
         Args:
             labels: what to look for, such as "person"; their order does not matter.
-            threshold: entities have a higher score; from 0 to 1.
+            threshold: entities have a higher score; from 0 to 1; None: that of the model.
             nested: also entities inside others; by default no two overlap.
             report: counts what is read.
 
@@ -105,12 +106,13 @@ class Extractor:
         texts: Iterable[str],
         labels: Sequence[str],
         *,
-        threshold: float = 0.5,
+        threshold: float | None = None,
         nested: bool = False,
         report: ExtractionReport | None = None,
     ) -> Iterator[tuple[Entity, ...]]:
         """`extract` in bounded memory; a text is in memory as a whole."""
         refuse_one_text(texts)
+        threshold = self.threshold if threshold is None else threshold
         check_threshold(threshold)
         plan, report = self._plan(labels), report or ExtractionReport()
         report.label_groups = tuple(tuple(plan.labels[i] for i in prompt.labels) for prompt in plan.prompts)

@@ -10,6 +10,8 @@ import torch
 from bertkit.architectures import Network, architecture_of, prepare
 from bertkit.checkpoint.config_file import parse_config
 from bertkit.checkpoint.network_values import load_stored, some_of
+from bertkit.checkpoint.own_record import NAME as OWN_RECORD
+from bertkit.checkpoint.own_record import read_section
 from bertkit.checkpoint.stored_parts import by_canonical_name
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.device import resolve_device, weights_dtype
@@ -27,9 +29,13 @@ from bertkit.extraction.settings import (
     read_settings,
     reads_schemas,
 )
+from bertkit.files.json_files import member
 from bertkit.inference.runner import Runner
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
+
+SECTION = "extraction"
+"""Section of the folder's own record that holds the threshold."""
 
 _ENCODERS = "token_rep_layer."
 
@@ -75,7 +81,16 @@ def open_extractor(
     layers = _layers(shapes, place, encoders, unused)
     _check_marker(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
-    return Extractor(text, settings, layers, scorer, None if labels is None else LabelEncoder(labels, layers))
+    encoder = None if labels is None else LabelEncoder(labels, layers)
+    return Extractor(text, settings, layers, scorer, encoder, _threshold(folder))
+
+
+def _threshold(folder: Path) -> float:
+    """The threshold of scores that is stored in a folder, or 0.5."""
+    threshold = member(read_section(folder, SECTION) or {}, "threshold", float, folder / OWN_RECORD, 0.5)
+    if not 0 <= threshold <= 1:
+        raise CheckpointError(f"{folder / OWN_RECORD}: threshold is {threshold}: expected a number from 0 to 1")
+    return threshold
 
 
 def _schema_extractor(settings: SchemaSettings, place: _Place) -> SchemaExtractor:
@@ -84,7 +99,7 @@ def _schema_extractor(settings: SchemaSettings, place: _Place) -> SchemaExtracto
     shapes = shapes_of_heads(text.network.config.hidden_size, with_transformer=settings.counts_by_transformer)
     stored = {name.replace(head, "span_rep_layer.", 1): one for name, one in place.stored.items()}
     layers = _layers(shapes, replace(place, stored=stored), ("encoder.",), {})
-    return SchemaExtractor(text, layers, settings.max_width)
+    return SchemaExtractor(text, layers, settings.max_width, _threshold(place.folder))
 
 
 def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place: _Place) -> Runner:

@@ -42,7 +42,8 @@ class SchemaExtractor:
     names and labels in the schema.
     """
 
-    def __init__(self, runner: Runner, layers: Layers, max_width: int) -> None:
+    def __init__(self, runner: Runner, layers: Layers, max_width: int, threshold: float = 0.5) -> None:
+        self.threshold = threshold
         self._runner, self._layers, self._max_width = runner, layers, max_width
         self._scorer, self._counting = SpanScorer(layers, max_width), Counting(layers)
         self._most_tokens = runner.max_positions
@@ -53,7 +54,7 @@ class SchemaExtractor:
         texts: Iterable[str],
         labels: Labels,
         *,
-        threshold: float = 0.5,
+        threshold: float | None = None,
         nested: bool = False,
         report: ExtractionReport | None = None,
     ) -> list[tuple[Entity, ...]]:
@@ -63,12 +64,17 @@ class SchemaExtractor:
         return [reading.entities for reading in found]
 
     def read(
-        self, texts: Iterable[str], schema: Schema, *, threshold: float = 0.5, report: ExtractionReport | None = None
+        self,
+        texts: Iterable[str],
+        schema: Schema,
+        *,
+        threshold: float | None = None,
+        report: ExtractionReport | None = None,
     ) -> list[Reading]:
         """What each text says of the schema.
 
         Args:
-            threshold: spans have at least this score; from 0 to 1.
+            threshold: spans have at least this score; from 0 to 1. By default that of the model.
             report: counts what is read.
 
         Raises:
@@ -77,15 +83,26 @@ class SchemaExtractor:
         return list(self.read_stream(texts, schema, threshold=threshold, report=report))
 
     def read_stream(
-        self, texts: Iterable[str], schema: Schema, *, threshold: float = 0.5, report: ExtractionReport | None = None
+        self,
+        texts: Iterable[str],
+        schema: Schema,
+        *,
+        threshold: float | None = None,
+        report: ExtractionReport | None = None,
     ) -> Iterator[Reading]:
         """`read` in bounded memory; a text is in memory as a whole."""
         return self._read(texts, schema, threshold, report, together=False, nested=False)
 
     def _read(
-        self, texts: Iterable[str], schema: Schema, threshold: float, report: ExtractionReport | None, **options: bool
+        self,
+        texts: Iterable[str],
+        schema: Schema,
+        threshold: float | None,
+        report: ExtractionReport | None,
+        **options: bool,
     ) -> Iterator[Reading]:
         refuse_one_text(texts)
+        threshold = self.threshold if threshold is None else threshold
         check_threshold(threshold)
         prompt = schema_prompt(schema, self._runner.tokenizer, self._most_tokens // 2)
         report = report or ExtractionReport()

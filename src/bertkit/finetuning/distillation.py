@@ -85,6 +85,11 @@ def labeled_by(teacher: Model, examples: Sequence[Any]) -> list[Any]:
         zip(unlabeled, teacher.predict([examples[number] for number in unlabeled]), strict=True)
     )
     return [
-        replace(example, label=predictions[number].label) if number in predictions else example
+        replace(example, label=_label_of(predictions[number])) if number in predictions else example
         for number, example in enumerate(examples)
     ]
+
+
+def _label_of(prediction: Any) -> Any:
+    """Its label; the likeliest one if the teacher abstains."""
+    return prediction.likeliest if prediction.label is None else prediction.label

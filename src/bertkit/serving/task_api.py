@@ -223,13 +223,18 @@ async def filled(
 
 
 def labels_as_json(verb: Prediction, results: Sequence[Any]) -> list[list[dict[str, Any]]]:
-    """Labels of each text or pair with probabilities, or with the logits of the verb, best first."""
+    """Labels of each text or pair with probabilities, or with the logits of the verb, best first; the
+    first one says if the model abstains."""
     names = verb.served.task.label_names or ()
     rows = [dict(zip(names, each.tolist(), strict=True)) if verb.as_logits else _by_label(each) for each in results]
-    return [
+    made: list[list[dict[str, Any]]] = [
         [{"score": score, "label": label} for label, score in sorted(row.items(), key=lambda each: -each[1])]
         for row in rows
     ]
+    for labels, result in zip(made, results, strict=True):
+        if getattr(result, "label", "") is None:
+            labels[0]["abstains"] = True
+    return made
 
 
 def _by_label(prediction: Any) -> dict[str, float]:

@@ -27,17 +27,22 @@ from bertkit.tokenizer import Encodings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertkit.architectures import NetworkOutput
+    from bertkit.architectures import Network, NetworkOutput
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """The likeliest label of a text."""
+    """The likeliest label of a text, if its probability is above the threshold of the task."""
 
-    label: str
+    label: str | None  # None: the model abstains
     probabilities: dict[str, float]  # of every label, summing to 1
+
+    @property
+    def likeliest(self) -> str:
+        """The likeliest label, also if the model abstains."""
+        return self.label or max(self.probabilities, key=self.probabilities.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -112,11 +117,21 @@ class _Classification(OfTexts, Weighted):
 class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
+    temperature: float = 1.0  # logits are divided by it in predictions
+    threshold: float = 0.0  # labels have a higher probability, else the model abstains; both from `bertkit calibrate`
+
     name: ClassVar[str] = "sequence-classification"
     label_kind: ClassVar[LabelKind] = "class"
     probability_function: ClassVar[str | None] = "softmax"
     best_by: ClassVar[str] = "accuracy"
     problem_type: ClassVar[str | None] = "single_label_classification"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.temperature < np.inf:
+            raise UsageError(f"temperature={self.temperature}: expected a number above 0")
+        if not 0 <= self.threshold <= 1:
+            raise UsageError(f"threshold={self.threshold}: expected a probability from 0 to 1")
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
@@ -144,20 +159,28 @@ class SequenceClassification(OneOfClasses, _Classification):
             results[i] = index_of_name(numbers, example.label, example)
         return results
 
+    def logits_of(self, network: Network, rows: Tensor) -> Tensor:
+        """See `TextTask.logits_of`; divided by the temperature."""
+        logits = super().logits_of(network, rows)
+        return logits if self.temperature == 1 else logits / self.temperature
+
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LabelPrediction]:
-        """The likeliest label, by mean logits over the windows of a text."""
+        """The likeliest label, by mean logits over the windows of a text; None up to the threshold."""
         probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().softmax(-1).numpy()
         best = probabilities.argmax(axis=1).tolist()
         return [
-            LabelPrediction(self.label_names[index], dict(zip(self.label_names, row, strict=True)))
+            LabelPrediction(
+                self.label_names[index] if row[index] > self.threshold else None,
+                dict(zip(self.label_names, row, strict=True)),
+            )
             for index, row in zip(best, probabilities.tolist(), strict=True)
         ]
 
     def predicted(self, predictions: Sequence[LabelPrediction]) -> np.ndarray:
-        """(N,) int64."""
-        return np.array([self._numbers[prediction.label] for prediction in predictions], np.int64)
+        """(N,) int64, the likeliest labels: metrics count texts for which the model abstains."""
+        return np.array([self._numbers[prediction.likeliest] for prediction in predictions], np.int64)
 
     @property
     def scoring(self) -> OneLabel:
