@@ -12,7 +12,7 @@ from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence.calibration import fitted_temperature
 from bertkit.evidence.conformal import error_threshold, recall_threshold, rows_needed
-from bertkit.extraction import Extractor
+from bertkit.extraction import Extractor, SchemaExtractor
 from bertkit.extraction.opening import SECTION
 from bertkit.inference import InferenceReport
 from bertkit.model import Model
@@ -92,7 +92,7 @@ def promise_error(model: Model, examples: Sequence[Any], error: float) -> ErrorP
     )
 
 
-def promise_recall(extractor: Extractor, examples: Sequence[TaggedText], recall: float) -> RecallPromise:
+def promise_recall(extractor: Extractor | SchemaExtractor, examples: Sequence[TaggedText], recall: float) -> RecallPromise:
     """Choose the threshold of an extraction model, which uses it from now on; for the labels of the rows.
 
     Args:
