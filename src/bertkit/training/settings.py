@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares
 from bertkit.tasks.settings import Settings
+from bertkit.training.optimizers import optimizer_class
 from bertkit.training.schedules import learning_rate_factor
 
 if TYPE_CHECKING:
@@ -95,10 +96,7 @@ class TrainingSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.optimizer != TrainingSettings.optimizer:  # the default, of the help of commands, needs no torch
-            from bertkit.training.optimizers import optimizer_class
-
-            optimizer_class(self.optimizer)
+        optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def check_length(self) -> None:
