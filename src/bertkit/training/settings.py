@@ -18,6 +18,9 @@ TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
 512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
 parts of 2,048, in the same processor time, 151 s. A batch of short texts is one part per core in both cases."""
 
+_OF_RECORDS = ("log_every", "save_every", "keep_last", "gradient_checkpointing")
+"""Settings of records and memory, without effect on the weights."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
@@ -109,6 +112,11 @@ class TrainingSettings(Settings):
         for name in names:
             if (value := getattr(self, name)) is not None and not dev:
                 raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
+
+    @staticmethod
+    def facts(settings: Settings) -> dict[str, Any]:
+        """The values of a recipe that determine its result: without those that may differ when a run is resumed."""
+        return {name: value for name, value in settings.values().items() if name not in _OF_RECORDS}
 
     def most_tokens(self, device: "torch.device") -> int:
         """Maximum number of tokens in a forward and backward pass on a device."""
