@@ -87,6 +87,18 @@ def test_only_the_length_of_a_finished_run_may_grow(tmp_path: Path, encoder: Pat
             run_of(tmp_path / "out", encoder, settings.changed(**changes)).start(examples(), resume=True)
 
 
+def test_a_resumed_run_may_be_recorded_otherwise(tmp_path: Path, encoder: Path) -> None:
+    """The record is that of runs from before these were settings, too."""
+    settings = SETTINGS.changed(num_epochs=1)
+    answers = iter([False] * 2 + [True] * 9)
+    run_of(tmp_path / "out", encoder, settings).start(examples(), should_stop=answers.__next__)
+    stored = json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]
+    assert not stored.keys() & {"save_every", "log_every", "keep_last"} and stored["seed"] == settings.training.seed
+    others = settings.changed(save_every=2, log_every=1, keep_last=3)
+    outcome = run_of(tmp_path / "out", encoder, others).start(examples(), resume=True)
+    assert outcome.reason == "finished" and outcome.step > 2
+
+
 @pytest.mark.full
 def test_steps_are_added_to_generative_and_pretrained_models(tmp_path: Path) -> None:
     model, train, dev = small_model(tmp_path / "start"), reversed_digits(64, 1), reversed_digits(20, 2)

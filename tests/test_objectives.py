@@ -273,8 +273,8 @@ def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path, ch
 @pytest.mark.slow
 @BOTH
 def test_killed_run_ends_with_the_same_bits(corpus: Path, tmp_path: Path, changes: list[str]) -> None:
-    arguments = ["--corpus", str(corpus), "--set", *TINY, *changes, "training.num_steps=80", "training.save_every=10",
-                 "training.evaluate_every=80"]  # fmt: skip
+    arguments = ["pretrain", "--corpus", str(corpus), "--set", *TINY, *changes, "training.num_steps=80",
+                 "training.save_every=10", "training.evaluate_every=80"]  # fmt: skip
     assert verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, log=lambda line: None).verdict == "exact"
 
 

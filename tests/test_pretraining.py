@@ -729,7 +729,7 @@ def test_stop_signal_before_training_stops_at_once(
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     changes = ["training.num_steps=80", "training.save_every=10", "training.evaluate_every=80"]
-    arguments = ["--corpus", str(corpus), "--set", *TINY, *changes]
+    arguments = ["pretrain", "--corpus", str(corpus), "--set", *TINY, *changes]
     check = verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, log=lambda line: None)
     assert check.verdict == "exact" and len(check.killed_after_steps) == 1
     assert 0 < check.resumed_from_steps[0] <= check.killed_after_steps[0] < 80

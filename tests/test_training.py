@@ -51,7 +51,7 @@ from bertkit.training import (
     outputs_of,
     stop_signals,
 )
-from bertkit.training.optimizers import Muon
+from bertkit.training.optimizers.muon import Muon
 from bertkit.training.state import differences, load_state
 
 SETTINGS = TrainingSettings(

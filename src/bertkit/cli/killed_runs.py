@@ -1,8 +1,10 @@
 """Compare the weights of a run that is killed and resumed with those of an uninterrupted one."""
 
 import json
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -35,61 +37,78 @@ class ResumeCheck:
 
 
 def verify_resume(
-    arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int, log: Callable[[str], None]
+    arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int, log: Callable[[str], None], num_ranks: int = 1
 ) -> ResumeCheck:
-    """Run ``bertkit pretrain ARGUMENTS`` twice in new folders; one of the runs is killed (SIGKILL) and resumed.
+    """Run ``bertkit ARGUMENTS`` twice in new folders; one of the runs is killed (SIGKILL) and resumed.
 
-    Each process is killed at a random moment after writing a checkpoint, so that the next one can resume from it.
+    Its processes are killed at a random moment after writing a checkpoint, so that the next ones can resume from it.
+
+    Args:
+        arguments: a command that trains and its arguments, without ``--out`` and ``--resume``.
+        num_ranks: number of processes that train together.
 
     Raises:
         TrainingError: a run failed without being killed.
     """
     whole, killed = folder / "uninterrupted", folder / "killed"
     folder.mkdir(parents=True, exist_ok=True)
-    _wait(_start(arguments, whole), whole)
+    _wait(_start(arguments, whole, num_ranks), whole)
     steps = [event for event in _events(whole) if event["event"] == "step"]
     seconds = steps[-1]["seconds"] - steps[0]["seconds"]
     log(f"the uninterrupted run trained for {seconds:.1f} s")
     draw, killed_after = random.Random(seed), []
     killed.mkdir()
-    for name in ("recipe.json", "vocab.txt", "shard"):  # prepared only once: training is what is tested
+    prepared = ("recipe.json", "vocab.txt", "shard") if (whole / "recipe.json").is_file() else ()
+    for name in prepared:  # by pre-training, only once: training is what is tested
         source = whole / name
         if source.is_dir():
             shutil.copytree(source, killed / name)
         elif source.is_file():
             shutil.copy(source, killed / name)
     for _ in range(num_kills):
-        process = _start([*arguments, "--resume"], killed)
-        _wait_for_checkpoint(process, killed)
+        processes = _start([*arguments, "--resume"], killed, num_ranks)
+        _wait_for_checkpoint(processes[0], killed)
         try:
-            process.wait(draw.uniform(0.0, 0.5 * seconds / num_kills))
+            processes[0].wait(draw.uniform(0.0, 0.5 * seconds / num_kills))
+            _wait(processes, killed)
             break  # it finished first
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            for process in processes:
+                process.kill()
+                process.wait()
         killed_after.append(max(event["step"] for event in _events(killed)))
         log(f"killed after step {killed_after[-1]}")
-    _wait(_start([*arguments, "--resume"], killed), killed)
+    _wait(_start([*arguments, "--resume"], killed, num_ranks), killed)
     starts = [event["step"] for event in _events(killed) if event["event"] == "start"]
     after_kills = starts[1 : len(killed_after) + 1]
     resumed_from = tuple(step for step in after_kills if 0 < step < steps[-1]["step"])
     return ResumeCheck(_digest(whole), _digest(killed), tuple(killed_after), resumed_from)
 
 
-def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen:
-    command = [*_COMMAND, "pretrain", *arguments, "--out", str(run)]
+def _start(arguments: Sequence[str], run: Path, num_ranks: int) -> list[subprocess.Popen]:
+    """The processes of a run, with the environment that torchrun gives them."""
+    command, environment = [*_COMMAND, *arguments, "--out", str(run)], dict(os.environ)
+    if num_ranks > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_ranks)}
+    processes = []
     with open(_messages(run), "wb") as messages:  # an unread pipe would fill up and block the run
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
+        for rank in map(str, range(num_ranks)):
+            of_rank = environment | ({"RANK": rank, "LOCAL_RANK": rank} if num_ranks > 1 else {})
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages, env=of_rank))
+    return processes
 
 
 def _messages(run: Path) -> Path:
     return run.with_suffix(".log")
 
 
-def _wait(process: subprocess.Popen, run: Path) -> None:
-    if process.wait():
+def _wait(processes: Sequence[subprocess.Popen], run: Path) -> None:
+    if code := next(filter(None, [process.wait() for process in processes]), 0):
         last = _messages(run).read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        raise TrainingError(f"the run ended with code {process.returncode}: {last[0]}")
+        raise TrainingError(f"the run ended with code {code}: {last[0]}")
 
 
 def _wait_for_checkpoint(process: subprocess.Popen, run: Path) -> None:
@@ -105,8 +124,7 @@ def _num_checkpoints(run: Path) -> int:
 
 def _events(run: Path) -> list[dict[str, Any]]:
     """The complete lines of metrics.jsonl; a line may be incomplete while it is written, or after a kill."""
-    path = run / "metrics.jsonl"
-    events = []
+    path, events = _file(run, "metrics.jsonl", "run"), []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             events.append(json.loads(line))
@@ -116,4 +134,10 @@ def _events(run: Path) -> list[dict[str, Any]]:
 
 
 def _digest(run: Path) -> str:
-    return file_sha256(run / "model" / "model.safetensors")
+    return file_sha256(_file(run, "model.safetensors", "model"))
+
+
+def _file(run: Path, name: str, subfolder: str) -> Path:
+    """A file of a run: that in the subfolder, if there is one."""
+    path = run / subfolder / name
+    return path if path.exists() else run / name

@@ -12,7 +12,7 @@ from bertkit.errors import UsageError
 
 
 def command(
-    *,
+    *training: str,
     corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     recipe: str = "cpu-minutes",
     objective: str | None = None,
@@ -21,15 +21,19 @@ def command(
     num_steps: int = 60,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     kills: int = 3,
+    processes: int = 1,
     seed: int = 0,
 ) -> None:
     """Kill a short run at random moments, resume it, and compare its weights with those of an uninterrupted run.
 
-    The verdict is exact, different, or inconclusive, if no killed run resumed from a checkpoint: then use more steps.
-    Ends with exit code 1 unless it is exact.
+    It is a short pre-training, or any command that trains: bertkit verify-resume -- finetune similarity --train FILE
+    --save-every 5. The verdict is exact, different, or inconclusive, if no killed run resumed from a checkpoint: then
+    use more steps. Ends with exit code 1 unless it is exact.
 
     Parameters
     ----------
+    training
+        After --, a command that trains and its arguments, without --out; by default pretrain, with the options below.
     corpus
         As for pretrain; by default the documentation of the running Python.
     recipe, objective
@@ -44,16 +48,41 @@ def command(
         Settings to change, as for pretrain.
     kills
         Number of kills.
+    processes
+        Number of processes that train together, as under torchrun.
     seed
         Random seed of the moments to kill at.
     """
     from bertkit.cli.killed_runs import verify_resume
 
-    for name, number in (("num-steps", num_steps), ("kills", kills)):
+    for name, number in (("num-steps", num_steps), ("kills", kills), ("processes", processes)):
         if number < 1:
             raise UsageError(f"--{name} {number}: expected at least 1")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = training or _pretraining(corpus, recipe, objective, model, new_head, num_steps, set)
+        check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note, num_ranks=processes)
+    emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,
+           "killed_after_steps": list(check.killed_after_steps),
+           "resumed_from_steps": list(check.resumed_from_steps)}])  # fmt: skip
+    if check.verdict != "exact":
+        sys.exit(1)
+
+
+def _pretraining(
+    corpus: list[str] | None, recipe: str, objective: str | None, model: str | None, new_head: bool, num_steps: int,
+    set: list[str] | None,
+) -> list[str]:  # fmt: skip
+    """The arguments of a short pre-training."""
     changes = [f"training.save_every={max(1, num_steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
-    arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--num-steps", str(num_steps)]
+    arguments = [
+        "pretrain",
+        "--corpus",
+        *(corpus or ["python-docs"]),
+        "--recipe",
+        recipe,
+        "--num-steps",
+        str(num_steps),
+    ]
     arguments += ["--set", *changes]
     if model is not None:
         arguments += ["--model", model]
@@ -61,10 +90,4 @@ def command(
         arguments += ["--objective", objective]
     if new_head:
         arguments.append("--new-head")
-    with tempfile.TemporaryDirectory() as folder:
-        check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note)
-    emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,
-           "killed_after_steps": list(check.killed_after_steps),
-           "resumed_from_steps": list(check.resumed_from_steps)}])  # fmt: skip
-    if check.verdict != "exact":
-        sys.exit(1)
+    return arguments

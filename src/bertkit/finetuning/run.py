@@ -41,6 +41,7 @@ from bertkit.training import (
     Job,
     Outcome,
     Trainer,
+    TrainingSettings,
     checkpoint_folder,
     checkpoints,
     read_outcome,
@@ -268,7 +269,7 @@ class Finetuning(Job):
         return {
             "model": str(self.model),
             "task": self.task,
-            "settings": self.settings.values(),
+            "settings": TrainingSettings.facts(self.settings),
             "options": dict(self.options),
             "num_examples": {"training": len(train), "dev": len(dev)},
             "digests": {"training": digest_of(train), "dev": digest_of(dev)},

@@ -24,6 +24,7 @@ from bertkit.training import (
     Job,
     Outcome,
     Trainer,
+    TrainingSettings,
     checkpoint_folder,
     checkpoints,
     evaluate,
@@ -87,7 +88,11 @@ class SequenceTraining(Job):
         return {"task": self.task, "model": self.model, "settings": settings, "examples": len(self.train)}
 
     def facts(self) -> dict[str, Any]:
-        return self.start_facts() | {"digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)}}
+        settings = TrainingSettings.facts(self.settings)
+        return self.start_facts() | {
+            "settings": settings,
+            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
+        }
 
     def finished(self) -> Outcome | None:
         is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)

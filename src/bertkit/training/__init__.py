@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from bertkit.training.metrics_log import MetricsLog as MetricsLog
     from bertkit.training.metrics_log import tensorboard_writer as tensorboard_writer
     from bertkit.training.optimizers import OPTIMIZERS as OPTIMIZERS
-    from bertkit.training.optimizers import AdamW2018 as AdamW2018
     from bertkit.training.optimizers import CombinedOptimizer as CombinedOptimizer
     from bertkit.training.optimizers import OptimizerSettings as OptimizerSettings
     from bertkit.training.optimizers import make_optimizer as make_optimizer
+    from bertkit.training.optimizers.adamw_2018 import AdamW2018 as AdamW2018
     from bertkit.training.ranks import Ranks as Ranks
     from bertkit.training.ranks import gather_full_tensor as gather_full_tensor
     from bertkit.training.run_folder import claim_run_folder as claim_run_folder

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares
 from bertkit.tasks.settings import Settings
+from bertkit.training.optimizers import optimizer_class
 from bertkit.training.schedules import learning_rate_factor
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
 """Default tokens per part. On the CPU every core computes a part at the same time. Fine-tuning MiniLM on 400 texts of
 512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
 parts of 2,048, in the same processor time, 151 s. A batch of short texts is one part per core in both cases."""
+
+_OF_RECORDS = ("log_every", "save_every", "keep_last", "gradient_checkpointing")
+"""Settings of records and memory, without effect on the weights."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,7 @@ class TrainingSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.optimizer != TrainingSettings.optimizer:  # the default, of the help of commands, needs no torch
-            from bertkit.training.optimizers import optimizer_class
-
-            optimizer_class(self.optimizer)
+        optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def check_length(self) -> None:
@@ -111,6 +112,11 @@ class TrainingSettings(Settings):
         for name in names:
             if (value := getattr(self, name)) is not None and not dev:
                 raise UsageError(f"{name}={value} requires dev examples, to measure improvement")
+
+    @staticmethod
+    def facts(settings: Settings) -> dict[str, Any]:
+        """The values of a recipe that determine its result: without those that may differ when a run is resumed."""
+        return {name: value for name, value in settings.values().items() if name not in _OF_RECORDS}
 
     def most_tokens(self, device: "torch.device") -> int:
         """Maximum number of tokens in a forward and backward pass on a device."""

@@ -1,17 +1,21 @@
-"""Optimizers by name, and the optimizer of a network."""
+"""Optimizers by name, and the optimizer of a network; torch is imported when one is made."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import UsageError
-from bertkit.training.optimizers.adamw import AdamW2018, AdamW2018Settings, AdamWSettings
-from bertkit.training.optimizers.muon import Muon, MuonSettings
-from bertkit.training.optimizers.optimizer import CombinedOptimizer, NamedParameters, OptimizerSettings
-from bertkit.training.ranks import is_sharded
+from bertkit.later import torch
+from bertkit.training.optimizers.adamw import AdamW2018Settings, AdamWSettings
+from bertkit.training.optimizers.muon_settings import MuonSettings
+from bertkit.training.optimizers.optimizer import CombinedOptimizer, OptimizerSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertkit.training.optimizers.optimizer import NamedParameters
 
 OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
     "adamw": AdamWSettings,
@@ -20,7 +24,7 @@ OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
 }
 """Optimizers by name, the value of the setting "optimizer"."""
 
-__all__ = ["OPTIMIZERS", "AdamW2018", "CombinedOptimizer", "Muon", "OptimizerSettings", "make_optimizer"]
+__all__ = ["OPTIMIZERS", "CombinedOptimizer", "OptimizerSettings", "make_optimizer"]
 
 
 def make_optimizer(
@@ -36,11 +40,13 @@ def make_optimizer(
     Raises:
         UsageError: an unknown name, an optimizer that cannot update shards, or no trainable parameter.
     """
-    kind = optimizer_class(name)
-    if is_sharded(network) and not kind.takes_shards:
+    from bertkit.training.ranks import is_sharded
+
+    kind, has_shards = optimizer_class(name), is_sharded(network)
+    if has_shards and not kind.takes_shards:
         raise UsageError(f"optimizer={name!r} requires whole matrices, not shards: choose adamw")
     optimizer = kind(**{part.name: settings[part.name] for part in fields(kind) if part.name in settings})
-    optimizers = [one for share in _shares(network) for one in optimizer.of_parameters(share, rate_factor)]
+    optimizers = [one for share in _shares(network, has_shards) for one in optimizer.of_parameters(share, rate_factor)]
     combined = CombinedOptimizer(optimizers)
     for group in combined.param_groups:
         group["peak_lr"] = group["lr"]
@@ -54,12 +60,12 @@ def optimizer_class(name: str) -> type[OptimizerSettings]:
     return OPTIMIZERS[name]
 
 
-def _shares(network: nn.Module) -> list[NamedParameters]:
+def _shares(network: nn.Module, has_shards: bool) -> list[NamedParameters]:
     """Named trainable parameters, split into shares of similar size, one per core."""
     trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     if not trainable:
         raise UsageError("every weight is frozen: expected some that train, so lower frozen_layers")
-    on_cores = trainable[0][1].device.type == "cpu" and not is_sharded(network)
+    on_cores = trainable[0][1].device.type == "cpu" and not has_shards
     shares: list[NamedParameters] = [[] for _ in range(torch.get_num_threads() if on_cores else 1)]
     for one in sorted(trainable, key=lambda one: -one[1].numel()):
         min(shares, key=lambda share: sum(parameter.numel() for _, parameter in share)).append(one)

@@ -1,34 +1,11 @@
-"""Muon for the matrices of the layers, and AdamW for embeddings, heads, norms and biases (Jordan et al. 2024)."""
+"""Muon, momentum whose matrices are orthogonalized (Jordan et al. 2024)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bertkit.training.optimizers.adamw import AdamWSettings
-from bertkit.training.optimizers.optimizer import NamedParameters
 from bertkit.transformer.kernels.linear import has_fast_bfloat16
-
-
-@dataclass(frozen=True)
-class MuonSettings(AdamWSettings):
-    """Orthogonalized momentum at ``matrix_learning_rate`` for matrices of the layers; AdamW for the others."""
-
-    matrix_learning_rate: float = 0.02
-
-    takes_shards: ClassVar[bool] = False
-
-    def of_parameters(
-        self, parameters: NamedParameters, rate_factor: Callable[[str], float]
-    ) -> list[torch.optim.Optimizer]:
-        matrices = {name: one for name, one in parameters if one.dim() == 2 and ".layers." in name}
-        others = [(name, one) for name, one in parameters if name not in matrices]
-        optimizers = super().of_parameters(others, rate_factor)
-        if matrices:
-            optimizers.append(Muon(matrices.values(), self.matrix_learning_rate, self.weight_decay))
-        return optimizers
 
 
 class Muon(torch.optim.Muon):

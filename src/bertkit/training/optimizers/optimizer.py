@@ -1,16 +1,19 @@
 """Settings of an optimizer, the base class of all, and torch's optimizers stepped as one."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertkit.executor import map_on_cores
 
-NamedParameters = list[tuple[str, nn.Parameter]]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    NamedParameters = list[tuple[str, nn.Parameter]]
 
 
 @dataclass(frozen=True)
