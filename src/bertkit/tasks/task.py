@@ -396,6 +396,5 @@ class TextTask(ABC):
         return self
 
     def unfold_target_scaling(self, head: nn.Module, initial: Any) -> Self:
-        """The reverse of `fold_target_scaling`: the task as it was trained, from a trained one and ``initial``, that of
-        `of_examples`."""
+        """The reverse of `fold_target_scaling`: the task as it was trained, by ``initial``, that of `of_examples`."""
         return self
