@@ -469,7 +469,8 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         ]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        while f"\nte_embed_count {1 + 8 * 300}\n" not in server.request("/metrics")[1]:  # all are in progress
+            time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         for thread in threads:
             thread.join()

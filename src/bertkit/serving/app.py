@@ -10,7 +10,7 @@ from starlette.responses import Response
 from bertkit.errors import BertkitError
 from bertkit.serving.embedding_api import embedding_routes
 from bertkit.serving.generate_api import generate_routes
-from bertkit.serving.guard import FAILURE, refusal_body
+from bertkit.serving.guard import counted
 from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.inspect_api import inspect_routes
@@ -41,7 +41,7 @@ class Application:
     def __init__(self, service: Service) -> None:
         self.routes = [route for family in _FAMILIES for route in family(service)]
         self.openapi = openapi(self.routes, "bertkit", __version__, service.settings.root_path)
-        self._handlers = {(route.method, route.path): route.handler() for route in self.routes}
+        self._handlers = {(route.method, route.path): route.handler(service.respond) for route in self.routes}
         self._prefixes = {route.prefix: route.path for route in self.routes if route.prefix is not None}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -63,18 +63,16 @@ class Application:
         if (handle := self._handlers.get((method, named))) is not None:
             return await handle(request)
         methods = sorted(known for known, whole in self._handlers if whole in (path, named))
-        refusal = InvalidRequest(f"{request.method} {path}: {'Method Not Allowed' if methods else 'Not Found'}")
-        refusal.status = 405 if methods else 404
-        response = _answer(request, refusal)
+        status, reason = (405, "Method Not Allowed") if methods else (404, "Not Found")
+        response = _answer(request, InvalidRequest(f"{request.method} {path}: {reason}", status=status))
         if methods:
             response.headers["allow"] = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         return response
 
 
 def _answer(request: Request, refusal: Refusal) -> Response:
-    request.scope[FAILURE] = refusal.metric
-    status, body = refusal_body(request.scope["path"], refusal)
-    return Response(body, status, headers=refusal.headers, media_type="application/json")
+    reply = counted(request.scope, refusal)
+    return Response(reply.body, reply.status, reply.headers)
 
 
 def _refusal_of(error: Exception) -> Refusal:
@@ -82,6 +80,5 @@ def _refusal_of(error: Exception) -> Refusal:
     if isinstance(error, BertkitError):
         return error if isinstance(error, Refusal) else InvalidRequest(str(error))
     _LOG.error("a request failed", exc_info=error)
-    refusal = InvalidRequest("internal error: see the log of the server")
-    refusal.status, refusal.kind, refusal.metric = 500, "Backend", "inference"
-    return refusal
+    message = "internal error: see the log of the server"
+    return Refusal(message, status=500, kind="Backend", metric="inference")

@@ -32,11 +32,10 @@ def limited_protocol(settings: ServerSettings, refuse: Callable[[Any], Reply | N
     Raises:
         DependencyError: a uvicorn without the private parts that the protocol overrides and uses.
     """
-    start = getattr(HttpToolsProtocol, "_start_asgi_task", None)
-    parts = {"default_headers", "keep_alive", "on_response"}.difference(
-        inspect.signature(RequestResponseCycle).parameters
-    )
-    if start is None or list(inspect.signature(start).parameters) != ["self", "cycle", "app"] or parts:
+    start = getattr(HttpToolsProtocol, "_start_asgi_task", lambda: None)
+    cycle, missing = inspect.signature(RequestResponseCycle).parameters, not hasattr(uvicorn.Server, "capture_signals")
+    missing |= not {"default_headers", "keep_alive", "on_response"} <= cycle.keys()
+    if missing or list(inspect.signature(start).parameters) != ["self", "cycle", "app"]:
         raise DependencyError(
             f"uvicorn {uvicorn.__version__} has another inside than {_TESTED}, with which bertkit serve was tested: "
             f"pip install 'uvicorn=={_TESTED}.*'"

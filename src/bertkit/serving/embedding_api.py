@@ -7,14 +7,12 @@ from typing import Annotated, Any
 import numpy as np
 import orjson
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.serving.bodies import Input, ModelBody, PromptBody, Texts
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
 from bertkit.serving.routes import Body, Routes, accepts
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, ServedModels, role_of
-from bertkit.serving.service import Service
+from bertkit.serving.service import Question, Service, Work
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Embedding, ModelVerb, SparseEmbedding, TextOrIds, TokenVectors
 from bertkit.tokenizer import Encoding
@@ -92,44 +90,44 @@ def embedding_routes(service: Service) -> Routes:
         return served, served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
 
     @routes.post("/embed")
-    async def embed_inputs(body: EmbedBody, request: Request) -> Response:
+    def embed_inputs(body: EmbedBody) -> Question:
         """One vector for each input."""
         served, prompt_name = chosen(body)
         verb = Embedding(served, body.policy, body.normalize, body.dimensions, prompt_name)
-        return await embedded(service, request, verb, inputs_of(body.inputs))
+        return vectors_of(verb, inputs_of(body.inputs))
 
     @routes.post("/embed_all")
-    async def embed_all(body: InputsBody, request: Request) -> Response:
+    def embed_all(body: InputsBody) -> Question:
         """The last hidden state of every token, special tokens included."""
         served, prompt_name = chosen(body)
-        return await embedded(service, request, TokenVectors(served, body.policy, prompt_name), inputs_of(body.inputs))
+        return vectors_of(TokenVectors(served, body.policy, prompt_name), inputs_of(body.inputs))
 
     @routes.post("/embed_sparse")
-    async def embed_sparse(body: InputsBody, request: Request) -> Response:
+    def embed_sparse(body: InputsBody) -> Question:
         """Learned sparse vectors (SPLADE) of a masked language model: index and value of each nonzero weight."""
         served, named_role = service.models.choose(body.model, [FILL_MASK], "a sparse embedding (SPLADE)")
         role = role_of(body.input_type) or named_role
 
         def weights(rows: list[tuple[np.ndarray, np.ndarray]], ticket: Ticket) -> list[orjson.Fragment]:
-            service.reserve(ticket, sum(len(ids) for ids, _ in rows) * _BYTES_PER_WEIGHT)
+            ticket.reserve(sum(len(ids) for ids, _ in rows) * _BYTES_PER_WEIGHT)
             return [
                 _as_fragment([{"index": index, "value": value} for index, value in zip(*parts, strict=True)])
                 for parts in ([part.tolist() for part in row] for row in rows)
             ]
 
         verb = SparseEmbedding(served, body.policy, role == QUERY, served.prompt_of(role, body.prompt_name))
-        return await embedded(service, request, verb, inputs_of(body.inputs), weights)
+        return vectors_of(verb, inputs_of(body.inputs), weights)
 
     @routes.post("/similarity")
-    async def similarity(body: SimilarityBody, request: Request) -> Response:
+    def similarity(body: SimilarityBody) -> Question:
         """Cosine of a sentence with each of others."""
         parameters = body.parameters or PromptBody()
         served, prompt_name = chosen(parameters.model_copy(update={"model": body.model or parameters.model}))
         verb = Embedding(served, parameters.policy, prompt_name=prompt_name)
-        return await embedded(service, request, verb, body.inputs.texts, cosines)
+        return vectors_of(verb, body.inputs.texts, cosines)
 
     @routes.post("/tokenize")
-    async def tokenize(body: TokenizeBody, request: Request) -> Response:
+    def tokenize(body: TokenizeBody) -> Work:
         """The tokens of texts: the entry of the vocabulary, and its text; `start` and `stop` count bytes of UTF-8."""
         served = _tokenizing(service.models) if body.model is None else service.models.named(body.model)[0]
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
@@ -137,17 +135,17 @@ def embedding_routes(service: Service) -> Routes:
 
         def tokens(text: str, ticket: Ticket) -> orjson.Fragment:
             encoding = served.tokenizer.encode(text)
-            service.reserve(ticket, len(encoding) * _BYTES_PER_TOKEN)
+            ticket.reserve(len(encoding) * _BYTES_PER_TOKEN)
             return _as_fragment(_tokens(served, text, encoding, body.add_special_tokens))
 
         def work(ticket: Ticket) -> Any:
             _refuse_endless(served, texts)
             return [tokens(prompt + text, ticket) for text in texts]
 
-        return await service.answer(request, texts, work)
+        return Work(texts, work)
 
     @routes.post("/decode")
-    async def decode(body: DecodeBody, request: Request) -> Response:
+    def decode(body: DecodeBody) -> Work:
         """The texts of token ids."""
         served = service.models.first if body.model is None else service.models.named(body.model)[0]
         rows: Any = body.ids if body.ids and isinstance(body.ids[0], list) else [body.ids]
@@ -156,7 +154,7 @@ def embedding_routes(service: Service) -> Routes:
             tokenizer, skip = served.tokenizer, body.skip_special_tokens
             return [tokenizer.decode(ids, skip_special_tokens=skip) for ids in rows]
 
-        return await service.answer(request, [" " * len(ids) for ids in rows], work)
+        return Work([" " * len(ids) for ids in rows], work)
 
     return routes
 
@@ -176,22 +174,20 @@ def inputs_of(given: str | list[int] | list[str | list[int]], field: str = "inpu
     return [one if isinstance(one, str) else tuple(one) for one in inputs]
 
 
-async def embedded(
-    service: Service,
-    request: Request,
+def vectors_of(
     verb: ModelVerb,
     inputs: Sequence[TextOrIds],
     finish: Callable[[Any, Ticket], Any] = lambda vectors, ticket: vectors,
-) -> Response:
-    """Answer with vectors, or what ``finish`` makes of them.
+) -> Question:
+    """Vectors, or what ``finish`` makes of them.
 
     Raises:
-        BertkitError: as the verb, or token ids of another tokenizer.
+        InvalidRequest: a text that is far too long.
     """
     texts = [one if isinstance(one, str) else " " * len(one) for one in inputs]  # to count characters
     if verb.on_long == "error":
         _refuse_endless(verb.served, texts)
-    return await service.compute(request, texts, verb, inputs, finish, "embed")
+    return Question(texts, verb, inputs, finish, "embed")
 
 
 def cosines(vectors: Sequence[np.ndarray], ticket: Ticket) -> np.ndarray:

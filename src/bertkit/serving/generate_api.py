@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.generation import GenerationSettings
 from bertkit.serving.bodies import ModelBody
@@ -14,7 +12,7 @@ from bertkit.serving.generation import details_of, generate
 from bertkit.serving.refusals import EmptyInput, MalformedRequest
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import CONTINUING, ServedGenerator
-from bertkit.serving.service import Service
+from bertkit.serving.service import Service, Work
 from bertkit.serving.ticket import Ticket
 
 _NOT_OFFERED = {
@@ -92,20 +90,19 @@ def generate_routes(service: Service) -> Routes:
     routes = Routes("text-generation-inference")
 
     @routes.post("/generate")
-    async def generate_text(body: GenerateBody, request: Request) -> Response:
+    def generate_text(body: GenerateBody) -> Work:
         """Continue a prompt, or rewrite a text, with a model that generates."""
-        return await generated(service, service.models.choose_generator(body.model), body, request)
+        return generated(service, service.models.choose_generator(body.model), body)
 
     return routes
 
 
-async def generated(
+def generated(
     service: Service,
     served: ServedGenerator,
     body: GenerateBody,
-    request: Request,
     shape: Callable[[dict[str, Any]], Any] = lambda answer: answer,
-) -> Response:
+) -> Work:
     """The response to a request for a text, as ``shape`` makes it of that of text-generation-inference."""
     if not body.inputs:
         raise EmptyInput("`inputs` cannot be empty")
@@ -120,4 +117,4 @@ async def generated(
         answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
         return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
 
-    return await service.answer(request, [body.inputs], work, verb="predict")
+    return Work([body.inputs], work, "predict")

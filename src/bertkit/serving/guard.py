@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import json
 import logging
 import os
 import time
@@ -27,6 +26,7 @@ PUBLIC = {"/", "/health", "/healthz", "/ready", "/ping", "/metrics"}
 FAILURE = "bertkit.failure"
 """Key of the kind of a refusal in the ASGI scope of its request."""
 
+_OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _READING = {"GET", "HEAD", "OPTIONS"}
 """Methods of requests without a body."""
 _UNLOGGED = PUBLIC - {"/"}
@@ -98,7 +98,7 @@ class Guard:
         except asyncio.CancelledError:
             if status != 499 or not self._service.is_draining:
                 raise  # the response has begun, or it is not the server that cancels what takes too long to end
-            await _send(send_and_note, _answered(scope, NotReady("the server is stopping")))
+            await _send(send_and_note, counted(scope, NotReady("the server is stopping")))
         finally:
             self._num_body_bytes -= ticket.num_body_bytes
             if ticket.num_answer_bytes and not ticket.is_canceled:  # else a thread may still use the memory
@@ -158,8 +158,7 @@ class Guard:
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
         if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
-            overloaded = Overloaded("Model is overloaded", self._service.engine.seconds_waiting)
-            return _answered(scope, overloaded)
+            return counted(scope, Overloaded("Model is overloaded", self._service.engine.seconds_waiting))
         return None
 
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
@@ -195,7 +194,7 @@ class Guard:
                 return self._too_large(path), receive
             has_no_room = self._num_body_bytes > settings.max_body_bytes_in_progress
             if has_no_room and ticket.num_body_bytes > _SMALL_BODY_BYTES:
-                return _last(_answered(scope, Overloaded("Model is overloaded", _RETRY_SECONDS))), receive
+                return _last(counted(scope, Overloaded("Model is overloaded", _RETRY_SECONDS))), receive
             if not message.get("more_body"):
                 break
         whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
@@ -264,27 +263,23 @@ def _is_openai(path: str) -> bool:
     return path.startswith("/v") or path == "/embeddings"
 
 
-def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
-    """Status and body of a refusal, in the format of the clients of a path."""
+def reply_of(path: str, refusal: Refusal) -> Reply:
+    """The response of a refusal, in the format of the clients of a path."""
     if _is_openai(path):
         status = 400 if refusal.status == 422 else refusal.status
-        return status, _openai_error(str(refusal), status, refusal.code)
-    return refusal.status, orjson.dumps({"error": str(refusal), "error_type": refusal.kind})
+        error = {"message": str(refusal), "type": _OPENAI_TYPES.get(status, "invalid_request_error")}
+        return _as_json(status, {"error": error | {"param": None, "code": refusal.code}}, refusal)
+    return _as_json(refusal.status, {"error": str(refusal), "error_type": refusal.kind}, refusal)
 
 
-def _answered(scope: Scope, refusal: Refusal) -> Reply:
+def counted(scope: Scope, refusal: Refusal) -> Reply:
     """The response of a refusal that counts in the metrics."""
     scope[FAILURE] = refusal.metric
-    status, body = refusal_body(scope["path"], refusal)
-    return Reply(status, body, {"content-type": "application/json"} | refusal.headers)
+    return reply_of(scope["path"], refusal)
 
 
 def _refused(path: str, status: int, message: str, code: str) -> Reply:
-    if _is_openai(path):
-        body = _openai_error(message, status, code)
-    else:
-        body = orjson.dumps({"error": message, "error_type": "Validation"})
-    return Reply(status, body, {"content-type": "application/json"})
+    return reply_of(path, Refusal(message, status=status, code=code))
 
 
 def _too_slow(path: str, size: int, seconds: float, settings: ServerSettings) -> Reply:
@@ -301,10 +296,8 @@ def _last(reply: Reply) -> Reply:
     return reply._replace(headers=reply.headers | {"connection": "close"})
 
 
-def _openai_error(message: str, status: int, code: str | None) -> bytes:
-    kinds = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
-    kind = kinds.get(status, "invalid_request_error")
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+def _as_json(status: int, body: Any, refusal: Refusal) -> Reply:
+    return Reply(status, orjson.dumps(body), {"content-type": "application/json"} | refusal.headers)
 
 
 def _host(headers: dict[bytes, bytes]) -> str:

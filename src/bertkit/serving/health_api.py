@@ -24,18 +24,18 @@ def health_routes(service: Service) -> Routes:
     routes = Routes("server")
 
     @routes.get("/")
-    async def page() -> Response:
+    def page() -> Response:
         """A page for trying the served models, without external requests."""
         return Response(playground(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
     @routes.get("/healthz", "/ping", is_described=False)
     @routes.get("/health")
-    async def health() -> Response:
+    def health() -> Response:
         """Liveness: an empty response that never waits for the queue."""
         return Response()
 
     @routes.get("/ready")
-    async def ready() -> Response:
+    def ready() -> Response:
         """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
         if service.is_draining:
             raise NotReady("the server is stopping")
@@ -44,12 +44,12 @@ def health_routes(service: Service) -> Routes:
         return Response()
 
     @routes.get("/metrics")
-    async def metrics() -> Response:
+    def metrics() -> Response:
         """Counters and histograms in the text format of Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     @routes.get("/info")
-    async def info() -> dict[str, Any]:
+    def info() -> dict[str, Any]:
         """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
         settings, index = service.settings, service.models.index
         return {

@@ -4,19 +4,17 @@ Each kind has a body, which is that of our own route where there is one. For oth
 predictions of the task.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.inference import FilledMask
 from bertkit.inference.zero_shot import InferenceLabels
 from bertkit.serving.bodies import PromptBody, Texts, TextsBody
-from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, embedded, inputs_of
+from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, inputs_of, vectors_of
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
 from bertkit.serving.rerank_api import first_logits
@@ -32,7 +30,7 @@ from bertkit.serving.served_models import (
     ServedModel,
     role_of,
 )
-from bertkit.serving.service import Service
+from bertkit.serving.service import Question, Service, Work
 from bertkit.serving.task_api import (
     ClassifyBody,
     EntitiesBody,
@@ -46,7 +44,7 @@ from bertkit.serving.task_api import (
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Embedding, Prediction
 
-_Ask = Callable[..., Awaitable[Response]]
+_Ask = Callable[[Any, Any], Question]
 _Count = Annotated[int, Field(ge=1, le=1_000)]
 
 
@@ -118,15 +116,15 @@ class _Items(Body):
     inputs: Any
 
 
-async def _features(service: Service, served: ServedModel, body: EmbedBody | _Comparison, request: Request) -> Response:
+def _features(served: ServedModel, body: EmbedBody | _Comparison) -> Question:
     prompt_name = served.prompt_of(role_of(body.input_type), body.prompt_name)
     verb = Embedding(served, body.policy, body.normalize, body.dimensions, prompt_name)
     if isinstance(body, EmbedBody):
-        return await embedded(service, request, verb, inputs_of(body.inputs))
-    return await embedded(service, request, replace(verb, normalize=True), body.inputs.texts, cosines)
+        return vectors_of(verb, inputs_of(body.inputs))
+    return vectors_of(replace(verb, normalize=True), body.inputs.texts, cosines)
 
 
-async def _labels(service: Service, served: ServedModel, body: _Labels, request: Request) -> Response:
+def _labels(served: ServedModel, body: _Labels) -> Question:
     function, own = body.function_to_apply, served.task.probability_function
     if function not in (None, "none", own):
         raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
@@ -137,17 +135,17 @@ async def _labels(service: Service, served: ServedModel, body: _Labels, request:
     def labels(results: list[Any], ticket: Ticket) -> Any:
         return [row[: body.top_k] for row in labels_as_json(verb, results)]
 
-    return await service.compute(request, texts, verb, texts, labels, "predict")
+    return Question(texts, verb, texts, labels)
 
 
-async def _zero_shot(service: Service, served: ServedModel, body: _ZeroShot, request: Request) -> Response:
+def _zero_shot(served: ServedModel, body: _ZeroShot) -> Question:
     columns = InferenceLabels.of(served.task.label_names or ())
     if columns is None:
         raise InvalidRequest(f"candidate_labels: {served.name} has no label named entailment")
-    return await zero_shot(service, served, columns, body, request, body.policy)
+    return zero_shot(served, columns, body, body.policy)
 
 
-async def _entities(service: Service, served: ServedModel, body: _Entities, request: Request) -> Response:
+def _entities(served: ServedModel, body: _Entities) -> Question:
     def as_hub(entity: Any) -> dict[str, Any]:
         return {
             "entity_group": entity.label,
@@ -157,10 +155,10 @@ async def _entities(service: Service, served: ServedModel, body: _Entities, requ
             "end": entity.end,
         }
 
-    return await entities(service, served, body, request, as_hub)
+    return entities(served, body, as_hub)
 
 
-async def _answers(service: Service, served: ServedModel, body: _Answers, request: Request) -> Response:
+def _answers(served: ServedModel, body: _Answers) -> Question:
     def answers(prediction: dict[str, Any]) -> Any:
         rows = [
             {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
@@ -171,10 +169,10 @@ async def _answers(service: Service, served: ServedModel, body: _Answers, reques
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if body.top_k == 1 else rows[: body.top_k]
 
-    return await answer(service, served, (body.inputs.question, body.inputs.context), request, answers)
+    return answer(served, (body.inputs.question, body.inputs.context), answers)
 
 
-async def _masks(service: Service, served: ServedModel, body: _Masks, request: Request) -> Response:
+def _masks(served: ServedModel, body: _Masks) -> Question:
     text = body.inputs
 
     def candidates(mask: FilledMask) -> Any:
@@ -192,10 +190,10 @@ async def _masks(service: Service, served: ServedModel, body: _Masks, request: R
         rows = list(map(candidates, masks))
         return rows[0] if len(rows) == 1 else rows
 
-    return await filled(service, served, body, request, shape, 80 + len(text))
+    return filled(served, body, shape, 80 + len(text))
 
 
-async def _ranking(service: Service, served: ServedModel, body: _Ranking, request: Request) -> Response:
+def _ranking(served: ServedModel, body: _Ranking) -> Question:
     query, texts = body.inputs.query, body.inputs.texts
 
     def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
@@ -203,16 +201,16 @@ async def _ranking(service: Service, served: ServedModel, body: _Ranking, reques
         return [{"index": index, "score": scores[index]} for index in np.argsort(-scores, kind="stable").tolist()]
 
     verb, pairs = Prediction(served, body.policy, as_logits=True), [(query, text) for text in texts]
-    return await service.compute(request, [query, *texts], verb, pairs, ranked, "predict")
+    return Question([query, *texts], verb, pairs, ranked)
 
 
-async def _as_they_are(service: Service, served: ServedModel, body: _Items, request: Request) -> Response:
+def _as_they_are(served: ServedModel, body: _Items) -> Question:
     items = body.inputs if isinstance(body.inputs, list) else [body.inputs]
 
     def predictions(results: list[Any], ticket: Ticket) -> Any:
         return list(map(asdict, results))
 
-    return await service.compute(request, list(map(str, items)), Prediction(served), items, predictions, "predict")
+    return Question(list(map(str, items)), Prediction(served), items, predictions)
 
 
 _BY_KIND: dict[str, tuple[type[Body], _Ask]] = {
@@ -231,19 +229,19 @@ def hub_routes(service: Service) -> Routes:
     routes = Routes("Hugging Face")
 
     @routes.post("/")
-    async def first_model(body: Envelope, request: Request) -> Response:
+    def first_model(body: Envelope) -> Question | Work:
         """Run the first model."""
-        return await _answered(service, service.models.first, None, body, request)
+        return _asked(service, service.models.first, None, body)
 
     @routes.post("/models/{name}")
-    async def named_model(name: str, body: Envelope, request: Request) -> Response:
+    def named_model(name: str, body: Envelope) -> Question | Work:
         """Run a model by name."""
-        return await _answered(service, *service.models.named(name), body, request)
+        return _asked(service, *service.models.named(name), body)
 
     return routes
 
 
-async def _answered(service: Service, served: Any, role: str | None, envelope: Envelope, request: Request) -> Response:
+def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) -> Question | Work:
     parameters = envelope.parameters or {}
     if isinstance(served, ServedGenerator):
         own = parameters.get("generate_parameters")  # where InferenceClient puts some of them
@@ -251,7 +249,7 @@ async def _answered(service: Service, served: Any, role: str | None, envelope: E
             raise InvalidRequest(f"generate_parameters is {own!r:.40}: expected an object")
         both = {name: value for name, value in parameters.items() if name != "generate_parameters"} | (own or {})
         given = {"inputs": envelope.inputs, "parameters": both, "stream": envelope.stream}
-        return await generated(service, served, checked(GenerateBody, given), request, _as_hub_texts)
+        return generated(service, served, checked(GenerateBody, given), _as_hub_texts)
     given = {name: value for name, value in [*envelope, *parameters.items()] if value is not None}
     given.pop("parameters", None)
     is_zero_shot = served.kind == CLASSIFICATION and "candidate_labels" in given
@@ -259,7 +257,7 @@ async def _answered(service: Service, served: Any, role: str | None, envelope: E
     if served.kind == FEATURES:
         body_type = _Comparison if isinstance(envelope.inputs, dict) else EmbedBody
         given = {"input_type": role} | given
-    return await ask(service, served, checked(body_type, given), request)
+    return ask(served, checked(body_type, given))
 
 
 def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,11 +1,9 @@
 """The routes of inspection: pages that show one text inside a model, for the playground."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
 from bertkit.model import Model
@@ -13,7 +11,7 @@ from bertkit.serving.bodies import ModelBody
 from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import FILL_MASK
-from bertkit.serving.service import Service
+from bertkit.serving.service import Service, Work
 from bertkit.serving.ticket import Ticket
 
 _MOST_TOKENS = 64
@@ -41,8 +39,8 @@ def inspect_routes(service: Service) -> Routes:
     return routes
 
 
-def _endpoint(service: Service, view: str) -> Callable[..., Coroutine[Any, Any, Response]]:
-    async def inspect(body: InspectBody, request: Request) -> Response:
+def _endpoint(service: Service, view: str) -> Callable[..., Work]:
+    def inspect(body: InspectBody) -> Work:
         """A self-contained page: the embeddings of a text, the attention of all heads, or the predictions of each
         layer, which needs a masked LM."""
         kinds, what = ([FILL_MASK], "a masked LM") if view == "lens" else (None, "an encoder")
@@ -62,6 +60,6 @@ def _endpoint(service: Service, view: str) -> Callable[..., Coroutine[Any, Any, 
             with service.engine.reserved(num_tokens):
                 return service.engine.turn(make, ticket)
 
-        return await service.answer(request, [body.inputs, body.pair or ""], work)
+        return Work([body.inputs, body.pair or ""], work)
 
     return inspect

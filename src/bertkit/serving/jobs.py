@@ -53,7 +53,6 @@ class Job:
 
     Args:
         finish: called on the thread that computed the last item.
-        reserve: makes room for a part of the answer, in bytes, or raises.
         is_encoded: the items are sequences, which need not be encoded a few at a time.
     """
 
@@ -63,7 +62,6 @@ class Job:
         items: Sequence[Any],
         finish: Finish,
         outcome: Outcome,
-        reserve: Callable[[Ticket, int], None] = lambda ticket, num_bytes: None,
         *,
         is_encoded: bool = False,
     ) -> None:
@@ -81,8 +79,8 @@ class Job:
         self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
         self.num_encoded = 0  # items
         self.parts: list[Part] = []
-        self.reserve, self.is_encoded = reserve, is_encoded
-        self.with_room = set[int]()  # items for whose results `reserve` was called
+        self.is_encoded = is_encoded
+        self.with_room = set[int]()  # items for whose results there is room
         self._finish, self._lock = finish, threading.Lock()
         self._results: list[Any] = [None] * len(self.items)
         self._missing = set(range(len(self.items)))
@@ -246,7 +244,7 @@ class Call:
                 sizes[job] += job.copies[number] * num_tokens * self.verb.bytes_per_token
         for job, size in sizes.items():
             try:
-                job.reserve(job.ticket, size)
+                job.ticket.reserve(size)
             except BertkitError as error:
                 job.outcome.fail(error)
 

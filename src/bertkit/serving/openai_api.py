@@ -6,15 +6,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.serving.bodies import Input
-from bertkit.serving.embedding_api import embedded, inputs_of
+from bertkit.serving.embedding_api import inputs_of, vectors_of
 from bertkit.serving.refusals import MalformedRequest
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, Served, role_of
-from bertkit.serving.service import Service
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Embedding
 from bertkit.tokenizer.layout import OnLong
@@ -42,7 +40,7 @@ def openai_routes(service: Service) -> Routes:
 
     @routes.post("/embeddings", is_described=False)
     @routes.post("/v1/embeddings")
-    async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
+    def embeddings(body: EmbeddingsBody) -> Question:
         """Embed texts; vectors have length 1."""
         served, named_role = service.models.choose(body.model, [FEATURES], "an embedding")
         prompt_name = served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
@@ -67,15 +65,15 @@ def openai_routes(service: Service) -> Routes:
             }
 
         verb = Embedding(served, body.on_long, True, body.dimensions, prompt_name)
-        return await embedded(service, request, verb, inputs, finish)
+        return vectors_of(verb, inputs, finish)
 
     @routes.get("/v1/models")
-    async def models() -> dict[str, Any]:
+    def models() -> dict[str, Any]:
         """The served models, and for those with prompts their names with a role."""
         return {"object": "list", "data": [row for served in service.models.all.values() for row in _rows(served)]}
 
     @routes.get("/v1/models/{name}")
-    async def model(name: str) -> dict[str, Any]:
+    def model(name: str) -> dict[str, Any]:
         """One served model."""
         return _row(name, service.models.named(name)[0])
 

@@ -14,13 +14,20 @@ class Refusal(BertkitError):
         status: the HTTP status.
         kind: ``error_type`` of text-embeddings-inference; its name in the metrics is ``metric``.
         code: ``code`` of OpenAI's errors.
+
+    Args:
+        attributes: those that differ from the ones of the class.
     """
 
     status = 422
     kind = "Validation"
     metric = "validation"
     code: str | None = None
-    retry_after_seconds: float | None = None
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None, **attributes: Any) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        vars(self).update(attributes)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -87,20 +94,12 @@ class Overloaded(Refusal):
     kind, metric = "Overloaded", "overloaded"
     code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, retry_after_seconds: float) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
-
 
 class TimedOut(Refusal):
     """The deadline of the request passed while it waited."""
 
     status = 503
     kind, metric = "Overloaded", "timeout"
-
-    def __init__(self, message: str, retry_after_seconds: float) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
 
 
 class NotReady(Refusal):

@@ -7,14 +7,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from pydantic import ConfigDict, Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.serving.bodies import TextsBody
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
 from bertkit.serving.routes import Body, Routes, accepts
 from bertkit.serving.served_models import RERANKING
-from bertkit.serving.service import Service
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Prediction
 
@@ -56,7 +54,7 @@ def rerank_routes(service: Service) -> Routes:
     routes = Routes("re-ranking")
 
     @routes.post("/rerank", "/v1/rerank", "/v2/rerank")
-    async def rerank(body: RerankBody, request: Request) -> Response:
+    def rerank(body: RerankBody) -> Question:
         """Score texts against a query, best first."""
         served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
         if (body.texts is None) == (body.documents is None):
@@ -94,7 +92,7 @@ def rerank_routes(service: Service) -> Routes:
             }
 
         verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
-        return await service.compute(request, [body.query, *texts], verb, pairs, ranked, "predict")
+        return Question([body.query, *texts], verb, pairs, ranked)
 
     return routes
 

@@ -21,7 +21,8 @@ from starlette.responses import Response
 
 from bertkit.serving.refusals import InvalidRequest, MalformedRequest
 
-Endpoint = Callable[..., Coroutine[Any, Any, Any]]
+Endpoint = Callable[..., Any]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 BodyType = TypeVar("BodyType", bound="Body")
 
 
@@ -107,7 +108,8 @@ def parsed(body_type: type[BodyType], data: bytes) -> BodyType:
 
 @dataclass(frozen=True)
 class Route:
-    """A path and its endpoint, a coroutine function with the parameters `body` and `request`, both, or none.
+    """A path and its endpoint: from a `body`, if it has this parameter, to a Response, to a dict that is sent as JSON,
+    or to what the service is asked.
 
     Args:
         path: may end with ``{name}``, which is the rest of a path, and a parameter of the endpoint.
@@ -124,18 +126,19 @@ class Route:
         """The path before a name; None for one without a name."""
         return self.path.removesuffix("{name}") if self.path.endswith("{name}") else None
 
-    def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """A function that parses the body and calls the endpoint."""
-        hints, endpoint, prefix = get_type_hints(self.endpoint), self.endpoint, self.prefix
-        body_type, takes_request = hints.get("body"), "request" in hints
+    def handler(self, respond: Callable[[Request, Any], Coroutine[Any, Any, Response]]) -> Handler:
+        """A function that parses the body, calls the endpoint, and answers with what ``respond`` makes of it."""
+        body_type, endpoint, prefix = get_type_hints(self.endpoint).get("body"), self.endpoint, self.prefix
 
         async def handle(request: Request) -> Response:
-            arguments: dict[str, Any] = {"request": request} if takes_request else {}
+            arguments: dict[str, Any] = {}
             if prefix is not None:
                 arguments["name"] = request.scope["path"].removeprefix(prefix)
             if body_type is not None:
                 arguments["body"] = parsed(body_type, await request.body())
-            result = await endpoint(**arguments)
+            result = endpoint(**arguments)
+            if not isinstance(result, Response | dict):
+                return await respond(request, result)
             if isinstance(result, Response):
                 return result
             return Response(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")

@@ -3,8 +3,6 @@
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.inference import InferenceReport
 from bertkit.search.filter_syntax import filter_of
@@ -13,7 +11,7 @@ from bertkit.search.results import Result
 from bertkit.serving.refusals import WrongModelKind
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import ANSWERING, RERANKING
-from bertkit.serving.service import Service
+from bertkit.serving.service import Service, Work
 from bertkit.serving.ticket import Ticket
 
 
@@ -39,7 +37,7 @@ def search_routes(service: Service) -> Routes:
     routes = Routes("search")
 
     @routes.post("/search")
-    async def search(body: SearchBody, request: Request) -> Response:
+    def search(body: SearchBody) -> Work:
         """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
         models = service.models
         index = models.index
@@ -69,7 +67,7 @@ def search_routes(service: Service) -> Routes:
                 ]
             }  # fmt: skip
 
-        return await service.answer(request, [body.query], work, searches=True)
+        return Work([body.query], work, searches=True)
 
     return routes
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -26,10 +26,32 @@ _MOST_SEARCHES = 32
 """Searches in progress at the same time; others wait."""
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a request asks of a model: the results of a verb for some items. Those that wait together share batches."""
+
+    inputs: Sequence[str]  # the texts, to count them and their characters
+    verb: Verb
+    items: Sequence[Any]  # texts or pairs for the verb
+    finish: Finish  # from the results to what is sent as JSON, including numpy arrays
+    metrics: str = "predict"  # or "embed", for which it counts
+    num_bytes: int = 0  # to reserve for the answer
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a request asks of a separate thread."""
+
+    inputs: Sequence[str]  # as of a Question
+    do: Callable[[Ticket], Any]  # to what is sent as JSON
+    metrics: str = "request"  # "predict", or none of its own
+    searches: bool = False  # it computes on its thread, instead of waiting for the cores
+
+
 class Service:
     """The models of a server and the threads that answer its requests.
 
-    Everything except ``work`` and ``finish`` runs on the event loop.
+    Everything except ``do`` and ``finish`` runs on the event loop.
     """
 
     def __init__(self, models: ServedModels, engine: Engine, metrics: Metrics) -> None:
@@ -54,54 +76,27 @@ class Service:
         """Whether a request is in progress, or a thread still works for one that has ended."""
         return self._num_requests > 0
 
-    async def compute(
-        self, request: Request, inputs: Sequence[str], verb: Verb, items: Sequence[Any], finish: Finish, name: str
-    ) -> Response:
-        """Send a verb's results for some items as JSON. Items that wait at the same time share batches.
-
-        Args:
-            inputs: the texts, to count them and their characters.
-            items: texts or pairs for the verb.
-            finish: from the results to what is sent as JSON, including numpy arrays.
-            name: "embed" or "predict", which have their own metrics.
+    async def respond(self, request: Request, asked: Question | Work) -> Response:
+        """The answer as JSON.
 
         Raises:
-            Refusal: too many inputs, no room in the queue, or a missed deadline.
-            BertkitError: as the verb and ``finish``.
+            Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal of ``asked``.
+            BertkitError: as the verb and the functions.
         """
-        answer = self._enter(request, inputs, name)
-        job = Job(verb, items, finish, answer, self.reserve)
-        try:
-            return await self._sent(answer, partial(self.engine.put, job))
-        finally:
-            self.engine.remove(job)
-
-    async def answer(
-        self,
-        request: Request,
-        inputs: Sequence[str],
-        work: Callable[[Ticket], Any],
-        *,
-        verb: str = "request",
-        searches: bool = False,
-    ) -> Response:
-        """Run ``work`` on a separate thread and send its result as JSON, including numpy arrays.
-
-        Args:
-            inputs: the texts, to count them and their characters.
-            work: called with the request's ticket.
-            verb: "embed" or "predict", which have their own metrics.
-            searches: it computes on its thread, instead of waiting for the cores.
-
-        Raises:
-            Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
-        """
-        answer = self._enter(request, inputs, verb)
+        answer = self._enter(request, asked)
+        if isinstance(asked, Work):
+            threads = self._searching if asked.searches else self._threads
+            return await self._sent(answer, lambda: setattr(answer, "thread", threads.submit(answer.work, asked.do)))
+        job = Job(asked.verb, asked.items, asked.finish, answer)
 
         def start() -> None:
-            answer.thread = (self._searching if searches else self._threads).submit(answer.work, work)
+            answer.ticket.reserve(asked.num_bytes)
+            self.engine.put(job)
 
-        return await self._sent(answer, start)
+        try:
+            return await self._sent(answer, start)
+        finally:
+            self.engine.remove(job)
 
     async def _sent(self, answer: Answer, start: Callable[[], object]) -> Response:
         """The response with an answer, which ``start`` begins to compute, or its error."""
@@ -129,15 +124,16 @@ class Service:
         else:
             asyncio.wrap_future(thread).add_done_callback(lambda _: self._leave(answer.ticket))
 
-    def _enter(self, request: Request, inputs: Sequence[str], verb: str) -> Answer:
+    def _enter(self, request: Request, asked: Question | Work) -> Answer:
         """Admit a request, or raise a Refusal."""
         ticket: Ticket = request.scope[TICKET]
-        ticket.num_inputs, ticket.num_characters, ticket.verb = len(inputs), sum(map(len, inputs)), verb
-        self._admit(len(inputs))
+        ticket.num_inputs, ticket.num_characters = len(asked.inputs), sum(map(len, asked.inputs))
+        ticket.verb, ticket.make_room = asked.metrics, self.reserve
+        self._admit(ticket.num_inputs)
         self._num_requests += 1
-        self._num_inputs += len(inputs)
-        if verb != "request":
-            self.metrics.count(f"te_{verb}_count", number=len(inputs))
+        self._num_inputs += ticket.num_inputs
+        if asked.metrics != "request":
+            self.metrics.count(f"te_{asked.metrics}_count", number=ticket.num_inputs)
         loop = asyncio.get_running_loop()
         if self._answers is None or self._answers.loop is not loop:
             self._answers = Answers(loop)

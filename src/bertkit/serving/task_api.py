@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.inference import FilledMask
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
@@ -16,8 +14,8 @@ from bertkit.serving.bodies import ModelBody, Texts, TextsBody
 from bertkit.serving.refusals import InvalidRequest, WrongModelKind, refuse_empty
 from bertkit.serving.routes import Routes, accepts
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
-from bertkit.serving.service import Service
-from bertkit.serving.ticket import TICKET, Ticket
+from bertkit.serving.service import Question, Service
+from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Filling, Prediction
 from bertkit.tokenizer.layout import OnLong
 
@@ -79,7 +77,7 @@ def task_routes(service: Service) -> Routes:
     routes = Routes("tasks")
 
     @routes.post("/predict")
-    async def predict_labels(body: PredictBody, request: Request) -> Response:
+    def predict_labels(body: PredictBody) -> Question:
         """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
         served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
         items, is_one = _items(body.inputs)
@@ -89,25 +87,25 @@ def task_routes(service: Service) -> Routes:
             rows = labels_as_json(verb, results)
             return rows[0] if is_one else rows
 
-        return await service.compute(request, ["".join(item) for item in items], verb, items, labels, "predict")
+        return Question(["".join(item) for item in items], verb, items, labels)
 
     @routes.post("/entities")
-    async def find_entities(body: EntitiesBody, request: Request) -> Response:
+    def find_entities(body: EntitiesBody) -> Question:
         """The entities of a text, as character spans; a list for each of several texts."""
-        return await entities(service, _chosen(service, body, TAGGING, "a token classification"), body, request)
+        return entities(_chosen(service, body, TAGGING, "a token classification"), body)
 
     @routes.post("/answer")
-    async def find_answer(body: AnswerBody, request: Request) -> Response:
+    def find_answer(body: AnswerBody) -> Question:
         """The span of a text that answers a question, null if there is none, and further candidates."""
 
         def first(prediction: dict[str, Any]) -> Any:
             return prediction | {"candidates": prediction["candidates"][: body.top_k]}
 
         served = _chosen(service, body, ANSWERING, "a question answering")
-        return await answer(service, served, (body.question, body.context), request, first)
+        return answer(served, (body.question, body.context), first)
 
     @routes.post("/fill")
-    async def fill(body: FillBody, request: Request) -> Response:
+    def fill(body: FillBody) -> Question:
         """The most likely tokens for each [MASK] of a text."""
 
         def shape(masks: list[FilledMask]) -> Any:
@@ -116,25 +114,23 @@ def task_routes(service: Service) -> Routes:
                 for mask in masks
             ]
 
-        return await filled(service, _chosen(service, body, FILL_MASK, "a masked LM"), body, request, shape)
+        return filled(_chosen(service, body, FILL_MASK, "a masked LM"), body, shape)
 
     @routes.post("/classify")
-    async def classify(body: ClassifyBody, request: Request) -> Response:
+    def classify(body: ClassifyBody) -> Question:
         """Zero-shot classification with a natural language inference model."""
         served, columns = _inference_model(service, body.model)
-        return await zero_shot(service, served, columns, body, request)
+        return zero_shot(served, columns, body)
 
     return routes
 
 
-async def zero_shot(
-    service: Service,
+def zero_shot(
     served: ServedModel,
     columns: InferenceLabels,
     body: ClassifyBody,
-    request: Request,
     on_long: OnLong = "truncate",
-) -> Response:
+) -> Question:
     """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
 
     Raises:
@@ -158,16 +154,14 @@ async def zero_shot(
         return [{"label": labels[index], "score": scores[index]} for index in order]
 
     verb = Prediction(served, on_long, as_logits=True)
-    return await service.compute(request, [body.inputs, *labels], verb, pairs, scored, "predict")
+    return Question([body.inputs, *labels], verb, pairs, scored)
 
 
-async def entities(
-    service: Service,
+def entities(
     served: ServedModel,
     body: EntitiesBody,
-    request: Request,
     shape: Callable[[Any], Any] = asdict,
-) -> Response:
+) -> Question:
     """The entities of each text, as ``shape`` makes them."""
     is_one = isinstance(body.inputs, str)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
@@ -176,50 +170,41 @@ async def entities(
     def rows(predictions: list[Any], ticket: Ticket) -> Any:
         made = []
         for prediction in predictions:
-            service.reserve(ticket, len(prediction.entities) * _BYTES_PER_ENTITY)
+            ticket.reserve(len(prediction.entities) * _BYTES_PER_ENTITY)
             made.append(list(map(shape, prediction.entities)))
         return made[0] if is_one else made
 
-    return await service.compute(request, texts, Prediction(served, body.asked_policy), texts, rows, "predict")
+    return Question(texts, Prediction(served, body.asked_policy), texts, rows)
 
 
-async def answer(
-    service: Service,
+def answer(
     served: ServedModel,
     pair: tuple[str, str],
-    request: Request,
     shape: Callable[[dict[str, Any]], Any],
-) -> Response:
+) -> Question:
     """What ``shape`` makes of the answer to a question about a context."""
 
     def first(predictions: list[Any], ticket: Ticket) -> Any:
         return shape(asdict(predictions[0]))
 
-    return await service.compute(request, pair, Prediction(served), [pair], first, "predict")
+    return Question(pair, Prediction(served), [pair], first)
 
 
-async def filled(
-    service: Service,
+def filled(
     served: ServedModel,
     body: FillBody,
-    request: Request,
     shape: Callable[[list[FilledMask]], Any],
     bytes_per_candidate: int = 80,
-) -> Response:
-    """What ``shape`` makes of the [MASK]s of a text.
-
-    Raises:
-        InvalidRequest, Overloaded: an answer that is too large; see `Service.reserve`.
-    """
+) -> Question:
+    """What ``shape`` makes of the [MASK]s of a text."""
     vocabulary = served.tokenizer.vocabulary
     num_candidates = body.inputs.count(vocabulary.special.mask) * min(body.top_k, len(vocabulary))
-    service.reserve(request.scope[TICKET], num_candidates * bytes_per_candidate)
 
     def rows(results: list[list[FilledMask]], ticket: Ticket) -> Any:
         return shape(results[0])
 
     verb = Filling(served, body.on_long, body.top_k)
-    return await service.compute(request, [body.inputs], verb, [body.inputs], rows, "predict")
+    return Question([body.inputs], verb, [body.inputs], rows, num_bytes=num_candidates * bytes_per_candidate)
 
 
 def labels_as_json(verb: Prediction, results: Sequence[Any]) -> list[list[dict[str, Any]]]:

@@ -48,12 +48,17 @@ class Ticket:
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
     is_canceled: bool = False
+    make_room: Callable[["Ticket", int], None] = lambda ticket, num_bytes: None  # see `reserve`
     on_cancel: Callable[[], None] | None = None  # callback of the current waiter
     on_disconnect: Callable[[], None] | None = None  # callback when the client closes the connection before its answer
 
     @property
     def seconds_left(self) -> float:
         return self.deadline - time.perf_counter()
+
+    def reserve(self, num_bytes: int) -> None:
+        """`Service.reserve` for this request."""
+        self.make_room(self, num_bytes)
 
     def count(self, num_inputs_cut: int, report: InferenceReport) -> None:
         """Add what was cut of the inputs, and what the model does not know."""
