@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.evidence.conformal import error_threshold, recall_threshold, rows_needed
 from bertkit.evidence.promises import promise_error
 from bertkit.extraction import open_extractor
+from bertkit.serving.task_api import labels_as_json
 from bertkit.tasks import Regression, SequenceClassification
 
 
@@ -170,3 +172,13 @@ def test_the_promised_error_holds_on_tweets_over_many_splits(shared_data):
         threshold = error_threshold(confidence[order[:500]], is_wrong[order[:500]], 0.05)
         shares.append((is_wrong & (confidence > threshold))[order[500:]].mean())
     assert 0.03 < np.mean(shares) < 0.052
+
+
+def test_the_server_says_that_a_classifier_abstains():
+    model = model_of(SequenceClassification(COLOURS, threshold=1.0))
+    verb = SimpleNamespace(served=SimpleNamespace(task=model.trained.task), as_logits=False)
+    rows = labels_as_json(verb, model.predict(["the cat sat", "dog"]))
+    assert [row[0].pop("abstains") for row in rows] == [True, True]
+    assert rows[0] == sorted(rows[0], key=lambda each: -each["score"])
+    plain = model_of(SequenceClassification(COLOURS))
+    assert labels_as_json(verb, plain.predict(["the cat sat", "dog"])) == rows

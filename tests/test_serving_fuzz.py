@@ -234,6 +234,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "/v1/rerank": {"query": "a cat", "documents": ["a dog", {"text": "the cat"}]},
     "/v2/rerank": {"query": "a cat", "documents": ["a dog"]},
     "/predict": {"inputs": "a cat"}, "/entities": {"inputs": "a cat"}, "/fill": {"inputs": "a [MASK]"},
+    "/redact": {"inputs": "mail ada@example.org"},
     "/answer": {"question": "who sat?", "context": "the cat sat"},
     "/classify": {"inputs": "a cat", "candidate_labels": ["animal", "mat"]},
     "/generate": {"inputs": "a cat", "parameters": {"max_new_tokens": 3}},

@@ -8,5 +8,6 @@ checkpoint, inference.
 
 from bertkit.model.loading import load
 from bertkit.model.model import Model
+from bertkit.model.one_pass import one_pass
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "load", "one_pass"]

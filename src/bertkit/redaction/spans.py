@@ -106,6 +106,15 @@ class TaggedFinder:
                 yield Span(start + span.start, start + span.end, span.kind)
 
 
+def blocks_of(text: str) -> list[str]:
+    """The blocks in which `TaggedFinder` reads a text; together they are the text."""
+    blocks, start = list[str](), 0
+    while start < len(text):
+        blocks.append(_first_block(text, start))
+        start += len(blocks[-1])
+    return blocks
+
+
 def _first_block(text: str, start: int) -> str:
     block = text[start : start + BLOCK]
     if len(block) < BLOCK:

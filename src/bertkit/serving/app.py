@@ -15,6 +15,7 @@ from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.inspect_api import inspect_routes
 from bertkit.serving.openai_api import openai_routes
+from bertkit.serving.redact_api import redact_routes
 from bertkit.serving.refusals import InvalidRequest, Refusal
 from bertkit.serving.rerank_api import rerank_routes
 from bertkit.serving.routes import openapi
@@ -27,7 +28,7 @@ _LOG = logging.getLogger("bertkit.serving")
 
 _FAMILIES = (
     health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, generate_routes, search_routes,
-    inspect_routes, hub_routes,
+    inspect_routes, redact_routes, hub_routes,
 )  # fmt: skip
 
 
