@@ -1,10 +1,9 @@
 """The network: an encoder and any of its heads."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from bertkit.architectures.architecture import Architecture, HeadOptions
 from bertkit.architectures.registry import architecture_of
@@ -20,8 +19,10 @@ from bertkit.heads import (
     poolings_of,
 )
 from bertkit.heads.pooling import sequence_vectors
+from bertkit.later import F, Tensor
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 from bertkit.transformer.kernels import in_training_row_counts
+from bertkit.transformer.modules import nn
 
 
 @dataclass(frozen=True, eq=False)

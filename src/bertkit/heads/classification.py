@@ -1,13 +1,11 @@
 """Classification of sequences, tokens and sentence vectors by one linear layer."""
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
 from bertkit.heads.pooling import poolings_of, sequence_vectors
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import activate, dropout, project
+from bertkit.transformer.modules import nn
 
 
 class ClassificationHead(nn.Module):

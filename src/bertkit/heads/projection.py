@@ -3,25 +3,29 @@
 These are the modules after Pooling in sentence-transformers folders. Shape letters: N texts, D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.errors import UsageError
+from bertkit.later import F, Tensor
 from bertkit.transformer.kernels import linear
+from bertkit.transformer.kernels.arrays import Rows
+from bertkit.transformer.modules import nn
 
 OUTPUT_ACTIVATIONS = {  # torch class name -> function
     "Identity": lambda x: x,
-    "Sigmoid": F.sigmoid,
-    "Tanh": F.tanh,
-    "ReLU": F.relu,
-    "GELU": F.gelu,
-    "SiLU": F.silu,
-    "Softplus": F.softplus,
-    "LeakyReLU": F.leaky_relu,
-    "ELU": F.elu,
+    "Sigmoid": lambda x: F.sigmoid(x),
+    "Tanh": lambda x: F.tanh(x),
+    "ReLU": lambda x: F.relu(x),
+    "GELU": lambda x: F.gelu(x),
+    "SiLU": lambda x: F.silu(x),
+    "Softplus": lambda x: F.softplus(x),
+    "LeakyReLU": lambda x: F.leaky_relu(x),
+    "ELU": lambda x: F.elu(x),
 }
 """Activations of Dense layers and of cross-encoder scores."""
 
@@ -126,8 +130,15 @@ class _Norm(nn.Module):
 
 
 class _Unit(nn.Module):
-    def forward(self, vectors: Tensor) -> Tensor:
+    def forward(self, vectors: Rows) -> Rows:
+        return unit_length(vectors)
+
+
+def unit_length(vectors: Rows) -> Rows:
+    """(N, D) vectors scaled to length 1; zeros remain."""
+    if not isinstance(vectors, np.ndarray):
         return F.normalize(vectors, dim=-1)
+    return vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), vectors.dtype.type(1e-12))
 
 
 def _module(layer: ProjectionLayer) -> nn.Module:

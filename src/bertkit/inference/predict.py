@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, inferred
+from bertkit.later import Tensor
 from bertkit.tasks import TextTask
 from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tokenizer import Encodings

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
 from bertkit.heads import OUTPUT_ACTIVATIONS
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
+from bertkit.later import Tensor
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_table

@@ -1,16 +1,18 @@
 """The Model class: encoder, heads and tokenizer of one directory, with methods for inference."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import torch
 
 from bertkit import inference
 from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.device import device_of
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import poolings_of
 from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText, Runner
@@ -18,10 +20,11 @@ from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.score_pairs import texts_of
 from bertkit.inference.zero_shot import TEMPLATE
+from bertkit.later import torch
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
-from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
+from bertkit.transformer.prepared.encoder import runs_in_arrays
 
 
 class Model:
@@ -47,7 +50,7 @@ class Model:
         *,
         label_names: Sequence[str] | None = None,
         seed: int = 0,
-    ) -> "Model":
+    ) -> Model:
         """Create a model with initial weights, for training.
 
         Raises:
@@ -62,7 +65,7 @@ class Model:
     def __repr__(self) -> str:
         config = self.config
         shape = f"{config.num_hidden_layers} layers, hidden_size={config.hidden_size}, vocab_size={config.vocab_size}"
-        return f"Model({shape}, heads: {', '.join(self.network.heads) or 'none'}, {self.precision})"
+        return f"Model({shape}, heads: {', '.join(self.checkpoint.parts.heads) or 'none'}, {self.precision})"
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
         """Save a directory that transformers and sentence-transformers can open, atomically.
@@ -89,7 +92,7 @@ class Model:
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self.encoder.embeddings.word.weight.device
+        return device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -97,7 +100,7 @@ class Model:
 
     @property
     def config(self) -> EncoderConfig:
-        return self.network.config
+        return self.checkpoint.parts.config
 
     @property
     def sentence_settings(self) -> SentenceSettings:
@@ -114,7 +117,7 @@ class Model:
             MissingHeadError: there is none, or the directory does not record one.
         """
         if self.checkpoint.trained is None:
-            has = ", ".join(self.network.heads) or "none"
+            has = ", ".join(self.checkpoint.parts.heads) or "none"
             has += " of several numbers" * (self.checkpoint.problem_type == "regression")  # of one: the task regression
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
@@ -148,6 +151,8 @@ class Model:
         Raises:
             UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
         """
+        from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
+
         extended = extend_vocabulary(self.tokenizer, words)
         extend_embeddings(self.network, self.tokenizer, extended)
         self.checkpoint.tokenizer = extended
@@ -168,13 +173,14 @@ class Model:
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or not supported by this model.
         """
-        return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        return inference.embed(self._array_runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
         self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields chunks of texts and their (n, embedding_dim) vectors, in order."""
-        return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        chosen, runner = self._embed_options(options), self._array_runner
+        return inference.embed_stream(runner, self.sentence_settings, texts, chosen, report)
 
     def embed_sparse(
         self,
@@ -248,7 +254,7 @@ class Model:
     @property
     def scores_pairs(self) -> bool:
         """Whether `score_pairs` and `rank` are for this model: a cross-encoder, a classifier or late interaction."""
-        return self.checkpoint.late is not None or "sequence_classification" in self.network.heads
+        return self.checkpoint.late is not None or "sequence_classification" in self.checkpoint.parts.heads
 
     def rank(
         self, query: str, texts: str | Iterable[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
@@ -388,13 +394,24 @@ class Model:
 
     def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen = EmbedOptions.of(**options)
-        if chosen.pooling and "pooler" in poolings_of(chosen.pooling) and self.encoder.pooler is not None:
+        has_pooler = self.checkpoint.parts.encoder.pooler is not None
+        if has_pooler and chosen.pooling and "pooler" in poolings_of(chosen.pooling):
             self.require_trained("pooler")
         return chosen
 
     @property
     def _runner(self) -> Runner:
-        if self._prepared is None or not self._prepared.fits(self.encoder):
-            self._prepared = prepare(self.encoder, self.precision)
-        self._kept_runner = Runner.of(self._kept_runner, self.network, self.tokenizer, self._prepared)
+        return self._runner_of(self.network)
+
+    @property
+    def _array_runner(self) -> Runner:
+        """The same without torch, where the weights are still arrays and need none."""
+        parts = self.checkpoint.parts
+        is_plain = runs_in_arrays(parts.encoder, self.precision) and not len(parts.projection)
+        return self._runner_of(parts) if is_plain else self._runner
+
+    def _runner_of(self, network: Network) -> Runner:
+        if self._prepared is None or not self._prepared.fits(network.encoder):
+            self._prepared = prepare(network.encoder, self.precision)
+        self._kept_runner = Runner.of(self._kept_runner, network, self.tokenizer, self._prepared)
         return self._kept_runner
