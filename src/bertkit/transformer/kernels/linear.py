@@ -242,10 +242,10 @@ class CompiledInt8Linear:
     def __init__(self, weight: Rows, bias: Rows | None) -> None:
         self.kind = type(self).__name__, *weight.shape
         weight = rotated(floats(weight), is_weight=True)
-        scales = panel_product.weight_scales(weight)
-        rounded = np.rint(weight / scales[:, None]).astype(np.int8)
-        self.weight = panel_product.rounded_panels(rounded, scales)
-        self.weight_sums = np.pad(rounded.sum(axis=1, dtype=np.int32).astype(np.float32) * scales, (0, WIDTH))
+        self.scales = panel_product.weight_scales(weight)
+        rounded = np.rint(weight / self.scales[:, None]).astype(np.int8)
+        self.weight = panel_product.rounded_panels(rounded, self.scales)
+        self.weight_sums = np.pad(rounded.sum(axis=1, dtype=np.int32).astype(np.float32) * self.scales, (0, WIDTH))
         self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(floats(bias), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> UnscaledProduct:
