@@ -164,7 +164,7 @@ class Network(nn.Module):
         if name == "multiple_choice":
             if num_choices < 1 or len(states) % num_choices:
                 raise UsageError(f"{len(states)} sequences are not a multiple of num_choices={num_choices}")
-            return head(states).view(-1, num_choices)
+            return head(states).reshape(-1, num_choices)
         return head(states)
 
     def head_input(self, name: str, encoded: EncoderOutput, batch: Batch) -> Tensor:

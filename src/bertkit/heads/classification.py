@@ -15,6 +15,8 @@ class ClassificationHead(nn.Module):
     the logits of answer starts and ends (section 4.2).
     """
 
+    runs_in_arrays = True  # its steps take arrays, in inference
+
     def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float, *, has_bias: bool = True) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
@@ -36,6 +38,8 @@ class DenseClassificationHead(nn.Module):
         activation: a key of ACTIVATIONS.
         input_dropout_prob: dropout before the first layer; ``dropout_prob`` is that before the second.
     """
+
+    runs_in_arrays = True
 
     def __init__(
         self,
@@ -65,6 +69,8 @@ class DenseClassificationHead(nn.Module):
 class LateClassificationHead(DenseClassificationHead):
     """`DenseClassificationHead` with the first layer over the hidden state of every token, and the second over the mean
     of its outputs, as in EuroBERT: that is the mean of the logits of all tokens."""
+
+    runs_in_arrays = False
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D) input of the last layer."""

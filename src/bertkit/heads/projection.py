@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.later import F, Tensor
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels import linear
 from bertkit.transformer.kernels.arrays import Rows
 from bertkit.transformer.modules import nn
@@ -28,6 +28,16 @@ OUTPUT_ACTIVATIONS = {  # torch class name -> function
     "ELU": lambda x: F.elu(x),
 }
 """Activations of Dense layers and of cross-encoder scores."""
+
+
+def activated(scores: np.ndarray, name: str) -> np.ndarray:
+    """An activation of OUTPUT_ACTIVATIONS of float32 scores."""
+    if name == "Identity":
+        return scores
+    if name == "Sigmoid":
+        with np.errstate(over="ignore"):
+            return (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+    return OUTPUT_ACTIVATIONS[name](torch.from_numpy(scores)).numpy()
 
 
 @dataclass(frozen=True)

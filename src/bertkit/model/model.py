@@ -249,7 +249,13 @@ class Model:
         if not self.scores_pairs:
             raise MissingHeadError("scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2")
         self.checkpoint.require_trained_head("sequence_classification")
-        return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
+        return inference.score_pairs(
+            self._runner_for("sequence_classification"),
+            self.checkpoint.score_activation,
+            queries,
+            texts,
+            on_long=on_long,
+        )
 
     @property
     def scores_pairs(self) -> bool:
@@ -319,7 +325,7 @@ class Model:
             UsageError: a str or a table instead of examples.
         """
         trained = self._trained_for_use()
-        return inference.predict(self._runner, trained.task, examples, trained.layout, report)
+        return inference.predict(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
 
     def predict_stream(
         self,
@@ -335,7 +341,13 @@ class Model:
         trained = self._trained_for_use()
         layout = Layout(trained.layout.max_length, on_long or trained.layout.on_long)
         return inference.predict_stream(
-            self._runner, trained.task, examples, layout, report, decode=decode, progress=progress
+            self._runner_for(trained.task.head),
+            trained.task,
+            examples,
+            layout,
+            report,
+            decode=decode,
+            progress=progress,
         )
 
     def classify(
@@ -380,7 +392,7 @@ class Model:
             DataError, UsageError: no examples; another form; a label that is missing, or whose name the model lacks.
         """
         trained = self._trained_for_use()
-        return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)
+        return inference.evaluate(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> inference.Trace:
         """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
@@ -409,6 +421,12 @@ class Model:
         parts = self.checkpoint.parts
         is_plain = runs_in_arrays(parts.encoder, self.precision) and not len(parts.projection)
         return self._runner_of(parts) if is_plain else self._runner
+
+    def _runner_for(self, head: str) -> Runner:
+        """`_array_runner` for a head, if its steps have arrays too."""
+        heads = self.checkpoint.parts.heads
+        is_plain = head in heads and getattr(heads[head], "runs_in_arrays", False)
+        return self._array_runner if is_plain else self._runner
 
     def _runner_of(self, network: Network) -> Runner:
         if self._prepared is None or not self._prepared.fits(network.encoder):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.later import Tensor, nn, torch
+from bertkit.later import Tensor, nn
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
