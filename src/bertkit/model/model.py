@@ -9,25 +9,24 @@ from typing import Any, overload
 import numpy as np
 
 from bertkit import inference
-from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import device_of
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import poolings_of
-from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText, Runner
+from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.score_pairs import texts_of
 from bertkit.inference.zero_shot import TEMPLATE
 from bertkit.later import torch
+from bertkit.model.runners import ModelRunners
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
-from bertkit.transformer.prepared.encoder import runs_in_arrays
+from bertkit.transformer import Encoder, EncoderConfig
 
 
-class Model:
+class Model(ModelRunners):
     """A BERT with its tokenizer.
 
     The methods accept any iterable of str or of examples, and use bounded memory; a stream yields inputs with outputs,
@@ -35,11 +34,8 @@ class Model:
     """
 
     def __init__(self, checkpoint: Checkpoint, precision: str = "float32", precision_reason: str = "") -> None:
-        self.checkpoint = checkpoint
-        self.precision = precision  # of the encoder in inference
+        super().__init__(checkpoint, precision)
         self.precision_reason = precision_reason  # one line, if it was chosen by measurement
-        self._prepared: PreparedEncoder | None = None  # created at first use
-        self._kept_runner: Runner | None = None  # of the last inference
 
     @classmethod
     def create(
@@ -58,10 +54,6 @@ class Model:
         """
         return cls(new_checkpoint(config, tokenizer, heads, label_names, seed))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the prepared encoder, whose packed weights cannot be copied: a copy prepares its own at first use."""
-        return self.__dict__ | {"_prepared": None, "_kept_runner": None}
-
     def __repr__(self) -> str:
         config = self.config
         shape = f"{config.num_hidden_layers} layers, hidden_size={config.hidden_size}, vocab_size={config.vocab_size}"
@@ -76,11 +68,6 @@ class Model:
         save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
 
     @property
-    def network(self) -> Network:
-        """Encoder and heads: call it with a Batch to get the logits of every head."""
-        return self.checkpoint.network
-
-    @property
     def encoder(self) -> Encoder:
         """The encoder: call it with a Batch to get hidden states."""
         return self.network.encoder
@@ -93,10 +80,6 @@ class Model:
     def device(self) -> torch.device:
         """Device of the weights."""
         return device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.checkpoint.tokenizer
 
     @property
     def config(self) -> EncoderConfig:
@@ -410,26 +393,3 @@ class Model:
         if has_pooler and chosen.pooling and "pooler" in poolings_of(chosen.pooling):
             self.require_trained("pooler")
         return chosen
-
-    @property
-    def _runner(self) -> Runner:
-        return self._runner_of(self.network)
-
-    @property
-    def _array_runner(self) -> Runner:
-        """The same without torch, where the weights are still arrays and need none."""
-        parts = self.checkpoint.parts
-        is_plain = runs_in_arrays(parts.encoder, self.precision) and not len(parts.projection)
-        return self._runner_of(parts) if is_plain else self._runner
-
-    def _runner_for(self, head: str) -> Runner:
-        """`_array_runner` for a head, if its steps have arrays too."""
-        heads = self.checkpoint.parts.heads
-        is_plain = head in heads and getattr(heads[head], "runs_in_arrays", False)
-        return self._array_runner if is_plain else self._runner
-
-    def _runner_of(self, network: Network) -> Runner:
-        if self._prepared is None or not self._prepared.fits(network.encoder):
-            self._prepared = prepare(network.encoder, self.precision)
-        self._kept_runner = Runner.of(self._kept_runner, network, self.tokenizer, self._prepared)
-        return self._kept_runner
