@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -101,8 +101,8 @@ class Batch:
     @property  # not cached: a recorded CUDA graph would keep the value of its first batch
     def first_tokens(self) -> Tensor:
         """(B,) index of the [CLS] of each sequence in the packed row."""
-        first = self.cu_seqlens[:-1]
-        return first.astype(np.int64) if isinstance(first, np.ndarray) else first.long()
+        first: Any = self.cu_seqlens[:-1]
+        return first.astype(np.int64) if self.is_in_arrays else first.long()
 
     def between(self, start: int, end: int) -> Batch:
         """The sequences from ``start`` to ``end`` (exclusive), without copying; not for a batch from padded tensors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,11 +64,5 @@ def packed(input_ids: np.ndarray, token_type_ids: np.ndarray, seqlens: np.ndarra
     np.cumsum(seqlens, out=cu_seqlens[1:])
     position_ids = np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)
     max_seqlen = int(seqlens.max())
-    return Batch(
-        input_ids=input_ids.astype(np.int64),
-        token_type_ids=token_type_ids.astype(np.int64),
-        position_ids=position_ids,
-        cu_seqlens=cu_seqlens,
-        max_seqlen=max_seqlen,
-        num_positions=max_seqlen,
-    )
+    arrays: Any = input_ids.astype(np.int64), token_type_ids.astype(np.int64), position_ids, cu_seqlens
+    return Batch(*arrays, max_seqlen=max_seqlen, num_positions=max_seqlen)

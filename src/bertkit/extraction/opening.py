@@ -12,7 +12,7 @@ from bertkit.checkpoint.config_file import parse_config
 from bertkit.checkpoint.network_values import load_stored, some_of
 from bertkit.checkpoint.stored_parts import by_canonical_name
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
-from bertkit.device import resolve_device, weights_dtype
+from bertkit.device import resolve_device, weights_dtype, weights_dtype_name
 from bertkit.errors import CheckpointError
 from bertkit.extraction.extractor import Extractor
 from bertkit.extraction.label_encoder import LabelEncoder
@@ -78,7 +78,7 @@ def _runner(content: dict[str, Any], part: str, tokenizer_folder: Path, place: _
     canonical = by_canonical_name(tensors, names, folder)
     with torch.device("meta"):
         network = Network(config, (), with_pooler=False)
-    loaded = load_stored(network, canonical, names, (), (), place.dtype, folder)
+    loaded = load_stored(network, canonical, names, (), (), weights_dtype_name(place.precision), folder)
     unused = (*names.unused_parts, f"{names.prefix}pooler.")
     if unexpected := {
         canonical[name].name

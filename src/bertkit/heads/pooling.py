@@ -5,6 +5,8 @@ window owns, and `finish` turns the sums of all windows of a text into its vecto
 Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D width of the selected layers.
 """
 
+from typing import Any
+
 import numpy as np
 
 from bertkit.batch import Batch
@@ -12,7 +14,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.layer_selection import LayerSelection
 from bertkit.later import Tensor, torch
 from bertkit.transformer import EncoderOutput
-from bertkit.transformer.kernels.arrays import library_of
+from bertkit.transformer.kernels.arrays import Rows, library_of
 
 POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler")
 """Names of poolings:
@@ -49,10 +51,10 @@ def pool_windows(
     layers: LayerSelection,
     encoded: EncoderOutput,
     batch: Batch,
-    owned: Tensor,
-    num_before: Tensor,
-    skipped: Tensor,
-) -> tuple[Tensor, Tensor]:
+    owned: Rows,
+    num_before: Rows,
+    skipped: Rows,
+) -> tuple[Rows, Rows]:
     """Contribution of each window to the vector of its text, for one pooling.
 
     Args:
@@ -69,12 +71,12 @@ def pool_windows(
         MissingHeadError: "pooler" for an encoder without one.
         UsageError: layers that the encoder lacks.
     """
-    states = layers.of(encoded)
+    states: Any = layers.of(encoded)
     if pooling in ("cls", "last", "pooler"):
         if pooling == "pooler" and encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
         token = batch.first_tokens + skipped if pooling == "cls" else batch.cu_seqlens[1:] - 1
-        values = encoded.pooled if pooling == "pooler" else states[token]
+        values: Any = encoded.pooled if pooling == "pooler" else states[token]
         return values, library_of(values).ones_like(values[:, 0])
     if not isinstance(states, np.ndarray) and states.dtype != torch.float64:
         states = states.float()  # a sum in 16 bits, or a number of tokens above 256, would be rounded
@@ -94,12 +96,12 @@ def pool_windows(
     return _reduced(states, "sum", owned), lengths
 
 
-def _numbers(counts: Tensor, states: Tensor) -> Tensor:
+def _numbers(counts: Rows, states: Rows) -> Rows:
     """Integers in the dtype of hidden states."""
     return counts.astype(states.dtype) if isinstance(counts, np.ndarray) else counts.to(states.dtype)
 
 
-def _reduced(values: Tensor, reduce: str, owned: Tensor) -> Tensor:
+def _reduced(values: Rows, reduce: str, owned: Rows) -> Rows:
     """The sum or maximum over the owned tokens of each window: (T, ...) to (W, ...).
 
     Tokens between them form segments too, so that no shape depends on numbers on a GPU, which would be waited for.

@@ -18,7 +18,7 @@ from bertkit.heads.pooling import finish, pool_windows
 from bertkit.heads.projection import unit_length
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, text_length
-from bertkit.later import Tensor, torch
+from bertkit.later import torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -116,7 +116,7 @@ def embed_stream(
     """
     refuse_one_text(texts)
     plan = _Plan.of(runner, settings, options)
-    ready: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
+    ready: deque[tuple[list[str], Callable[[], Any]]] = deque()
     coming = encoded_chunks(
         texts, partial(plan.encode, runner), report, num_characters=text_length, doing="embedding", unit="texts",
         progress=options.progress,
@@ -235,9 +235,10 @@ class _Plan:
         return vectors.astype(np.float32, copy=False) if library is np else vectors.float()
 
     def _projected(self, vectors: Rows) -> Rows:
-        if isinstance(vectors, np.ndarray) and not isinstance(self.projection, ArrayModule):
-            return np.asarray(self.projection(torch.from_numpy(vectors)))
-        return self.projection(vectors)
+        projection: Any = self.projection
+        if isinstance(vectors, np.ndarray) and not isinstance(projection, ArrayModule):
+            return np.asarray(projection(torch.from_numpy(vectors)))
+        return projection(vectors)
 
 
 def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool:

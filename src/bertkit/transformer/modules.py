@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial, reduce
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ def _implementation(written: type, is_in_arrays: bool) -> type:
         return written
     base = next(each for each in written.__mro__ if each in _BASES)
     other = _BASES[base] if is_in_arrays else getattr(torch.nn, base.__name__)
+    if not is_in_arrays:
+        import_module("bertkit.transformer.kernels.with_torch")  # torch's compiler cannot import it later
     names = {name: getattr(written, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(written.__name__, (written, other), names | {"_written": (written, is_in_arrays)})
 

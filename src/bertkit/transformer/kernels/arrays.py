@@ -16,7 +16,7 @@ from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window, window_of
 
-Rows = np.ndarray | Any
+Rows = Any
 """Rows of numbers: an array, or a tensor of torch."""
 
 

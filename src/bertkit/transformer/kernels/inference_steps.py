@@ -67,7 +67,7 @@ class CompiledEmbeddings:
         hidden: Any = np.empty(shape, np.float32) if is_array else torch.empty(shape, dtype=self.dtype)
         positions = batch.position_ids if self.embeddings.position is not None else 0 * batch.position_ids
         ids = (array(batch.input_ids), array(positions), array(self.embeddings.types(batch)))
-        embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)
+        embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
 
@@ -154,7 +154,7 @@ class CompiledHeadNorms:
         return query_key_value
 
 
-def plain_gate(x: Tensor, activation: str) -> Tensor:
+def plain_gate(x: Rows, activation: str) -> Rows:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
     width = x.shape[1] // 2
     return apply_activation(x[:, :width], activation) * x[:, width:]

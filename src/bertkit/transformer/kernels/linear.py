@@ -166,7 +166,7 @@ class CompiledLinear:
     Numbers of bfloat16 are multiplied in float32, as in `WidenedLinear`."""
 
     def __init__(self, weight: Rows, bias: Rows | None) -> None:
-        self.kind = type(self).__name__, *weight.shape
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
         self.weight = panel_product.float_panels(floats(weight), None if bias is None else floats(bias))
 
     def __call__(self, x: Rows, *, activation: str | None = None, residual: Rows | None = None) -> Rows:
@@ -240,7 +240,7 @@ class CompiledInt8Linear:
     """`PlainInt8Linear` with compiled products, whose sums are exact: a row has the same bits in any number of them."""
 
     def __init__(self, weight: Rows, bias: Rows | None) -> None:
-        self.kind = type(self).__name__, *weight.shape
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
         weight = rotated(floats(weight), is_weight=True)
         self.scales = panel_product.weight_scales(weight)
         rounded = np.rint(weight / self.scales[:, None]).astype(np.int8)

@@ -40,10 +40,7 @@ from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
 
-device_steps, device_attention, tiled_attention, trained_linear, trained_steps = (
-    later_module(f"bertkit.transformer.kernels.{name}")
-    for name in ("device_steps", "device_attention", "tiled_attention", "trained_linear", "trained_steps")
-)
+with_torch = later_module("bertkit.transformer.kernels.with_torch")
 
 
 @dataclass
@@ -96,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     if active is not None:
-        return trained_linear.TrainedLinear.apply(x, weight, bias, active.dtype)
+        return with_torch.trained_linear.TrainedLinear.apply(x, weight, bias, active.dtype)
     if is_inference() and device_of(x).type == "cpu":
         return invariant_linear(x, weight, bias)
     return F.linear(x, weight, bias)
@@ -117,7 +114,7 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
     """Weight (N, D) and bias, (N,) or None, of linear layers as one product."""
     if len(layers) == 1:
         return layers[0].weight, layers[0].bias
-    join = np.concatenate if isinstance(layers[0].weight, np.ndarray) else torch.cat
+    join: Any = np.concatenate if isinstance(layers[0].weight, np.ndarray) else torch.cat
     bias = None if layers[0].bias is None else join([layer.bias for layer in layers])
     return join([layer.weight for layer in layers]), bias
 
@@ -131,29 +128,29 @@ def project(x: Tensor, layer: nn.Linear) -> Tensor:
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
-    return table(ids) if _active() is None else trained_steps.LookUp.apply(table.weight, ids)
+    return table(ids) if _active() is None else with_torch.trained_steps.LookUp.apply(table.weight, ids)
 
 
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
-        return apply_activation(x, name) if is_inference() else device_steps.activate(x, name)
-    return trained_steps.Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
+        return apply_activation(x, name) if is_inference() else with_torch.device_steps.activate(x, name)
+    return with_torch.trained_steps.Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    return gated(x, name) if _active() is None or name != "gelu" else trained_steps.Gate.apply(x)
+    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gate.apply(x)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
     """Dropout, if the module is in training mode, and not in inference."""
     active = _active()
     if active is None:
-        return x if is_inference() else device_steps.apply_dropout(x, module)
+        return x if is_inference() else with_torch.device_steps.apply_dropout(x, module)
     if not module.training or not module.p:
         return x
-    return trained_steps.DropoutOfRows.apply(x, active.dropout(module.p))
+    return with_torch.trained_steps.DropoutOfRows.apply(x, active.dropout(module.p))
 
 
 def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, module: nn.Dropout) -> Tensor:
@@ -163,7 +160,7 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, modul
     if active is None or isinstance(norm, nn.RMSNorm):
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
-    return trained_steps.AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
+    return with_torch.trained_steps.AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
 
 def add_then_norm(
@@ -176,7 +173,7 @@ def add_then_norm(
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
-    return trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
 
 
 def self_attention(
@@ -212,7 +209,7 @@ def self_attention(
         return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
     active = _active()
     if active is None:
-        return device_attention.batch_attention(query_key_value, batch, *arguments)
+        return with_torch.device_attention.batch_attention(query_key_value, batch, *arguments)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     if isinstance(bias, PositionRows):
         drop = partial(_drop_probs, active, dropout_prob)
@@ -220,7 +217,7 @@ def self_attention(
         context = written_out_attention(None, query_key_value[:num_tokens], batch.seqlens, num_heads, drop, bias=bias)
         return F.pad(context, (0, 0, 0, len(query_key_value) - num_tokens))
     turns = rotary_and_window(rotary, window, batch.max_seqlen)
-    return tiled_attention.TiledAttention.apply(
+    return with_torch.tiled_attention.TiledAttention.apply(
         query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns
     )
 
@@ -240,14 +237,15 @@ def cross_attention(
         return packed_cross_attention(query, key_value, seqlens, key_seqlens, num_heads, dropout_prob)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     lengths = (np.cumsum([0, *each], dtype=np.int32) for each in (seqlens, key_seqlens))
-    return tiled_attention.TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
+    return with_torch.tiled_attention.TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
 
 
 def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
     """Dropout of (H, L, L) probabilities."""
     if not dropout_prob:
         return probs
-    return trained_steps.DropoutOfRows.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
+    rows, drop = probs.flatten(0, 1), with_torch.trained_steps.DropoutOfRows.apply
+    return drop(rows, active.dropout(dropout_prob)).view_as(probs)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
