@@ -85,6 +85,12 @@ class _Cpu:
     def __str__(self) -> str:
         return self.type
 
+    def __eq__(self, other: object) -> bool:
+        return str(other) == self.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
 
 def device_of(numbers: Any) -> torch.device:
     """The device of a tensor or an array."""

@@ -107,9 +107,13 @@ def _reduced(values: Rows, reduce: str, owned: Rows) -> Rows:
     Tokens between them form segments too, so that no shape depends on numbers on a GPU, which would be waited for.
     """
     if isinstance(values, np.ndarray):
-        bounds = owned.ravel()
-        bounds = bounds[:-1] if bounds[-1] == len(values) else bounds
-        return (np.maximum if reduce == "max" else np.add).reduceat(values, bounds)[::2]
+        combine, start = (np.maximum, -np.inf) if reduce == "max" else (np.add, 0)
+        result = np.full((len(owned), *values.shape[1:]), start, values.dtype)
+        has_tokens = owned[:, 1] > owned[:, 0]
+        bounds = owned[has_tokens].ravel()
+        bounds = bounds[: -1 if bounds[-1] == len(values) else None]
+        result[has_tokens] = combine.reduceat(values, bounds)[::2]
+        return result
     ends = torch.cat([owned.new_zeros(1), owned.flatten(), owned.new_full((1,), len(values))])
     lengths = ends.diff()
     if values.device.type == "mps":  # torch has no segment_reduce there
