@@ -68,6 +68,11 @@ def _implementation(written: type, is_in_arrays: bool) -> type:
     return type(written.__name__, (written, other), names | {"_written": (written, is_in_arrays)})
 
 
+def class_of(part: Any) -> type:
+    """The class of a part as it is written."""
+    return type(part)._written[0] if isinstance(part, Module) else type(part)  # type: ignore[attr-defined]
+
+
 def _empty(written: type, is_in_arrays: bool) -> Any:
     return object.__new__(_implementation(written, is_in_arrays))
 
