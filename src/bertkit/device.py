@@ -123,8 +123,10 @@ def send_together(tensors: Sequence[Tensor], device: torch.device | str) -> list
     return [part.view(tensor.shape).to(tensor.dtype) for part, tensor in parts]
 
 
-def receive(tensor: Tensor) -> Callable[[], Tensor]:
-    """Begin to copy a tensor to the CPU; the returned function waits for the copy and returns it."""
+def receive(tensor: Any) -> Callable[[], Any]:
+    """Begin to copy a tensor to the CPU, where an array is already; the returned function waits for the copy and returns it."""
+    if isinstance(tensor, np.ndarray):
+        return lambda: tensor
     if tensor.device.type != "cuda":
         return tensor.cpu
     copied, event = torch.empty_like(tensor, device="cpu", pin_memory=True), torch.cuda.Event()

@@ -123,7 +123,7 @@ def embed_stream(
     )  # fmt: skip
     for chunk, encodings, bar in coming:
         vectors = plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, bar.update))
-        ready.append((chunk, partial(np.asarray, vectors) if runner.device.type == "cpu" else receive(vectors)))
+        ready.append((chunk, receive(vectors)))
         if len(ready) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
             yield _arrived(*ready.popleft())
     for each in ready:
@@ -143,7 +143,7 @@ def embed_one(
     encodings = plan.encode(runner, [text], report.num_texts)
     report.add(encodings, 1)
     vectors = plan.finish(*_embed_chunk(runner, encodings, 1, plan))
-    return np.asarray(vectors if runner.device.type == "cpu" else vectors.cpu())[0]
+    return np.asarray(receive(vectors)())[0]
 
 
 @dataclass(frozen=True)
