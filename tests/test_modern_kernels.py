@@ -297,5 +297,5 @@ def test_add_then_norm_in_8_bits(width: int) -> None:
     randomize(norm, 3)
     summed, normed = Int8AddThenNorm(norm)(product, residual)
     expected = PlainAddThenNorm(norm, torch.float32)(scaled, residual)
-    torch.testing.assert_close((summed, normed.tensor), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close((summed, normed.floats), expected, rtol=0, atol=1e-5)
     check_8_bits(normed.quantized, expected[1], atol=1e-5)

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bertkit.errors import UsageError
 from bertkit.later import torch
 
@@ -43,7 +45,7 @@ def resolve_device(name: str) -> torch.device:
         UsageError: an unknown name, or a device this machine lacks.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if has_gpu() else "cpu")
     if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device={name!r}: expected auto, cpu, cuda or mps")
     try:
@@ -55,6 +57,11 @@ def resolve_device(name: str) -> torch.device:
 
 
 def weights_dtype(precision: str) -> torch.dtype:
+    """`weights_dtype_name` as torch's dtype."""
+    return getattr(torch, weights_dtype_name(precision))
+
+
+def weights_dtype_name(precision: str) -> str:
     """The dtype of weights for inference at a precision; prepared layouts are copies.
 
     Raises:
@@ -62,12 +69,39 @@ def weights_dtype(precision: str) -> torch.dtype:
     """
     if precision not in PRECISIONS:
         raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
-    return getattr(torch, PRECISIONS[precision])
+    return PRECISIONS[precision]
 
 
 def product_dtype(precision: str, weights: torch.dtype) -> torch.dtype:
     """The dtype of hidden states, and of products that are not in 8 bits, for a dtype of the weights."""
     return weights if weights == torch.float64 else getattr(torch, precision) if precision in _SHORTER else weights
+
+
+class _Cpu:
+    """The CPU where torch is not needed."""
+
+    type = "cpu"
+
+    def __str__(self) -> str:
+        return self.type
+
+    def __eq__(self, other: object) -> bool:
+        return str(other) == self.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+
+def device_of(numbers: Any) -> torch.device:
+    """The device of a tensor or an array."""
+    return _Cpu() if isinstance(numbers, np.ndarray) else numbers.device  # type: ignore[return-value]
+
+
+def has_gpu() -> bool:
+    """Whether "auto" may be a GPU; torch is not asked where Linux has no file of one."""
+    files = "/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"
+    is_linux = sys.platform == "linux"
+    return torch.cuda.is_available() if not is_linux or any(Path(file).exists() for file in files) else False
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -89,8 +123,10 @@ def send_together(tensors: Sequence[Tensor], device: torch.device | str) -> list
     return [part.view(tensor.shape).to(tensor.dtype) for part, tensor in parts]
 
 
-def receive(tensor: Tensor) -> Callable[[], Tensor]:
-    """Begin to copy a tensor to the CPU; the returned function waits for the copy and returns it."""
+def receive(tensor: Any) -> Callable[[], Any]:
+    """Begin to copy a tensor to the CPU, where an array is already; the returned function waits for the copy and returns it."""
+    if isinstance(tensor, np.ndarray):
+        return lambda: tensor
     if tensor.device.type != "cuda":
         return tensor.cpu
     copied, event = torch.empty_like(tensor, device="cpu", pin_memory=True), torch.cuda.Event()

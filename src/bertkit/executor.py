@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from bertkit.later import torch
+from bertkit.later import is_torch_loaded, torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,12 +81,34 @@ class Executor:
 
 
 def executor() -> Executor:
-    """The executor of the process, with the number of threads that torch is set to in the calling thread."""
-    num_threads = torch.get_num_threads()
+    """The executor of the process, with `num_threads` of the calling thread."""
+    key = num_threads(), is_torch_loaded()
     with _lock:
-        if num_threads not in _executors:
-            _executors[num_threads] = Executor(num_threads)
-        return _executors[num_threads]
+        if key not in _executors:
+            _executors[key] = Executor(key[0])
+        return _executors[key]
+
+
+def num_threads() -> int:
+    """The number of threads that a step of the calling thread uses: what torch is set to, or before it is imported
+    will be."""
+    is_limited = getattr(_thread, "is_limited", False)
+    if not is_torch_loaded():
+        return 1 if is_limited else _default_num_threads()
+    if is_limited:  # before torch was imported
+        compute_on_one_core()
+    return torch.get_num_threads()
+
+
+@cache
+def _default_num_threads() -> int:
+    """OMP_NUM_THREADS, or the number of physical cores that this process may use."""
+    if (number := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        return max(1, int(number))
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    files = (Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list") for cpu in os.sched_getaffinity(0))
+    return len({file.read_text() if file.is_file() else str(file) for file in files})
 
 
 def map_on_cores(
@@ -100,17 +122,17 @@ def map_on_cores(
         return map(work, items)
     if (cores := getattr(_thread, "cores", None)) is not None:
         return cores.map(work, items)
-    return map(work, items) if torch.get_num_threads() == 1 else executor().map(work, items)
+    return map(work, items) if num_threads() == 1 else executor().map(work, items)
 
 
 def num_cores() -> int:
     """Number of cores that `map_on_cores` uses when the calling thread calls it on the CPU."""
     cores = getattr(_thread, "cores", None)
-    return torch.get_num_threads() if cores is None else cores.num_threads
+    return num_threads() if cores is None else cores.num_threads
 
 
 _thread = threading.local()
-_executors: dict[int, Executor] = {}
+_executors: dict[tuple[int, bool], Executor] = {}
 _lock = threading.Lock()
 
 
@@ -120,6 +142,9 @@ def compute_on_one_core() -> Callable[[], None]:
     ``torch.set_num_threads`` would also set the default of threads that start later. OpenMP and, if torch was built
     with it, MKL are called directly; their settings are per thread.
     """
+    _thread.is_limited = not is_torch_loaded()
+    if _thread.is_limited:
+        return lambda: setattr(_thread, "is_limited", False)
     torch.get_num_threads()  # torch applies its default at the first call in a thread, which would undo the lines below
     limited = _openmp().limit(limits=1)
     set_mkl = _mkl_setter()
@@ -162,7 +187,8 @@ def _after_fork() -> None:
     global _lock
     if _executors:
         _executors.clear()
-        torch.set_num_threads(1)
+        if is_torch_loaded():
+            torch.set_num_threads(1)
     _lock = threading.Lock()
 
 

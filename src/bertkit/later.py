@@ -2,7 +2,7 @@
 need neither the seconds nor the memory.
 
 Takes: attributes of torch; names that a package imports under ``if TYPE_CHECKING``.
-Gives: torch, its ``F`` and ``nn``; ``__getattr__`` and ``__dir__`` of a package.
+Gives: torch, its ``F``, ``nn`` and ``Tensor``; ``__getattr__`` and ``__dir__`` of a package.
 May import: nothing.
 """
 
@@ -22,17 +22,40 @@ class _Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        return getattr(sys.modules.get(self._name) or import_module(self._name), attribute)
+
+
+class _LaterTensor:
+    """torch's class in annotations, and for ``isinstance``: nothing is a tensor before torch is imported."""
+
+    def __instancecheck__(self, value: object) -> bool:
+        return is_torch_loaded() and isinstance(value, import_module("torch").Tensor)
+
+    def __or__(self, other: Any) -> Any:
+        return Any
+
+    __ror__ = __or__
 
 
 if TYPE_CHECKING:
     import torch
     import torch.nn.functional as F
-    from torch import nn
+    from torch import Tensor, nn
 else:
     torch, F, nn = _Later("torch"), _Later("torch.nn.functional"), _Later("torch.nn")
+    Tensor = _LaterTensor()
 
-__all__ = ["F", "modules_of_names", "nn", "on_demand", "torch"]
+__all__ = ["F", "Tensor", "is_torch_loaded", "later_module", "modules_of_names", "nn", "on_demand", "torch"]
+
+
+def later_module(name: str) -> Any:
+    """A module that imports torch, imported when an attribute of it is first used."""
+    return _Later(name)
+
+
+def is_torch_loaded() -> bool:
+    """Whether anything has imported torch."""
+    return "torch" in sys.modules
 
 
 @cache

@@ -1,15 +1,16 @@
 """The record of an architecture: everything specific to one ``model_type``, apart from its layers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
-
 from bertkit.architectures.tensor_names import TensorNames
 from bertkit.heads import KINDS, SiameseClassificationHead, VectorClassificationHead
 from bertkit.transformer import Encoder
+from bertkit.transformer.modules import nn
 
 Content = dict[str, Any]
 """The parsed content of a ``config.json``."""

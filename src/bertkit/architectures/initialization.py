@@ -1,15 +1,14 @@
 """Initial values of network parameters."""
 
+from __future__ import annotations
+
 import math
 
-import torch
-from torch import nn
-
 from bertkit.architectures.registry import architecture_of
+from bertkit.later import nn, torch
 from bertkit.transformer import EncoderConfig
 
 
-@torch.no_grad()
 def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
     """Initialize the parameters of a network or of one of its modules, reproducibly from ``seed``.
 

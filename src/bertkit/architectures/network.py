@@ -1,10 +1,9 @@
 """The network: an encoder and any of its heads."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from bertkit.architectures.architecture import Architecture, HeadOptions
 from bertkit.architectures.registry import architecture_of
@@ -20,8 +19,10 @@ from bertkit.heads import (
     poolings_of,
 )
 from bertkit.heads.pooling import sequence_vectors
+from bertkit.later import F, Tensor
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 from bertkit.transformer.kernels import in_training_row_counts
+from bertkit.transformer.modules import nn
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ class Network(nn.Module):
         if name == "multiple_choice":
             if num_choices < 1 or len(states) % num_choices:
                 raise UsageError(f"{len(states)} sequences are not a multiple of num_choices={num_choices}")
-            return head(states).view(-1, num_choices)
+            return head(states).reshape(-1, num_choices)
         return head(states)
 
     def head_input(self, name: str, encoded: EncoderOutput, batch: Batch) -> Tensor:

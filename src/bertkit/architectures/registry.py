@@ -15,7 +15,7 @@ from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
 from bertkit.architectures.qwen3 import QWEN3
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder, PreparedTransformer
-from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
+from bertkit.transformer.modules import ArrayModule
 
 ARCHITECTURES: dict[str, Architecture] = {
     record.model_type: record
@@ -65,4 +65,8 @@ def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
         UsageError: a precision that the device of the encoder does not support.
     """
     prepared = PreparedTransformer(encoder, precision)
+    if isinstance(encoder, ArrayModule):
+        return prepared
+    from bertkit.transformer.cuda_graphs import GraphedEncoder, can_be_recorded
+
     return GraphedEncoder(prepared) if can_be_recorded(encoder, precision) else prepared

@@ -6,7 +6,7 @@ May import: later, errors, device, compiled, randomness, tokenizer.
 """
 
 from bertkit.batch.batch import Batch, pad, unpad
-from bertkit.batch.collate import batch_of_ids, collate
+from bertkit.batch.collate import batch_of_ids, collate, packed
 from bertkit.batch.label_columns import LabelColumns, change_labels
 from bertkit.batch.labeled import IGNORED, LabeledBatch, LabeledEncodings
 from bertkit.batch.token_budget import even_parts, length_sorted_batches
@@ -22,6 +22,7 @@ __all__ = [
     "collate",
     "even_parts",
     "length_sorted_batches",
+    "packed",
     "pad",
     "unpad",
 ]

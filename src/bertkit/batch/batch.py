@@ -13,8 +13,10 @@ Shape letters: B batch_size, L seq_len, T total_tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bertkit.device import send_together
 from bertkit.errors import UsageError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sequences packed end to end: the input of the encoder."""
+    """Sequences packed end to end: the input of the encoder. Tensors, or arrays for networks with arrays."""
 
     input_ids: Tensor  # (T,) int64
     token_type_ids: Tensor  # (T,) int64, 0 = text A, 1 = text B
@@ -94,12 +96,13 @@ class Batch:
     @cached_property
     def seqlens(self) -> list[int]:
         """Number of tokens in each sequence."""
-        return self.cu_seqlens.diff().tolist()
+        return (self.cu_seqlens[1:] - self.cu_seqlens[:-1]).tolist()
 
     @property  # not cached: a recorded CUDA graph would keep the value of its first batch
     def first_tokens(self) -> Tensor:
         """(B,) index of the [CLS] of each sequence in the packed row."""
-        return self.cu_seqlens[:-1].long()
+        first: Any = self.cu_seqlens[:-1]
+        return first.astype(np.int64) if self.is_in_arrays else first.long()
 
     def between(self, start: int, end: int) -> Batch:
         """The sequences from ``start`` to ``end`` (exclusive), without copying; not for a batch from padded tensors."""
@@ -120,12 +123,9 @@ class Batch:
         num_missing = num_rows - len(self.input_ids)
         if not num_missing:
             return self
-        return replace(
-            self,
-            input_ids=F.pad(self.input_ids, (0, num_missing)),
-            token_type_ids=F.pad(self.token_type_ids, (0, num_missing)),
-            position_ids=F.pad(self.position_ids, (0, num_missing)),
-        )
+        missing = 0, num_missing
+        pad_row = partial(np.pad, pad_width=missing) if self.is_in_arrays else partial(F.pad, pad=missing)
+        return replace(self, **{name: pad_row(getattr(self, name)) for name in _OF_TOKENS})
 
     def attention_mask(self) -> Tensor:
         """(B, L) bool, True = real token: the mask of the padded input, else padding on the right."""
@@ -139,16 +139,36 @@ class Batch:
         ``fill``."""
         return pad(values, self.attention_mask(), fill)
 
+    @property
+    def is_in_arrays(self) -> bool:
+        """Whether this is a batch of arrays."""
+        return isinstance(self.input_ids, np.ndarray)
+
+    def as_arrays(self) -> Batch:
+        """A batch on the CPU as arrays of the same memory."""
+        if self.is_in_arrays:
+            return self
+        names = (*_OF_TOKENS, "cu_seqlens")
+        return replace(self, **{name: getattr(self, name).numpy() for name in names})
+
+    def as_tensors(self) -> Batch:
+        """A batch of arrays as tensors of the same memory."""
+        names = (*_OF_TOKENS, "cu_seqlens")
+        return replace(self, **{name: torch.from_numpy(getattr(self, name)) for name in names})
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device, in one copy; `seqlens` remain numbers of the CPU."""
         if self.input_ids.device == torch.device(device):
             return self
-        names = ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
+        names = (*_OF_TOKENS, "cu_seqlens")
         tensors = send_together([getattr(self, name) for name in names], device)
         mask = None if self.padded_mask is None else self.padded_mask.to(device)
         moved = replace(self, **dict(zip(names, tensors, strict=True)), padded_mask=mask)
         vars(moved)["seqlens"] = self.seqlens  # otherwise read from the device
         return moved
+
+
+_OF_TOKENS = ("input_ids", "token_type_ids", "position_ids")
 
 
 def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:

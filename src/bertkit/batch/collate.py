@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from bertkit.batch.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.later import torch
 from bertkit.tokenizer import Encoding, Encodings
 
 
@@ -24,7 +23,7 @@ class TokenSequence(Protocol):
 
 
 def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
-    """Pack sequences end to end, in order; Encodings are packed already.
+    """Pack sequences end to end, in order, as tensors; Encodings are packed already.
 
     Raises:
         UsageError: no encodings, one Encoding without a list, or something else, such as a text.
@@ -45,17 +44,17 @@ def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
         input_ids = np.concatenate([encoding.input_ids for encoding in encodings])
         token_type_ids = np.concatenate([encoding.token_type_ids for encoding in encodings])
         seqlens = np.array([len(encoding) for encoding in encodings])
-    return packed(input_ids, token_type_ids, seqlens)
+    return packed(input_ids, token_type_ids, seqlens).as_tensors()
 
 
 def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
     """Pack sequences of token ids, (n,) each, at least one; every token has type 0."""
     input_ids = np.concatenate(rows)
-    return packed(input_ids, np.zeros_like(input_ids), np.array([len(row) for row in rows]))
+    return packed(input_ids, np.zeros_like(input_ids), np.array([len(row) for row in rows])).as_tensors()
 
 
 def packed(input_ids: np.ndarray, token_type_ids: np.ndarray, seqlens: np.ndarray) -> Batch:
-    """A batch of B sequences that are packed already.
+    """A batch in arrays of B sequences that are packed already.
 
     Args:
         input_ids, token_type_ids: (total_tokens,).
@@ -65,11 +64,5 @@ def packed(input_ids: np.ndarray, token_type_ids: np.ndarray, seqlens: np.ndarra
     np.cumsum(seqlens, out=cu_seqlens[1:])
     position_ids = np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)
     max_seqlen = int(seqlens.max())
-    return Batch(
-        input_ids=torch.from_numpy(input_ids.astype(np.int64)),
-        token_type_ids=torch.from_numpy(token_type_ids.astype(np.int64)),
-        position_ids=torch.from_numpy(position_ids),
-        cu_seqlens=torch.from_numpy(cu_seqlens),
-        max_seqlen=max_seqlen,
-        num_positions=max_seqlen,
-    )
+    arrays: Any = input_ids.astype(np.int64), token_type_ids.astype(np.int64), position_ids, cu_seqlens
+    return Batch(*arrays, max_seqlen=max_seqlen, num_positions=max_seqlen)

@@ -16,6 +16,7 @@ from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
 from bertkit.transformer import EncoderConfig
+from bertkit.transformer.modules import as_torch
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class TrainedTask:
 class Checkpoint:
     """The network with its tokenizer and settings; tensors are named as published."""
 
-    network: Network
+    parts: Network  # encoder and heads, with arrays until `network` is asked for
     tokenizer: Tokenizer
     sentence: SentenceSettings | None = None  # None: not published as a sentence encoder
     sparse: SparseSettings = field(default_factory=SparseSettings)  # of sparse vectors, where there is a masked LM head
@@ -84,6 +85,12 @@ class Checkpoint:
     trained: TrainedTask | None = None
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     provenance: dict[str, Provenance] = field(default_factory=dict)
+
+    @property
+    def network(self) -> Network:
+        """Encoder and heads, with torch's parameters."""
+        self.parts = as_torch(self.parts)
+        return self.parts
 
     def mark_trained(self) -> None:
         """Record that every tensor that is not frozen was trained, so that its head may predict."""
@@ -98,10 +105,10 @@ class Checkpoint:
         Raises:
             MissingHeadError: it does not exist, or has its initial weights.
         """
-        prefix, published = module_of(part), self.network.architecture.names.published
+        prefix, published = module_of(part), self.parts.architecture.names.published
         if part != "pooler":
-            self.network.require_head(part)
-        for name, _ in self.network.get_submodule(prefix).named_parameters():
+            self.parts.require_head(part)
+        for name, _ in self.parts.get_submodule(prefix).named_parameters():
             origin = self.provenance.get(published(f"{prefix}.{name}"))
             if origin is not None and origin.origin == "initialized":
                 what = "pooler" if part == "pooler" else f"{part} head"
@@ -113,13 +120,13 @@ class Checkpoint:
     def require_trained_head(self, head: str) -> None:
         """`require_trained` for a head, and for the pooler if the head uses it."""
         self.require_trained(head)
-        if self.network.architecture.reads_pooler(head, self.network.config):
+        if self.parts.architecture.reads_pooler(head, self.parts.config):
             self.require_trained("pooler")
 
     def trained_heads(self) -> list[str]:
         """The heads that `require_trained_head` accepts."""
         trained = []
-        for name in self.network.heads:
+        for name in self.parts.heads:
             with suppress(MissingHeadError):
                 self.require_trained_head(name)
                 trained.append(name)

@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bertkit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def values_sha256(values: Tensor) -> str:
+def values_sha256(values: np.ndarray | Tensor) -> str:
     """SHA-256 of numbers in float32: 64 hexadecimal digits."""
-    return hashlib.sha256(values.detach().cpu().float().contiguous().numpy().data).hexdigest()
+    numbers = values if isinstance(values, np.ndarray) else values.detach().cpu().float().numpy()
+    return hashlib.sha256(np.ascontiguousarray(numbers, np.float32).data).hexdigest()

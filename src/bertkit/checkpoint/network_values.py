@@ -1,11 +1,13 @@
 """Fill the parameters of a network with stored or initial values, and record where each comes from."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
@@ -13,9 +15,10 @@ from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.content_hash import values_sha256
 from bertkit.checkpoint.own_record import NAME, read_section
 from bertkit.checkpoint.sentence import projection_tensors
-from bertkit.checkpoint.weights import StoredTensor, read_tensors
+from bertkit.checkpoint.weights import StoredTensor, read_arrays
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
+from bertkit.transformer.modules import assign
 
 
 def initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:
@@ -36,7 +39,7 @@ def load_stored(
     names: TensorNames,
     new: Collection[str],
     not_stored: Collection[str],
-    dtype: torch.dtype,
+    dtype: str,
     folder: Path,
 ) -> dict[str, Provenance]:
     """Assign stored values to every parameter except those of new parts, and to the layers that new heads share."""
@@ -75,16 +78,16 @@ def load_stored(
         for copy, original in names.tied.items()
         if copy in stored and original in wanted and "masked_lm" in network.heads
     }
-    values = read_tensors([stored[name] for name in {*wanted, *copies}])
+    values = read_arrays([stored[name] for name in {*wanted, *copies}], dtype)
     for copy in copies:
         original = names.tied[copy]
-        if not torch.equal(values[stored[copy].name], values[stored[original].name]):
+        if not np.array_equal(values[stored[copy].name], values[stored[original].name]):
             raise CheckpointError(f"{folder}: {copy} differs from {original}: an untied decoder is not supported")
     state = {}
     for name, (ours, _) in wanted.items():
-        value = values[stored[name].name].to(dtype)
-        state[ours] = value.T.contiguous() if names.is_transposed(name) else value
-    network.load_state_dict(state, strict=False, assign=True)
+        value = values[stored[name].name]
+        state[ours] = np.ascontiguousarray(value.T) if names.is_transposed(name) else value
+    assign(network, state)
     return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
 
 
@@ -107,7 +110,7 @@ def _wrapper(missing: Collection[str], stored: Collection[str], prefix: str) -> 
     return ""
 
 
-def load_projection(network: Network, directory: Path, dtype: torch.dtype) -> dict[str, Provenance]:
+def load_projection(network: Network, directory: Path, dtype: str) -> dict[str, Provenance]:
     """Load the stored weights of the layers after Pooling."""
     expected = dict(network.projection.named_parameters())
     if not expected:
@@ -124,10 +127,8 @@ def load_projection(network: Network, directory: Path, dtype: torch.dtype) -> di
                 f"{stored[name].file}: {stored[name].name} has shape {list(stored[name].shape)}; its config requires "
                 f"{list(parameter.shape)}"
             )
-    values = {}
-    for name, tensor in stored.items():
-        values[name] = read_tensors([tensor])[tensor.name].to(dtype)
-    network.projection.load_state_dict(values, assign=True)
+    values = {name: read_arrays([tensor], dtype)[tensor.name] for name, tensor in stored.items()}
+    assign(network.projection, values)
     return {
         f"{PROJECTION}{name}": Provenance("loaded", str(stored[name].file.relative_to(directory))) for name in values
     }

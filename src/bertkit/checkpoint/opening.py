@@ -1,11 +1,11 @@
 """Open a model folder: every tensor is accounted for, and initial weights are used only on request."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from bertkit.architectures import Network, architecture_of
 from bertkit.architectures.tensor_names import TensorNames
@@ -32,6 +32,7 @@ from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings
 from bertkit.heads.projection import output_width
 from bertkit.locate import sentence_modules, transformer_folder
 from bertkit.tokenizer import Tokenizer
+from bertkit.transformer.modules import as_torch, in_arrays
 
 
 def open_checkpoint(
@@ -42,7 +43,7 @@ def open_checkpoint(
     label_names: Sequence[str] | None = None,
     ignore_tensors: Collection[str] = (),
     ignore_config_keys: Collection[str] = (),
-    dtype: torch.dtype = torch.float32,
+    dtype: str = "float32",
     seed: int = 0,
     num_vectors: int = 1,
     siamese: bool = False,
@@ -57,7 +58,7 @@ def open_checkpoint(
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
         ignore_tensors: stored tensors to skip: names, or patterns such as ``cls.extra.*``.
         ignore_config_keys: unknown config keys to ignore.
-        dtype: dtype of all parameters; stored values are converted.
+        dtype: name of the dtype of all parameters; stored values are converted.
         seed: seed of initial weights.
         num_vectors: number of sentence vectors in the input of a new vector_classification head: 2 for pairs of texts.
         siamese: a new one has the input (u, v, |u - v|), from the sentence vectors of a pair.
@@ -108,7 +109,7 @@ def open_checkpoint(
         sentence |= {"num_vectors": num_vectors, "siamese": siamese}
     elif "vector_classification" in heads:
         sentence |= form_of_head(stored, names, config, sentence)
-    with torch.device("meta"):
+    with in_arrays():
         network = Network(
             config.transformer,
             heads,
@@ -117,6 +118,8 @@ def open_checkpoint(
             classifier_dropout=config.classifier_dropout,
             **sentence,
         )
+    if new:
+        network = as_torch(network)
     provenance = initialize_new(network, names, new, seed)
     provenance |= load_stored(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     provenance |= load_projection(network, directory, dtype)
@@ -132,8 +135,8 @@ def open_checkpoint(
     network.eval()
     longest = config.transformer.max_position_embeddings
     return Checkpoint(
-        network=network.to(dtype),
-        tokenizer=tokenizer,
+        network,
+        tokenizer,
         sentence=settings,
         sparse=read_sparse_settings(directory),
         late=late,

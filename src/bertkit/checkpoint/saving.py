@@ -5,10 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
 from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
@@ -22,8 +19,9 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.heads import HEADS_WITH_LABELS, KINDS
+from bertkit.later import Tensor, later_module, torch
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # in which libraries store weights
+_DTYPES = ("float32", "float16", "bfloat16")  # in which libraries store weights
 
 
 def check_savable(checkpoint: Checkpoint) -> None:
@@ -90,6 +88,7 @@ def save_checkpoint(
     try:
         with whole_folder(directory, overwrite=overwrite) as folder:
             write_json(folder / "config.json", config_json(config, special_ids))
+            save_file = later_module("safetensors.torch").save_file
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
             if is_causal_lm and checkpoint.generation:
                 write_json(folder / "generation_config.json", checkpoint.generation)
@@ -118,5 +117,5 @@ def _provenance_json(checkpoint: Checkpoint, stored: Mapping[str, Tensor]) -> di
     for name, origin in sorted(checkpoint.provenance.items()):
         record[name] = asdict(origin)
         if origin.origin == "initialized":
-            record[name]["sha256"] = [values_sha256(values[name].to(dtype)) for dtype in _DTYPES]
+            record[name]["sha256"] = [values_sha256(values[name].to(getattr(torch, dtype))) for dtype in _DTYPES]
     return record

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors.torch import save_file
-from torch import Tensor
-
 from bertkit.checkpoint.limits import limits_of, write_limits
 from bertkit.checkpoint.weights import StoredTensor, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
+from bertkit.later import Tensor, later_module
 from bertkit.locate import sentence_modules
 
 _POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
@@ -324,7 +322,7 @@ def _write_layer(layer: ProjectionLayer, path: Path, tensors: dict[str, Tensor])
         case _:
             return
     write_json(path / "config.json", content)
-    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    later_module("safetensors.torch").save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertkit.checkpoint.limits import limits_of, write_limits
 from bertkit.checkpoint.sentence import refuse_prompts, write_modules
-from bertkit.checkpoint.weights import read_tensors, stored_tensors
+from bertkit.checkpoint.weights import read_arrays, stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.locate import query_table_folder, sentence_modules
@@ -79,4 +79,4 @@ def _query_weights(directory: Path) -> np.ndarray | None:
     stored = stored_tensors(folder).get("weight")
     if stored is None or len(stored.shape) != 1:
         raise CheckpointError(f"{folder} has no table of weights: expected the tensor weight, a number for each token")
-    return read_tensors([stored])[stored.name].float().numpy()
+    return read_arrays([stored])[stored.name]

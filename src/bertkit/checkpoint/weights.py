@@ -8,11 +8,12 @@ exactly.
 import json
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bertkit.checkpoint.ignored_parts import is_ignored_tensor
@@ -36,6 +37,7 @@ class StoredTensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
+    start: int = 0  # in the file, in bytes
 
 
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
@@ -90,6 +92,25 @@ def _weight_map(index: Path) -> dict[str, Any]:
     return weight_map
 
 
+def read_arrays(tensors: Collection[StoredTensor], dtype: str = "float32") -> dict[str, np.ndarray]:
+    """Stored floating-point numbers in a dtype, by their stored names: in the memory of their files if that is theirs,
+    where changes are private; otherwise copies.
+
+    Raises:
+        CheckpointError: numbers that are NaN or infinite.
+    """
+    values, files = {}, {tensor.file: np.memmap(tensor.file, np.uint8, mode="c") for tensor in tensors}
+    for tensor in tensors:
+        numbers = np.asarray(files[tensor.file])[tensor.start :][: math.prod(tensor.shape) * BYTES[tensor.dtype]]
+        if tensor.dtype == "BF16":
+            numbers = (numbers.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            numbers = numbers.view(f"<f{BYTES[tensor.dtype]}")
+        values[tensor.name] = np.require(numbers.reshape(tensor.shape), dtype, "A")
+        _check_finite(tensor, values[tensor.name])
+    return values
+
+
 def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> "dict[str, Tensor]":
     """Load stored tensors, by their stored names and with their stored dtypes.
 
@@ -106,22 +127,22 @@ def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> "dict[
                 read = {tensor.name: opened.get_tensor(tensor.name) for tensor in wanted}
         except SafetensorError as error:
             raise CheckpointError(f"{file} cannot be read ({error}): fetch or save it again") from None
-        _check_finite(file, read)
+        for tensor in wanted:
+            if read[tensor.name].is_floating_point():
+                _check_finite(tensor, read[tensor.name].double().numpy())
         values |= read
     return values
 
 
-def _check_finite(file: Path, values: "dict[str, Tensor]") -> None:
-    import torch
-
-    for name, value in values.items():
-        if not value.is_floating_point() or value.sum(dtype=torch.float32).isfinite():
-            continue
-        if num_wrong := int((~value.isfinite()).sum()):  # not only their sum
-            raise CheckpointError(
-                f"{file}: {num_wrong:,} of the {value.numel():,} numbers of {name} are NaN or infinite: its "
-                "training diverged or the file is damaged; take an earlier checkpoint"
-            )
+def _check_finite(tensor: StoredTensor, numbers: np.ndarray) -> None:
+    with np.errstate(all="ignore"):
+        if np.isfinite(numbers.sum()):
+            return
+    if num_wrong := int((~np.isfinite(numbers)).sum()):  # not only their sum
+        raise CheckpointError(
+            f"{tensor.file}: {num_wrong:,} of the {numbers.size:,} numbers of {tensor.name} are NaN or infinite: its "
+            "training diverged or the file is damaged; take an earlier checkpoint"
+        )
 
 
 def _read_header(file: Path) -> list[StoredTensor]:
@@ -155,7 +176,7 @@ def _read_header(file: Path) -> list[StoredTensor]:
             f"{file} is truncated or padded: its header describes {position} bytes of weights, it holds "
             f"{size - 8 - header_bytes}; fetch it again"
         )
-    return [tensor for _, _, tensor in entries]
+    return [replace(tensor, start=8 + header_bytes + start) for start, _, tensor in entries]
 
 
 def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:

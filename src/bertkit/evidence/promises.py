@@ -92,7 +92,9 @@ def promise_error(model: Model, examples: Sequence[Any], error: float) -> ErrorP
     )
 
 
-def promise_recall(extractor: Extractor | SchemaExtractor, examples: Sequence[TaggedText], recall: float) -> RecallPromise:
+def promise_recall(
+    extractor: Extractor | SchemaExtractor, examples: Sequence[TaggedText], recall: float
+) -> RecallPromise:
     """Choose the threshold of an extraction model, which uses it from now on; for the labels of the rows.
 
     Args:

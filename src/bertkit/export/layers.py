@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bertkit.export.graph import Graph
@@ -40,7 +39,7 @@ class EncoderLayers:
         hidden = graph.op("Mul", graph.op("Sub", graph.constant(1.0), real), graph.constant(LOWEST))
         self._padding = graph.op("Unsqueeze", hidden, graph.indices(1, 2))  # (B, 1, 1, L)
         self._biases: dict[Any, str] = {}  # by window, and whether there is one by distance
-        tables = encoder.rotary(torch.arange(encoder.config.max_position_embeddings))
+        tables = encoder.rotary(encoder.config.max_position_embeddings)
         self._angles = {
             kind: [graph.op("Gather", graph.weight(part[:, None]), position_ids) for part in angles]
             for kind, angles in tables.items()

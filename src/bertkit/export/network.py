@@ -29,6 +29,7 @@ from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMas
 from bertkit.heads.next_sentence import NextSentenceHead
 from bertkit.heads.replaced_tokens import ReplacedTokensHead
 from bertkit.transformer import DisentangledPositions, EncoderConfig
+from bertkit.transformer.modules import class_of
 
 
 class EncoderGraph:
@@ -139,10 +140,10 @@ class EncoderGraph:
             UsageError: a head that cannot be exported.
         """
         head: Any = self.network.heads[name]
-        build = _HEADS.get(type(head))
+        build = _HEADS.get(class_of(head))
         if build is None or getattr(head, "num_vectors", 1) > 1:
             raise UsageError(
-                f"the {name} head of this model ({type(head).__name__}) cannot be exported: supported are sentence "
+                f"the {name} head of this model ({class_of(head).__name__}) cannot be exported: supported are sentence "
                 "encoders, masked LM, replaced tokens, next sentence, and classification of texts, tokens and answers"
             )
         taken = self.network.architecture.heads[name].input(self.network.config)

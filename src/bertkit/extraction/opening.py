@@ -14,7 +14,7 @@ from bertkit.checkpoint.own_record import NAME as OWN_RECORD
 from bertkit.checkpoint.own_record import read_section
 from bertkit.checkpoint.stored_parts import by_canonical_name
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
-from bertkit.device import resolve_device, weights_dtype
+from bertkit.device import resolve_device, weights_dtype, weights_dtype_name
 from bertkit.errors import CheckpointError
 from bertkit.extraction.extractor import Extractor
 from bertkit.extraction.label_encoder import LabelEncoder
@@ -118,7 +118,7 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
     canonical = by_canonical_name(tensors, names, folder)
     with torch.device("meta"):
         network = Network(config, (), with_pooler=False)
-    loaded = load_stored(network, canonical, names, (), (), place.dtype, folder)
+    loaded = load_stored(network, canonical, names, (), (), weights_dtype_name(place.precision), folder)
     unused = (*names.unused_parts, f"{names.prefix}pooler.")
     if unexpected := {
         canonical[name].name

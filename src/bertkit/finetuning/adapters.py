@@ -61,7 +61,7 @@ def add_adapters(model: Model, rank: int, alpha: float, seed: int) -> None:
 def without_adapters(model: Model) -> Model:
     """A copy of a model with the updates added to its weights."""
     checkpoint = copy.copy(model.checkpoint)
-    checkpoint.network = copy.deepcopy(model.network)
+    checkpoint.parts = copy.deepcopy(model.network)
     merged = Model(checkpoint)
     for name, module in _projections(merged).items():
         plain = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None, device="meta")

@@ -28,7 +28,7 @@ def student_of(teacher: Model, num_layers: int) -> Model:
     if record.num_stored_layers(config) != config.num_hidden_layers or record.alternates_layers:
         raise UsageError(f"{record.model_type} has layers that cannot be removed: choose one such as BERT or RoBERTa")
     checkpoint = copy.copy(teacher.checkpoint)
-    network = checkpoint.network = copy.deepcopy(teacher.network)
+    network = checkpoint.parts = copy.deepcopy(teacher.network)
     layers: Sequence[nn.Module] = list(network.encoder.layers)
     network.config = network.encoder.config = replace(config, num_hidden_layers=num_layers)
     network.encoder.layers = nn.ModuleList([layers[number] for number in layers_taken(len(layers), num_layers)])

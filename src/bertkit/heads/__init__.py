@@ -2,7 +2,7 @@
 
 Takes: hidden states (total_tokens, hidden_size) and one vector for each sequence (batch_size, hidden_size).
 Gives: logits of each head; one vector for each sequence by pooling.
-May import: errors, batch, transformer.
+May import: later, errors, batch, transformer.
 """
 
 from bertkit.heads.classification import LateClassificationHead, SiameseClassificationHead, VectorClassificationHead

@@ -1,13 +1,11 @@
 """Classification of sequences, tokens and sentence vectors by one linear layer."""
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
 from bertkit.heads.pooling import poolings_of, sequence_vectors
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import activate, dropout, project
+from bertkit.transformer.modules import nn
 
 
 class ClassificationHead(nn.Module):
@@ -16,6 +14,8 @@ class ClassificationHead(nn.Module):
     With one label it is regression, or the score of a choice (Devlin et al. 2018, section 4.4); with two over tokens,
     the logits of answer starts and ends (section 4.2).
     """
+
+    runs_in_arrays = True  # its steps take arrays, in inference
 
     def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float, *, has_bias: bool = True) -> None:
         super().__init__()
@@ -38,6 +38,8 @@ class DenseClassificationHead(nn.Module):
         activation: a key of ACTIVATIONS.
         input_dropout_prob: dropout before the first layer; ``dropout_prob`` is that before the second.
     """
+
+    runs_in_arrays = True
 
     def __init__(
         self,
@@ -67,6 +69,8 @@ class DenseClassificationHead(nn.Module):
 class LateClassificationHead(DenseClassificationHead):
     """`DenseClassificationHead` with the first layer over the hidden state of every token, and the second over the mean
     of its outputs, as in EuroBERT: that is the mean of the logits of all tokens."""
+
+    runs_in_arrays = False
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D) input of the last layer."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, Self, cast
 
-import torch
-from torch import Tensor
-
 from bertkit.errors import UsageError
+from bertkit.later import Tensor
 from bertkit.transformer import EncoderOutput
+from bertkit.transformer.kernels.arrays import library_of
 
 NAMED_LAYERS = {
     "last": "concat:-1",
@@ -93,8 +92,8 @@ class LayerSelection:
         if len(chosen) == 1:
             return chosen[0]
         if self.way == "concat":
-            return torch.cat(chosen, dim=-1)
-        stacked = torch.stack(chosen)  # (S, T, D)
+            return library_of(chosen[0]).concatenate(chosen, -1)
+        stacked = library_of(chosen[0]).stack(chosen)  # (S, T, D)
         return stacked.sum(0) if self.way == "sum" else stacked.mean(0)
 
 

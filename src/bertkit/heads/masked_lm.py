@@ -1,10 +1,9 @@
 """Language modeling heads: hidden states to a score for every entry of the vocabulary."""
 
-import torch
-from torch import Tensor, nn
-
+from bertkit.later import Tensor
 from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import activate, apply_linear, linear
+from bertkit.transformer.modules import nn, parameter
 
 
 class MaskedLMHead(nn.Module):
@@ -22,7 +21,7 @@ class MaskedLMHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.embedding_width)
         self.activation = activation or config.hidden_act
         self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = parameter(config.vocab_size)
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the requested positions and (V, E) word embedding to (P, V) logits; usually E = D."""
@@ -43,8 +42,8 @@ class VocabularyHead(nn.Module):
 
     def __init__(self, config: BertConfig, *, has_bias: bool, has_weight: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size)) if has_weight else None
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
+        self.weight = parameter(config.vocab_size, config.hidden_size) if has_weight else None
+        self.bias = parameter(config.vocab_size) if has_bias else None
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states and (V, D) word embedding to (P, V) logits."""

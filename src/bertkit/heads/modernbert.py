@@ -3,11 +3,10 @@
 Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 """
 
-import torch
-from torch import Tensor, nn
-
+from bertkit.later import Tensor
 from bertkit.transformer import ModernBertConfig
 from bertkit.transformer.kernels import activate, apply_linear, dropout, linear, project
+from bertkit.transformer.modules import nn, parameter
 
 
 class PredictionHead(nn.Module):
@@ -30,7 +29,7 @@ class ModernBertMaskedLMHead(PredictionHead):
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = parameter(config.vocab_size)
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the requested positions and (V, D) word embedding to (P, V) logits."""

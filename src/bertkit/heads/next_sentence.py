@@ -1,9 +1,9 @@
 """Next sentence prediction: does text B follow text A?"""
 
-from torch import Tensor, nn
-
+from bertkit.later import Tensor
 from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import project
+from bertkit.transformer.modules import nn
 
 
 class NextSentenceHead(nn.Module):

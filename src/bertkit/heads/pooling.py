@@ -5,13 +5,16 @@ window owns, and `finish` turns the sums of all windows of a text into its vecto
 Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D width of the selected layers.
 """
 
-import torch
-from torch import Tensor
+from typing import Any
+
+import numpy as np
 
 from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.layer_selection import LayerSelection
+from bertkit.later import Tensor, torch
 from bertkit.transformer import EncoderOutput
+from bertkit.transformer.kernels.arrays import Rows, library_of
 
 POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler")
 """Names of poolings:
@@ -48,10 +51,10 @@ def pool_windows(
     layers: LayerSelection,
     encoded: EncoderOutput,
     batch: Batch,
-    owned: Tensor,
-    num_before: Tensor,
-    skipped: Tensor,
-) -> tuple[Tensor, Tensor]:
+    owned: Rows,
+    num_before: Rows,
+    skipped: Rows,
+) -> tuple[Rows, Rows]:
     """Contribution of each window to the vector of its text, for one pooling.
 
     Args:
@@ -68,34 +71,49 @@ def pool_windows(
         MissingHeadError: "pooler" for an encoder without one.
         UsageError: layers that the encoder lacks.
     """
-    states = layers.of(encoded)
-    if pooling == "cls":
-        return states[batch.first_tokens + skipped], states.new_ones(len(owned))
-    if pooling == "last":
-        return states[batch.cu_seqlens[1:].long() - 1], states.new_ones(len(owned))
-    if pooling == "pooler":
-        if encoded.pooled is None:
+    states: Any = layers.of(encoded)
+    if pooling in ("cls", "last", "pooler"):
+        if pooling == "pooler" and encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
-        return encoded.pooled, states.new_ones(len(owned))
-    if states.dtype != torch.float64:
+        token = batch.first_tokens + skipped if pooling == "cls" else batch.cu_seqlens[1:] - 1
+        values: Any = encoded.pooled if pooling == "pooler" else states[token]
+        return values, library_of(values).ones_like(values[:, 0])
+    if not isinstance(states, np.ndarray) and states.dtype != torch.float64:
         states = states.float()  # a sum in 16 bits, or a number of tokens above 256, would be rounded
-    lengths = (owned[:, 1] - owned[:, 0]).to(states.dtype)
+    lengths = _numbers(owned[:, 1] - owned[:, 0], states)
     owned = batch.first_tokens[:, None] + owned  # in the packed row
     if pooling == "max":
         return _reduced(states, "max", owned), lengths
     if pooling == "weighted-mean":
-        tokens = torch.arange(len(states), device=states.device)
-        window = torch.searchsorted(owned[:, 1].contiguous(), tokens, right=True).clamp(max=len(owned) - 1)
-        weights = (tokens + (num_before - owned[:, 0])[window] + 1).to(states.dtype)
+        if isinstance(states, np.ndarray):
+            tokens = np.arange(len(states))
+            window = np.minimum(np.searchsorted(owned[:, 1], tokens, side="right"), len(owned) - 1)
+        else:
+            tokens = torch.arange(len(states), device=states.device)
+            window = torch.searchsorted(owned[:, 1].contiguous(), tokens, right=True).clamp(max=len(owned) - 1)
+        weights = _numbers(tokens + (num_before - owned[:, 0])[window] + 1, states)
         return _reduced(states * weights[:, None], "sum", owned), _reduced(weights, "sum", owned)
     return _reduced(states, "sum", owned), lengths
 
 
-def _reduced(values: Tensor, reduce: str, owned: Tensor) -> Tensor:
+def _numbers(counts: Rows, states: Rows) -> Rows:
+    """Integers in the dtype of hidden states."""
+    return counts.astype(states.dtype) if isinstance(counts, np.ndarray) else counts.to(states.dtype)
+
+
+def _reduced(values: Rows, reduce: str, owned: Rows) -> Rows:
     """The sum or maximum over the owned tokens of each window: (T, ...) to (W, ...).
 
     Tokens between them form segments too, so that no shape depends on numbers on a GPU, which would be waited for.
     """
+    if isinstance(values, np.ndarray):
+        combine, start = (np.maximum, -np.inf) if reduce == "max" else (np.add, 0)
+        result = np.full((len(owned), *values.shape[1:]), start, values.dtype)
+        has_tokens = owned[:, 1] > owned[:, 0]
+        bounds = owned[has_tokens].ravel()
+        bounds = bounds[: -1 if bounds[-1] == len(values) else None]
+        result[has_tokens] = combine.reduceat(values, bounds)[::2]
+        return result
     ends = torch.cat([owned.new_zeros(1), owned.flatten(), owned.new_full((1,), len(values))])
     lengths = ends.diff()
     if values.device.type == "mps":  # torch has no segment_reduce there
@@ -107,17 +125,17 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
     """(N, D) accumulated values and (N,) weights to the (N, D) vectors of the texts."""
     if pooling == "max":
         return values
-    divisor = weights.sqrt() if pooling == "mean-sqrt-len" else weights
+    divisor = weights**0.5 if pooling == "mean-sqrt-len" else weights
     return values / divisor[:, None]
 
 
 def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
     """(W, D): the vector of each sequence, from the last layer, by one or several poolings; raises as
     `pool_windows`."""
-    none = torch.zeros_like(batch.first_tokens)
-    owned = torch.stack([none, batch.cu_seqlens.diff().long()], dim=1)
+    none, library = 0 * batch.first_tokens, library_of(batch.first_tokens)
+    owned = library.stack([none, none + batch.cu_seqlens[1:] - batch.cu_seqlens[:-1]], 1)
     vectors = []
     for name in poolings_of(pooling):
         values, weights = pool_windows(name, _LAST, encoded, batch, owned, none, none)
         vectors.append(values if name in ("cls", "last", "pooler") else finish(name, values, weights))
-    return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)
+    return vectors[0] if len(vectors) == 1 else library.concatenate(vectors, 1)

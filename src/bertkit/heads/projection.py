@@ -3,27 +3,41 @@
 These are the modules after Pooling in sentence-transformers folders. Shape letters: N texts, D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.errors import UsageError
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels import linear
+from bertkit.transformer.kernels.arrays import Rows
+from bertkit.transformer.modules import nn
 
 OUTPUT_ACTIVATIONS = {  # torch class name -> function
     "Identity": lambda x: x,
-    "Sigmoid": F.sigmoid,
-    "Tanh": F.tanh,
-    "ReLU": F.relu,
-    "GELU": F.gelu,
-    "SiLU": F.silu,
-    "Softplus": F.softplus,
-    "LeakyReLU": F.leaky_relu,
-    "ELU": F.elu,
+    "Sigmoid": lambda x: F.sigmoid(x),
+    "Tanh": lambda x: F.tanh(x),
+    "ReLU": lambda x: F.relu(x),
+    "GELU": lambda x: F.gelu(x),
+    "SiLU": lambda x: F.silu(x),
+    "Softplus": lambda x: F.softplus(x),
+    "LeakyReLU": lambda x: F.leaky_relu(x),
+    "ELU": lambda x: F.elu(x),
 }
 """Activations of Dense layers and of cross-encoder scores."""
+
+
+def activated(scores: np.ndarray, name: str) -> np.ndarray:
+    """An activation of OUTPUT_ACTIVATIONS of float32 scores."""
+    if name == "Identity":
+        return scores
+    if name == "Sigmoid":
+        with np.errstate(over="ignore"):
+            return (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+    return OUTPUT_ACTIVATIONS[name](torch.from_numpy(scores)).numpy()
 
 
 @dataclass(frozen=True)
@@ -126,8 +140,15 @@ class _Norm(nn.Module):
 
 
 class _Unit(nn.Module):
-    def forward(self, vectors: Tensor) -> Tensor:
+    def forward(self, vectors: Rows) -> Rows:
+        return unit_length(vectors)
+
+
+def unit_length(vectors: Rows) -> Rows:
+    """(N, D) vectors scaled to length 1; zeros remain."""
+    if not isinstance(vectors, np.ndarray):
         return F.normalize(vectors, dim=-1)
+    return vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), vectors.dtype.type(1e-12))
 
 
 def _module(layer: ProjectionLayer) -> nn.Module:

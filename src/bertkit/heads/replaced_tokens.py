@@ -1,9 +1,9 @@
 """Replaced token detection: is a token the original one?"""
 
-from torch import Tensor, nn
-
+from bertkit.later import Tensor
 from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import activate, apply_linear, project
+from bertkit.transformer.modules import nn
 
 
 class ReplacedTokensHead(nn.Module):

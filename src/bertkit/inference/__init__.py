@@ -3,8 +3,8 @@
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task or of given labels, in
 the order of the texts; the metrics of predictions; the trace of a text.
-May import: version, errors, files, device, executor, compiled, tokenizer, batch, transformer, heads, architectures,
-tasks, checkpoint.
+May import: later, version, errors, files, device, executor, compiled, tokenizer, batch, transformer, heads,
+architectures, tasks, checkpoint.
 """
 
 from bertkit.inference.embed import EmbedOptions, embed, embed_stream

@@ -1,15 +1,13 @@
 """The fastest precision that stays close to float32, measured on this machine."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertkit.architectures import prepare
 from bertkit.batch import Batch, collate
@@ -18,6 +16,7 @@ from bertkit.errors import BertkitError
 from bertkit.executor import on_one_core
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.user_cache import user_cache
+from bertkit.later import F, Tensor, torch
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
 from bertkit.transformer.kernels.choices import capability_of

@@ -8,9 +8,6 @@ from numbers import Integral
 from typing import Any, Self, get_args
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
@@ -18,12 +15,17 @@ from bertkit.device import receive, send, send_together
 from bertkit.errors import UsageError
 from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
+from bertkit.heads.projection import unit_length
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, text_length
+from bertkit.later import torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.arrays import Rows, library_of
+from bertkit.transformer.kernels.inference import without_gradients
+from bertkit.transformer.modules import ArrayModule
 
 
 @dataclass(frozen=True)
@@ -114,25 +116,24 @@ def embed_stream(
     """
     refuse_one_text(texts)
     plan = _Plan.of(runner, settings, options)
-    ready: deque[tuple[list[str], Callable[[], Tensor]]] = deque()
+    ready: deque[tuple[list[str], Callable[[], Any]]] = deque()
     coming = encoded_chunks(
         texts, partial(plan.encode, runner), report, num_characters=text_length, doing="embedding", unit="texts",
         progress=options.progress,
     )  # fmt: skip
     for chunk, encodings, bar in coming:
-        contributions = _embed_chunk(runner, encodings, len(chunk), plan, bar.update)
-        ready.append((chunk, receive(plan.finish(*contributions))))
+        vectors = plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, bar.update))
+        ready.append((chunk, receive(vectors)))
         if len(ready) > (runner.device.type != "cpu"):  # a GPU computes while the next texts are encoded
             yield _arrived(*ready.popleft())
     for each in ready:
         yield _arrived(*each)
 
 
-def _arrived(texts: list[str], vectors: Callable[[], Tensor]) -> tuple[list[str], np.ndarray]:
-    return texts, vectors().numpy()
+def _arrived(texts: list[str], vectors: Callable[[], Any]) -> tuple[list[str], np.ndarray]:
+    return texts, np.asarray(vectors())
 
 
-@torch.inference_mode()
 def embed_one(
     runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: InferenceReport
 ) -> np.ndarray:
@@ -141,7 +142,8 @@ def embed_one(
     plan = _Plan.of(runner, settings, options)
     encodings = plan.encode(runner, [text], report.num_texts)
     report.add(encodings, 1)
-    return plan.finish(*_embed_chunk(runner, encodings, 1, plan))[0].cpu().numpy()
+    vectors = plan.finish(*_embed_chunk(runner, encodings, 1, plan))
+    return np.asarray(receive(vectors)())[0]
 
 
 @dataclass(frozen=True)
@@ -203,28 +205,40 @@ class _Plan:
         return encodings.after_prompts(self.num_of_prompt) if self.prompt else encodings
 
     def pool(
-        self, runner: Runner, batch: Batch, owned: Tensor, num_before: Tensor, skipped: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, runner: Runner, batch: Batch, owned: np.ndarray, num_before: np.ndarray, skipped: np.ndarray
+    ) -> Rows:
         """Contribution of each window to its text, from the tokens it owns, as `pool_windows`, with P poolings
-        concatenated: (W, P D) values and (W, P) weights."""
+        concatenated: (W, P D + P) values and weights."""
         encoded = runner.encoder(
             batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings,
             first_only={"cls", "pooler"} >= set(self.poolings) and not skipped.any(),
         )  # fmt: skip
-        tokens = send_together([owned, num_before, skipped], runner.device)
+        tokens: Any = owned, num_before, skipped
+        if runner.device.type == "cpu":
+            encoded, batch = encoded.as_arrays(), batch.as_arrays()
+        else:
+            tokens = send_together([torch.from_numpy(numbers) for numbers in tokens], runner.device)
         pooled = [pool_windows(pooling, self.layers, encoded, batch, *tokens) for pooling in self.poolings]
         values, weights = zip(*pooled, strict=True)
-        return torch.cat(values, dim=1), torch.stack(weights, dim=1)
+        return library_of(values[0]).concatenate([*values, *(each[:, None] for each in weights)], 1)
 
-    def finish(self, values: Tensor, weights: Tensor) -> Tensor:
+    def finish(self, values: Rows, weights: Rows) -> Rows:
         """(num_texts, embedding_dim) float32 on the device, from the combined contributions of each text's windows."""
-        parts = zip(self.poolings, values.chunk(len(self.poolings), dim=1), weights.unbind(dim=1), strict=True)
-        vectors = torch.cat([finish(*part) for part in parts], dim=1)
+        library = library_of(values)
+        parts = zip(self.poolings, _by_pooling(values, len(self.poolings)), weights.T, strict=True)
+        vectors = library.concatenate([finish(*part) for part in parts], 1)
         if self.projection:
-            with torch.inference_mode(), inference_kernels():
-                vectors = self.projection(vectors)
+            with without_gradients(), inference_kernels():
+                vectors = self._projected(vectors)
         vectors = vectors[:, : self.kept[0]]
-        return (F.normalize(vectors, dim=-1) if self.normalize else vectors)[:, : self.kept[1]].float()
+        vectors = (unit_length(vectors) if self.normalize else vectors)[:, : self.kept[1]]
+        return vectors.astype(np.float32, copy=False) if library is np else vectors.float()
+
+    def _projected(self, vectors: Rows) -> Rows:
+        projection: Any = self.projection
+        if isinstance(vectors, np.ndarray) and not isinstance(projection, ArrayModule):
+            return np.asarray(projection(torch.from_numpy(vectors)))
+        return projection(vectors)
 
 
 def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool:
@@ -271,41 +285,50 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
     return min(named, runner.max_positions)
 
 
-@torch.inference_mode()
 def _embed_chunk(
     runner: Runner,
     encodings: Encodings,
     num_texts: int,
     plan: _Plan,
     on_texts: Callable[[int], object] = lambda number: None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Rows, Rows]:
     """(num_texts, D) values and (num_texts,) weights: the contributions of windows summed for each text."""
     owned, num_before, skipped = _owned_tokens(encodings, plan.prompt_length)
 
-    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        ranges = (torch.from_numpy(numbers[indices]) for numbers in (owned, num_before, skipped))
-        values, weights = plan.pool(runner, batch, *ranges)
-        return torch.cat([values, weights], dim=1)
+    def forward(batch: Batch, indices: np.ndarray) -> Rows:
+        rows = plan.pool(runner, batch, *(numbers[indices] for numbers in (owned, num_before, skipped)))
+        return rows if batch.is_in_arrays or not isinstance(rows, np.ndarray) else torch.from_numpy(rows)
 
     def on_batch(indices: np.ndarray) -> None:
         on_texts(int((encodings.owned[indices, 0] == 0).sum()))
 
     tokens_per_batch = plan.options.tokens_per_batch
-    windows = runner.run(encodings, forward, tokens_per_batch=tokens_per_batch, on_batch=on_batch)
+    windows: Any = runner.run(encodings, forward, tokens_per_batch=tokens_per_batch, on_batch=on_batch)
+    windows = np.asarray(windows) if runner.device.type == "cpu" else windows
     num_poolings = len(plan.poolings)
     values, weights = windows[:, :-num_poolings], windows[:, -num_poolings:]
     if num_texts == len(encodings):  # one window for each text
         return values, weights
-    rows = send(torch.from_numpy(encodings.text_index), runner.device)
-    sums = [
-        _added_up(pooling, part, rows, num_texts)
-        for pooling, part in zip(plan.poolings, values.chunk(num_poolings, dim=1), strict=True)
-    ]
-    return torch.cat(sums, dim=1), weights.new_zeros(num_texts, num_poolings).index_add_(0, rows, weights)
+    rows: Any = encodings.text_index
+    rows = rows if isinstance(windows, np.ndarray) else send(torch.from_numpy(rows), runner.device)
+    parts = zip(plan.poolings, _by_pooling(values, num_poolings), strict=True)
+    sums = [_added_up(pooling, part, rows, num_texts) for pooling, part in parts]
+    return library_of(values).concatenate(sums, 1), _added_up("sum", weights, rows, num_texts)
 
 
-def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Tensor:
+def _by_pooling(values: Rows, number: int) -> list[Rows]:
+    """The columns (N, D) of each of some poolings."""
+    width = values.shape[1] // number
+    return [values[:, start : start + width] for start in range(0, values.shape[1], width)]
+
+
+def _added_up(pooling: str, values: Rows, rows: Rows, num_texts: int) -> Rows:
     """(num_texts, D): sums of the (W, D) window values over each text, given by (W,) ``rows``; maxima for "max"."""
+    if isinstance(values, np.ndarray):
+        start, combine = (-np.inf, np.maximum) if pooling == "max" else (0, np.add)
+        total = np.full((num_texts, values.shape[1]), start, values.dtype)
+        combine.at(total, rows, values)
+        return total
     if pooling != "max":
         return values.new_zeros(num_texts, values.shape[1]).index_add_(0, rows, values)
     lowest = values.new_full((num_texts, values.shape[1]), float("-inf"))

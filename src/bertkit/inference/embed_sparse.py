@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
+from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.architectures import Network, initialize, prepare
 from bertkit.batch import Batch
@@ -15,6 +14,7 @@ from bertkit.device import weights_dtype
 from bertkit.inference.embed import EmbedOptions, embed, embed_one
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
+from bertkit.later import Tensor
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import BertConfig
 

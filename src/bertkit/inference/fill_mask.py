@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
+from bertkit.later import Tensor
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import collate
 from bertkit.checkpoint import LateInteraction
@@ -20,6 +18,7 @@ from bertkit.executor import map_on_cores
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, inferred
 from bertkit.inference.score_pairs import paired
+from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges

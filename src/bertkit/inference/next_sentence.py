@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, refuse_windows
+from bertkit.later import Tensor
 from bertkit.tokenizer.layout import OnLong
 
 

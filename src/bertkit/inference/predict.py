@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
@@ -112,13 +111,14 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     first_only = task.head in runner.network.heads and runner.network.reads_first_tokens(task.head)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
-    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+    def forward(batch: Batch, indices: np.ndarray) -> Any:
         encoded = runner.encoder(batch, with_pooled=reads_pooler, first_only=first_only)
-        return task.read_out(runner.network, encoded, batch).float().cpu()
+        rows: Any = task.read_out(runner.network, encoded, batch)
+        return rows if batch.is_in_arrays else rows.float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:
         bar.update(int(is_first[indices].sum()))
 
     rows_per_sequence = encodings.seqlens if task.of_tokens else None
     rows = runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch)
-    return inferred(lambda: task.logits_of(runner.network, rows)).numpy()
+    return np.asarray(inferred(lambda: task.logits_of(runner.network, rows)))

@@ -5,13 +5,12 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
+from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 

@@ -1,5 +1,7 @@
 """Runner: the loop that runs a network over encodings."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -8,22 +10,24 @@ from operator import is_not
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.architectures import Network
-from bertkit.batch import Batch, collate, length_sorted_batches
-from bertkit.device import send
+from bertkit.batch import Batch, collate, length_sorted_batches, packed
+from bertkit.device import device_of, send
 from bertkit.errors import OverLengthError, UsageError
-from bertkit.executor import executor, map_on_cores
+from bertkit.executor import executor, map_on_cores, num_threads
 from bertkit.inference.report import InferenceReport
+from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import refuse_table
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.arrays import empty, library_of
+from bertkit.transformer.kernels.inference import without_gradients
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
+from bertkit.transformer.modules import ArrayModule
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,7 +62,13 @@ class Runner:
 
     @property
     def device(self) -> torch.device:
-        return self.network.encoder.embeddings.word.weight.device
+        return device_of(self.network.encoder.embeddings.word.weight)
+
+    def collate(self, encodings: Encodings) -> Batch:
+        """A batch on the device: of arrays for a network with arrays."""
+        if isinstance(self.network, ArrayModule):
+            return packed(encodings.input_ids, encodings.token_type_ids, encodings.seqlens)
+        return collate(encodings).to(self.device)
 
     @property
     def max_positions(self) -> int:
@@ -116,7 +126,7 @@ class Runner:
         """
         if len(encodings) == 1:  # without the overhead of batching
             only = np.zeros(1, np.int64)
-            rows = self.one(lambda: forward(collate(encodings).to(self.device), only))
+            rows = self.one(lambda: forward(self.collate(encodings), only))
             on_batch(only)
             return rows
         if tokens_per_batch is None:
@@ -127,8 +137,8 @@ class Runner:
 
         def work(number: int) -> Tensor:
             indices = batches[number]
-            batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
-            return inferred(lambda: forward(batch.to(self.device), indices))
+            part = in_order.between(ends[number] - len(indices), ends[number])
+            return inferred(lambda: forward(self.collate(part), indices))
 
         if len(batches) == 1:
             rows = self.one(lambda: work(0))
@@ -149,7 +159,7 @@ class Runner:
 
     def one(self, work: Callable[[], Result]) -> Result:
         """``work()`` without gradients, on every core, or if other calls are computing on one of them."""
-        if self.device.type != "cpu" or torch.get_num_threads() == 1:
+        if self.device.type != "cpu" or num_threads() == 1:
             return inferred(work)
         with executor().call() as is_alone:
             return inferred(work) if is_alone else executor().submit(inferred, work).result()
@@ -158,8 +168,7 @@ class Runner:
         """Token budget of a batch with the shortest expected run time."""
         if self.device.type != "cpu":
             return _TOKENS_PER_BATCH_ON_GPU
-        num_threads = torch.get_num_threads()
-        return min(_TOKENS_PER_BATCH, key=lambda budget: _rows_of_busiest_core(num_tokens, budget, num_threads))
+        return min(_TOKENS_PER_BATCH, key=lambda budget: _rows_of_busiest_core(num_tokens, budget, num_threads()))
 
 
 def _rows_of_busiest_core(num_tokens: int, budget: int, num_threads: int) -> int:
@@ -176,18 +185,18 @@ def _rows_of_busiest_core(num_tokens: int, budget: int, num_threads: int) -> int
 
 def inferred(work: Callable[[], Result]) -> Result:
     """``work()`` without gradients, on the calling thread."""
-    with torch.inference_mode(), inference_kernels():
+    with without_gradients(), inference_kernels():
         return work()
 
 
 def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_sequence: np.ndarray | None) -> Tensor:
     """The rows of all batches in the order of their sequences."""
-    order, rows = np.concatenate(batches), torch.cat(results)
+    order, rows = np.concatenate(batches), library_of(results[0]).concatenate(results)
     if rows_per_sequence is not None:
         starts = np.cumsum(rows_per_sequence) - rows_per_sequence
         order = ranges(starts[order], rows_per_sequence[order])
-    in_order = torch.empty_like(rows)
-    in_order[send(torch.from_numpy(order), rows.device)] = rows
+    in_order = empty(rows, *rows.shape)
+    in_order[order if isinstance(rows, np.ndarray) else send(torch.from_numpy(order), rows.device)] = rows
     return in_order
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError, checked_count
-from bertkit.heads import OUTPUT_ACTIVATIONS
+from bertkit.heads.projection import activated
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
 from bertkit.tokenizer import Encodings
@@ -60,15 +59,15 @@ def score_pairs(
             with_offsets=False,
         )  # fmt: skip
 
-    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+    def forward(batch: Batch, indices: np.ndarray) -> Any:
         encoded = runner.encoder(batch, first_only=first_only)
-        logits = runner.network.head_logits(HEAD, encoded, batch).float()
-        return OUTPUT_ACTIVATIONS[activation](logits).cpu()
+        logits: Any = runner.network.head_logits(HEAD, encoded, batch)
+        return logits if batch.is_in_arrays else logits.float().cpu()
 
     pairs = list(zip(queries, texts, strict=True))
     coming = encoded_chunks(pairs, encode, report, num_characters=_num_characters, doing="scoring", unit="pairs")
     for chunk, encodings, bar in coming:
-        scores.append(runner.run(encodings, forward).numpy())
+        scores.append(activated(np.asarray(runner.run(encodings, forward)), activation))
         bar.update(len(chunk))
     report.warn("shorten them to encode them in full")
     results = np.concatenate(scores)

@@ -1,13 +1,15 @@
 """Interface of text encoders, a `Model` or a static encoder, for search, features and evaluation."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.inference.report import InferenceReport
+from bertkit.later import torch
 
 
 class TextEncoder(Protocol):

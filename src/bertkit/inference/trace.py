@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import collate
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.inference.runner import Runner
+from bertkit.later import Tensor, torch
 from bertkit.transformer import EncoderOutput, LayerRecord, Recorder
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from bertkit.errors import UsageError
 from bertkit.inference.predict import REMEDY, predict_stream
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, checked_text
+from bertkit.later import torch
 from bertkit.tasks import TextTask
 from bertkit.tasks.sequence_classification import LabelPrediction, LabelsPrediction
 from bertkit.tokenizer import Encodings

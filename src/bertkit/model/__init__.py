@@ -2,8 +2,8 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, vocabulary_extension, tasks,
-checkpoint, inference.
+May import: later, errors, device, locate, tokenizer, batch, transformer, heads, architectures, vocabulary_extension,
+tasks, checkpoint, inference.
 """
 
 from bertkit.model.loading import load

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bertkit.checkpoint import Checkpoint, open_checkpoint
-from bertkit.device import resolve_device, weights_dtype
+from bertkit.device import has_gpu, resolve_device, weights_dtype_name
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
 from bertkit.model.model import Model
@@ -48,7 +48,7 @@ def load(
         label_names=label_names,
         ignore_tensors=ignore_tensors,
         ignore_config_keys=ignore_config_keys,
-        dtype=weights_dtype("float32" if precision == "auto" else precision),
+        dtype=weights_dtype_name("float32" if precision == "auto" else precision),
         seed=seed,
     )
     return model_of(checkpoint, precision, device)
@@ -56,7 +56,8 @@ def load(
 
 def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
     """The Model of an open checkpoint; arguments as in `load`."""
-    checkpoint.network.to(resolve_device(device))
+    if device != "cpu" and (device != "auto" or has_gpu()):
+        checkpoint.network.to(resolve_device(device))
     if precision != "auto":
         return Model(checkpoint, precision)
     choice = choose_precision(checkpoint.network.encoder, checkpoint.tokenizer)

@@ -1,30 +1,32 @@
 """The Model class: encoder, heads and tokenizer of one directory, with methods for inference."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import torch
 
 from bertkit import inference
-from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.device import device_of
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import poolings_of
-from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText, Runner
+from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.score_pairs import texts_of
 from bertkit.inference.zero_shot import TEMPLATE
+from bertkit.later import torch
+from bertkit.model.runners import ModelRunners
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
-from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
-from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
+from bertkit.transformer import Encoder, EncoderConfig
 
 
-class Model:
+class Model(ModelRunners):
     """A BERT with its tokenizer.
 
     The methods accept any iterable of str or of examples, and use bounded memory; a stream yields inputs with outputs,
@@ -32,11 +34,8 @@ class Model:
     """
 
     def __init__(self, checkpoint: Checkpoint, precision: str = "float32", precision_reason: str = "") -> None:
-        self.checkpoint = checkpoint
-        self.precision = precision  # of the encoder in inference
+        super().__init__(checkpoint, precision)
         self.precision_reason = precision_reason  # one line, if it was chosen by measurement
-        self._prepared: PreparedEncoder | None = None  # created at first use
-        self._kept_runner: Runner | None = None  # of the last inference
 
     @classmethod
     def create(
@@ -47,7 +46,7 @@ class Model:
         *,
         label_names: Sequence[str] | None = None,
         seed: int = 0,
-    ) -> "Model":
+    ) -> Model:
         """Create a model with initial weights, for training.
 
         Raises:
@@ -55,14 +54,10 @@ class Model:
         """
         return cls(new_checkpoint(config, tokenizer, heads, label_names, seed))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the prepared encoder, whose packed weights cannot be copied: a copy prepares its own at first use."""
-        return self.__dict__ | {"_prepared": None, "_kept_runner": None}
-
     def __repr__(self) -> str:
         config = self.config
         shape = f"{config.num_hidden_layers} layers, hidden_size={config.hidden_size}, vocab_size={config.vocab_size}"
-        return f"Model({shape}, heads: {', '.join(self.network.heads) or 'none'}, {self.precision})"
+        return f"Model({shape}, heads: {', '.join(self.checkpoint.parts.heads) or 'none'}, {self.precision})"
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
         """Save a directory that transformers and sentence-transformers can open, atomically.
@@ -71,11 +66,6 @@ class Model:
             UsageError: the directory exists and is not empty, unless ``overwrite``.
         """
         save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
-
-    @property
-    def network(self) -> Network:
-        """Encoder and heads: call it with a Batch to get the logits of every head."""
-        return self.checkpoint.network
 
     @property
     def encoder(self) -> Encoder:
@@ -89,15 +79,11 @@ class Model:
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self.encoder.embeddings.word.weight.device
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.checkpoint.tokenizer
+        return device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
 
     @property
     def config(self) -> EncoderConfig:
-        return self.network.config
+        return self.checkpoint.parts.config
 
     @property
     def sentence_settings(self) -> SentenceSettings:
@@ -114,7 +100,7 @@ class Model:
             MissingHeadError: there is none, or the directory does not record one.
         """
         if self.checkpoint.trained is None:
-            has = ", ".join(self.network.heads) or "none"
+            has = ", ".join(self.checkpoint.parts.heads) or "none"
             has += " of several numbers" * (self.checkpoint.problem_type == "regression")  # of one: the task regression
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
@@ -148,6 +134,8 @@ class Model:
         Raises:
             UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
         """
+        from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
+
         extended = extend_vocabulary(self.tokenizer, words)
         extend_embeddings(self.network, self.tokenizer, extended)
         self.checkpoint.tokenizer = extended
@@ -168,13 +156,14 @@ class Model:
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or not supported by this model.
         """
-        return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        return inference.embed(self._array_runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
         self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields chunks of texts and their (n, embedding_dim) vectors, in order."""
-        return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        chosen, runner = self._embed_options(options), self._array_runner
+        return inference.embed_stream(runner, self.sentence_settings, texts, chosen, report)
 
     def embed_sparse(
         self,
@@ -243,12 +232,18 @@ class Model:
         if not self.scores_pairs:
             raise MissingHeadError("scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2")
         self.checkpoint.require_trained_head("sequence_classification")
-        return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
+        return inference.score_pairs(
+            self._runner_for("sequence_classification"),
+            self.checkpoint.score_activation,
+            queries,
+            texts,
+            on_long=on_long,
+        )
 
     @property
     def scores_pairs(self) -> bool:
         """Whether `score_pairs` and `rank` are for this model: a cross-encoder, a classifier or late interaction."""
-        return self.checkpoint.late is not None or "sequence_classification" in self.network.heads
+        return self.checkpoint.late is not None or "sequence_classification" in self.checkpoint.parts.heads
 
     def rank(
         self, query: str, texts: str | Iterable[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
@@ -313,7 +308,7 @@ class Model:
             UsageError: a str or a table instead of examples.
         """
         trained = self._trained_for_use()
-        return inference.predict(self._runner, trained.task, examples, trained.layout, report)
+        return inference.predict(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
 
     def predict_stream(
         self,
@@ -329,7 +324,13 @@ class Model:
         trained = self._trained_for_use()
         layout = Layout(trained.layout.max_length, on_long or trained.layout.on_long)
         return inference.predict_stream(
-            self._runner, trained.task, examples, layout, report, decode=decode, progress=progress
+            self._runner_for(trained.task.head),
+            trained.task,
+            examples,
+            layout,
+            report,
+            decode=decode,
+            progress=progress,
         )
 
     def classify(
@@ -374,7 +375,7 @@ class Model:
             DataError, UsageError: no examples; another form; a label that is missing, or whose name the model lacks.
         """
         trained = self._trained_for_use()
-        return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)
+        return inference.evaluate(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> inference.Trace:
         """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
@@ -388,13 +389,7 @@ class Model:
 
     def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen = EmbedOptions.of(**options)
-        if chosen.pooling and "pooler" in poolings_of(chosen.pooling) and self.encoder.pooler is not None:
+        has_pooler = self.checkpoint.parts.encoder.pooler is not None
+        if has_pooler and chosen.pooling and "pooler" in poolings_of(chosen.pooling):
             self.require_trained("pooler")
         return chosen
-
-    @property
-    def _runner(self) -> Runner:
-        if self._prepared is None or not self._prepared.fits(self.encoder):
-            self._prepared = prepare(self.encoder, self.precision)
-        self._kept_runner = Runner.of(self._kept_runner, self.network, self.tokenizer, self._prepared)
-        return self._kept_runner

@@ -152,7 +152,7 @@ def _together(parts: Sequence[tuple[Sequences, Masked]]) -> PretrainingBatch:
         np.concatenate([masked.input_ids for _, masked in parts]),
         np.concatenate([sequences.token_type_ids for sequences, _ in parts]),
         np.concatenate([np.diff(sequences.cu_seqlens) for sequences, _ in parts]),
-    )
+    ).as_tensors()
     draws = [masked.draws for _, masked in parts if masked.draws is not None]
     return PretrainingBatch(
         batch,

@@ -17,9 +17,10 @@ import numpy as np
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.later import F, torch
+from bertkit.later import F
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, encode_texts, error_in
+from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import Loss, exact, mean_of, sums_of
@@ -165,9 +166,9 @@ class MultipleChoice(OnSentenceVectors):
         """See `TextTask.decode`; questions may differ in their number of choices."""
         predictions, start = [], 0
         for example in examples:
-            scores = torch.from_numpy(logits[start : start + len(example.choices), 0])
+            scores = logits[start : start + len(example.choices), 0]
             start += len(example.choices)
-            probabilities = scores.double().softmax(-1).tolist()
+            probabilities = softmax(scores).tolist()
             best = int(scores.argmax())
             predictions.append(ChoicePrediction(best, example.choices[best], tuple(probabilities)))
         return predictions

@@ -17,6 +17,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
 from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
+from bertkit.tasks.probabilities import sigmoid, softmax
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
@@ -168,7 +169,7 @@ class SequenceClassification(OneOfClasses, _Classification):
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LabelPrediction]:
         """The likeliest label, by mean logits over the windows of a text; None up to the threshold."""
-        probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().softmax(-1).numpy()
+        probabilities = softmax(mean_over_windows(encodings, logits))
         best = probabilities.argmax(axis=1).tolist()
         return [
             LabelPrediction(
@@ -279,7 +280,7 @@ class MultiLabelClassification(_Classification):
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LabelsPrediction]:
         """The labels that reach their thresholds, by mean logits over the windows of a text."""
-        probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().sigmoid().numpy()
+        probabilities = sigmoid(mean_over_windows(encodings, logits))
         thresholds = self.thresholds or (0.5,) * len(self.label_names)
         has = probabilities >= np.array(thresholds)
         return [

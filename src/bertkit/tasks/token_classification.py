@@ -17,11 +17,11 @@ import numpy as np
 
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.later import torch
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText, encode_texts, error_in
 from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.probabilities import log_softmax
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tagged_texts import rule_of_words, shares_of_words, tagged_text
@@ -218,7 +218,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         other words have the label of `TagsPrediction` with probability 1. A word inside the token of the word before
         has the probabilities of labels that continue those of that word."""
         tokens, word_of = self._first_pieces(examples, encodings)
-        scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
+        scores = log_softmax(logits[np.maximum(tokens, 0)])
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
         inside = np.flatnonzero(word_of != np.arange(len(word_of)))

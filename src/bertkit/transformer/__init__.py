@@ -10,6 +10,8 @@ A layer is described once and written four times:
 - `layer_config` describes it; the config of a family (`config`, `modernbert`, `qwen3`, ...) returns the description.
 - `layer` is the layer with weights, and its loop; of `attention` and `feed_forward`, with `window` and `rotary`,
   `relative_bias` or `relative` for positions. `embeddings` stand before it; `encoder` and `decoder` hold both.
+- `modules`: what networks consist of, with the names of torch; their parameters are torch's, or arrays for inference
+  on a CPU without torch.
 - `albert`, `deberta`, `directional`: encoders that use the layer in another way.
 - `prepared`: the layer for inference, with weights packed for a precision, and its loop.
 - `few_rows`: the prepared layers as one compiled function, for a short text or a step of generation.

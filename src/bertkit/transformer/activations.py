@@ -1,17 +1,13 @@
 """Activations of feed-forward networks by their config names, with and without a gate."""
 
-from functools import partial
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from bertkit.later import F, Tensor, torch
 
 ACTIVATIONS = {
-    "gelu": F.gelu,  # exact, with erf (Hendrycks & Gimpel 2016)
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
+    "gelu": lambda x: F.gelu(x),  # exact, with erf (Hendrycks & Gimpel 2016)
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": lambda x: F.relu(x),
+    "silu": lambda x: F.silu(x),
+    "tanh": lambda x: torch.tanh(x),
 }
 
 OTHER_NAMES = {

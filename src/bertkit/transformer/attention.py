@@ -5,13 +5,14 @@ reference in torch's own operations is `packed_attention` in ``kernels/attention
 Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K head_dim.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
+from bertkit.later import Tensor
 from bertkit.transformer.kernels import (
     apply_linear,
     cross_attention,
@@ -22,6 +23,7 @@ from bertkit.transformer.kernels import (
     self_attention,
 )
 from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig, RotaryPositions
+from bertkit.transformer.modules import nn
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows, RelativePositions
 from bertkit.transformer.rotary import Rotary

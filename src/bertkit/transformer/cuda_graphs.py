@@ -4,18 +4,17 @@ A small batch computes for less time than its kernels take to be started one by 
 encoders whose attention reads cumulative lengths on the device may be recorded.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-import torch.nn.functional as F
-from torch import nn
-
 from bertkit.batch import Batch
 from bertkit.device import product_dtype
+from bertkit.later import F, nn, torch
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.choices import capability_of, kernel_for
 from bertkit.transformer.kernels.row_invariance import row_count

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bertkit.errors import UsageError
+from bertkit.later import Tensor, torch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.config_checks import check_activations, check_probabilities
-from bertkit.transformer.embeddings import table
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig
+from bertkit.transformer.modules import nn, table
 from bertkit.transformer.relative import RelativePositions
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.later import Tensor
 from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import embeddings_of
 from bertkit.transformer.layer import Layer, Sources, apply_layers
+from bertkit.transformer.modules import nn
 from bertkit.transformer.recorder import Recorder
 
 

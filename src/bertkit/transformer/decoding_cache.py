@@ -6,8 +6,8 @@ Shape letters: R rows.
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
+from bertkit.later import Tensor
 from bertkit.transformer.kernels.key_value_cache import KeyValueCache
 from bertkit.transformer.prepared.layer import Attention, PreparedLayer
 

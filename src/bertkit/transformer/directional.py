@@ -6,15 +6,14 @@ Shape letters: T total_tokens, P predicted tokens, D hidden_size.
 from dataclasses import replace
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
+from bertkit.later import Tensor, torch
 from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.embeddings import Embeddings, table
+from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels import look_up
 from bertkit.transformer.layer import Layer, apply_layers
+from bertkit.transformer.modules import nn, table
 from bertkit.transformer.window import CAUSAL, REVERSED
 
 Direction = Literal["left", "right", "both"]

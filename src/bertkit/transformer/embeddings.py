@@ -3,15 +3,18 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.later import Tensor, torch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import apply_linear, dropout, look_up
+from bertkit.transformer.modules import nn, table
 
 
 class Embeddings(nn.Module):
@@ -68,7 +71,7 @@ class Embeddings(nn.Module):
     def types(self, batch: Batch) -> Tensor:
         """(T,) token types, all 0 for a table with one row."""
         has_types = self.token_type is not None and self.token_type.num_embeddings > 1
-        return batch.token_type_ids if has_types else torch.zeros_like(batch.token_type_ids)
+        return batch.token_type_ids if has_types else 0 * batch.token_type_ids
 
 
 class SummedEmbeddings(nn.Module):
@@ -168,13 +171,11 @@ def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
 
 
 def _check_range(name: str, ids: Tensor, number: int, advice: str) -> None:
-    if ids.device.type != "cpu" or torch.compiler.is_compiling():
+    if isinstance(ids, np.ndarray):
+        lowest, highest = int(ids.min()), int(ids.max())
+    elif ids.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    lowest, highest = (int(bound) for bound in torch.aminmax(ids))
+    else:
+        lowest, highest = (int(bound) for bound in torch.aminmax(ids))
     if lowest < 0 or highest >= number:
         raise UsageError(f"the batch holds {name} from {lowest} to {highest}, the model has {number} of them: {advice}")
-
-
-def table(num_rows: int, width: int) -> nn.Embedding:
-    """An uninitialized embedding table: initializing on the meta device would import torch's compiler (1.5 s)."""
-    return nn.Embedding.from_pretrained(torch.empty(num_rows, width), freeze=False)

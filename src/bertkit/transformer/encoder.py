@@ -7,15 +7,15 @@ sequences.
 
 from typing import Any, cast
 
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
+from bertkit.later import Tensor, torch
 from bertkit.transformer.attention import PositionValues
 from bertkit.transformer.embeddings import embeddings_of
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import activate, project
 from bertkit.transformer.layer import Layer, apply_layers, norm_of
 from bertkit.transformer.layer_config import RotaryPositions
+from bertkit.transformer.modules import nn
 from bertkit.transformer.recorder import Recorder
 from bertkit.transformer.relative import RelativePositions
 from bertkit.transformer.rotary import Rotary, rotary_of
@@ -81,7 +81,7 @@ class Encoder(nn.Module):
             self.in_order(),
             hidden,
             batch,
-            PositionValues(self.rotary(batch.position_ids), self.distance_bias(batch.max_seqlen), attended),
+            PositionValues(self.rotary_at(batch.position_ids), self.distance_bias(batch.max_seqlen), attended),
             final_norm=self.final_norm,
             recorder=recorder,
             recomputes=self.gradient_checkpointing,
@@ -106,7 +106,13 @@ class Encoder(nn.Module):
         """Hidden states of an inner layer, transformed as the last layer's are for heads; (T, D) to (T, D)."""
         return hidden_states if self.final_norm is None else self.final_norm(hidden_states)
 
-    def rotary(self, position_ids: Tensor) -> dict[RotaryPositions, Rotary]:
+    def rotary(self, num_positions: int) -> dict[RotaryPositions, Rotary]:
+        """As `rotary_at` the first positions."""
+        if not any(isinstance(layer.config.positions, RotaryPositions) for layer in self.in_order()):
+            return {}
+        return self.rotary_at(torch.arange(num_positions, device=self.embeddings.word.weight.device))
+
+    def rotary_at(self, position_ids: Tensor) -> dict[RotaryPositions, Rotary]:
         """The angles at (T,) positions, for each kind of rotary positions in use."""
         layers = [layer.config for layer in self.in_order()]
         kinds = {layer.positions: layer.head_dim for layer in layers if isinstance(layer.positions, RotaryPositions)}

@@ -3,12 +3,14 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
-from torch import Tensor, nn
-
+from bertkit.later import Tensor
 from bertkit.transformer.kernels import activate, apply_linear, dropout, gate, joined
 from bertkit.transformer.layer_config import LayerConfig
+from bertkit.transformer.modules import nn
 
 
 class FeedForward(nn.Module):

@@ -1,12 +1,16 @@
 """Interface of encoders: config, output, and the encoder prepared for inference."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.batch import Batch
+from bertkit.later import Tensor
 from bertkit.transformer.layer_config import LayerConfig
+from bertkit.transformer.modules import nn
 
 
 class EncoderConfig(Protocol):
@@ -38,6 +42,12 @@ class EncoderOutput:
     last_hidden_state: Tensor  # (T, D)
     pooled: Tensor | None  # (B, D), None for an encoder without pooler
     hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
+
+    def as_arrays(self) -> EncoderOutput:
+        """The same numbers of the CPU as arrays, which they may be already."""
+        states = self.hidden_states and [np.asarray(state) for state in self.hidden_states]
+        pooled = None if self.pooled is None else np.asarray(self.pooled)
+        return EncoderOutput(np.asarray(self.last_hidden_state), pooled, states)  # type: ignore[arg-type]
 
 
 class PreparedEncoder(Protocol):

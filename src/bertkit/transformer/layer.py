@@ -3,21 +3,22 @@
 Shape letters: T total_tokens, S source tokens, D hidden_size.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-
 from bertkit.batch import Batch
+from bertkit.later import Tensor, torch
 from bertkit.transformer.attention import CrossAttention, PositionValues, SelfAttention
 from bertkit.transformer.feed_forward import FeedForward
 from bertkit.transformer.kernels import add_norm, add_then_norm, joined, recomputed
 from bertkit.transformer.layer_config import LayerConfig
+from bertkit.transformer.modules import nn
 from bertkit.transformer.recorder import LayerRecord, Recorder
 
-Norm = nn.LayerNorm | nn.RMSNorm
+Norm = Any  # nn.LayerNorm or nn.RMSNorm
 
 
 class State(NamedTuple):

@@ -7,10 +7,8 @@ The layer that is trained (`layer.py`), the one prepared for inference (`prepare
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from bertkit.errors import UsageError
+from bertkit.later import Tensor, torch
 from bertkit.transformer.config_checks import check_activations, check_integers, check_one_of
 from bertkit.transformer.window import Window
 

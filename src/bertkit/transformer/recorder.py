@@ -6,7 +6,7 @@ Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from bertkit.later import Tensor
 
 
 @dataclass(eq=False)

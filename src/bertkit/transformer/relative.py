@@ -6,8 +6,7 @@ Shape letters: N sequences of one length L, H num_heads, K head_dim, D hidden_si
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from bertkit.later import Tensor, torch
 
 
 class RelativePositions(NamedTuple):

@@ -1,11 +1,11 @@
 """Encoder with learned relative position biases of attention scores (Raffel et al. 2020, section 2.1)."""
 
-import torch
-from torch import Tensor, nn
+from __future__ import annotations
 
+from bertkit.later import Tensor, torch
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.embeddings import table
 from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.modules import nn, table
 
 NUM_BUCKETS = 32
 

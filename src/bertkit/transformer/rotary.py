@@ -6,8 +6,7 @@ Shape letters: T total_tokens, H num_heads, K head_dim.
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from bertkit.later import Tensor, torch
 
 
 class Rotary(NamedTuple):

@@ -7,8 +7,8 @@ float32, for oneDNN. Shape letters: M rows, K inputs, N outputs.
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
+from bertkit.later import Tensor
 from bertkit.transformer.few_rows.products import PADDING_ROWS, Weights, multiply_few_rows
 from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels.activation import apply_activation

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
+from bertkit.later import Tensor
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.attention import RotaryAttention, SequenceAttention
 from bertkit.transformer.few_rows.layers import COUNTERS, CrossLayers, Layers, Workspace, encode_few_rows
 from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
 from bertkit.transformer.few_rows.products import PADDING_ROWS, multiply_few_rows
 from bertkit.transformer.few_rows.tiles import TILE_ROWS
-from bertkit.transformer.few_rows.weights import is_known, norms_of, tensor_of, weights_of
+from bertkit.transformer.few_rows.weights import is_known, norms_of, rows_as_given, weights_of
 from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.linear import PlainInt8Linear
+from bertkit.transformer.kernels.linear import CompiledInt8Linear, PlainInt8Linear
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, PLAIN, SHORT_GELU
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 
@@ -59,7 +59,8 @@ class FewRows:
         norms = [(layer.attention_norm, layer.feed_forward_norm) for layer in layers] if norms is None else norms
         weights = [weights_of(linears) for linears in zip(*map(_linears_of, layers), strict=True)]
         code = CODES[first.activation]
-        if code == GELU and (isinstance(first.expand, PlainInt8Linear) or (not is_gated and _is_bfloat16(weights[2]))):
+        is_int8 = isinstance(first.expand, PlainInt8Linear | CompiledInt8Linear)
+        if code == GELU and (is_int8 or (not is_gated and _is_bfloat16(weights[2]))):
             code = SHORT_GELU
         attention_norm, feed_forward_norm = (norms_of(same, has_norm_bias) for same in zip(*norms, strict=True))
         self._layers = Layers(
@@ -88,7 +89,9 @@ class FewRows:
     def of_plain(cls, layers: Sequence[Any]) -> Self | None:
         """`of` layers whose attention has no window, and no bias or the same one by distance; otherwise None."""
         bias = layers[0].bias if layers else None
-        is_plain = isinstance(bias, Tensor | None) and all(each.window is None and each.bias is bias for each in layers)
+        is_plain = not isinstance(bias, PositionRows) and all(
+            each.window is None and each.bias is bias for each in layers
+        )
         return cls.of(layers) if is_plain else None
 
     @classmethod
@@ -118,11 +121,13 @@ class FewRows:
         """
         sums, normed_rows = on_shared_threads(encode_few_rows, *self.arguments(hidden, source, normed, angles))
         rows = sums if self._ends_with_sums else normed_rows
-        return tensor_of(rows[: len(hidden)], (hidden if normed is None else normed).dtype)
+        return rows_as_given(rows[: len(hidden)], hidden if normed is None else normed)
 
     def arguments(self, hidden: Any, source: Any, normed: Any = None, angles: Sequence[Rotary] = ()) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
-        sums, normed_rows = (array(each.contiguous()) for each in (hidden, hidden if normed is None else normed))
+        sums, normed_rows = (
+            np.ascontiguousarray(array(each)) for each in (hidden, hidden if normed is None else normed)
+        )
         (num_rows, width), num_layers = normed_rows.shape, len(self._prepared)
         wide, dtype = self._layers.expand.bias.shape[1], normed_rows.dtype
 
@@ -152,13 +157,13 @@ class FewRows:
         if isinstance(source, DecodingCache):
             own, sources = source.own.of_all_layers(), source.sources  # pyrefly: ignore
             return own, None if sources is None else sources.of_all_layers()  # pyrefly: ignore
-        cu_seqlens, longest, first = source.cu_seqlens.numpy(), source.max_seqlen, self._prepared[0]
+        cu_seqlens, longest, first = array(source.cu_seqlens), source.max_seqlen, self._prepared[0]
         if self._kinds is None:
             bias: Any = bias_of_length(first.bias, longest)
             added = bias_array(bias, width // first.num_heads)
             return SequenceAttention(cu_seqlens, first.num_heads, added), None
         windows = np.array([window.within(longest) for window in self._windows], np.int64)
-        cosines, sines = (torch.stack(part).numpy() for part in zip(*angles, strict=True))
+        cosines, sines = (np.stack([array(each) for each in part]) for part in zip(*angles, strict=True))
         return RotaryAttention(cu_seqlens, first.num_heads, cosines, sines, self._kinds, windows), None
 
 
@@ -183,7 +188,7 @@ class FewRowsLinear:
         given = rows_with_padding(x, num_rows)
         out = np.empty((len(given), self._weights.bias.shape[1]), given.dtype)
         arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(PLAIN), given, out
-        return tensor_of(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x.dtype)
+        return rows_as_given(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x)
 
 
 def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:

@@ -3,15 +3,16 @@
 Shape letters: M rows, K inputs, N outputs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.device import CPU_PRECISIONS
+from bertkit.later import Tensor, torch
 from bertkit.transformer.few_rows.layers import LayerNorms
 from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
 from bertkit.transformer.few_rows.products import (
@@ -23,7 +24,7 @@ from bertkit.transformer.few_rows.products import (
     scratch_of,
 )
 from bertkit.transformer.few_rows.tiles import TILE_ROWS
-from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.arrays import Rows, array
 from bertkit.transformer.kernels.dispatch import linear_for, offered_linears
 from bertkit.transformer.kernels.linear import (
     CompiledInt8Linear,
@@ -174,9 +175,9 @@ def kernel_of_short_texts() -> str:
     return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
 
 
-def tensor_of(numbers: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """The same memory as a tensor, the opposite of `array`."""
-    return torch.from_numpy(numbers).view(dtype)
+def rows_as_given(numbers: np.ndarray, given: Rows) -> Rows:
+    """The same memory as a tensor of the dtype of another, the opposite of `array`; or as an array."""
+    return numbers if isinstance(given, np.ndarray) else torch.from_numpy(numbers).view(given.dtype)
 
 
 def can_read_packed_weights() -> bool:
@@ -212,7 +213,7 @@ def _multiply(weights: Weights | RoundedWeights, x: Tensor, residual: Tensor | N
     out, scratch = np.empty((len(rows), weights.bias.shape[1]), rows.dtype), scratch_of(num_rows, x.shape[1])
     added = out if residual is None else array(residual)
     multiply(weights, 0, np.zeros(2, np.int64), 0, rows, num_rows, then, added, out, scratch)
-    return tensor_of(out[:num_rows], x.dtype)
+    return rows_as_given(out[:num_rows], x)
 
 
 @cache

@@ -7,35 +7,35 @@ which ones are last depends on the numbers of rows and threads.
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.arrays import Rows, array, as_given, empty, floats
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.training_rows import gelu_forward
 from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, silu
 from bertkit.transformer.kernels.vectors import WIDTH
 
 
-def apply_activation(x: Tensor, name: str, *, in_place: bool = False) -> Tensor:
+def apply_activation(x: Rows, name: str, *, in_place: bool = False) -> Rows:
     """An activation by its name in ACTIVATIONS: (M, N) to the same, without gradient.
 
     Args:
         in_place: ``x`` is contiguous, and may become the result.
     """
-    if x.device.type != "cpu" or name == "relu":  # without rounding
+    if not isinstance(x, np.ndarray) and (x.device.type != "cpu" or name == "relu"):  # without rounding
         return ACTIVATIONS[name](x)
-    x = x.contiguous()
-    out = x if in_place else torch.empty_like(x)
-    if kernel := _VECTORS.get((name, x.dtype)):
+    if name == "relu":
+        return np.maximum(x, 0, out=x if in_place else None)
+    x = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
+    out = x if in_place else empty(x, *x.shape)
+    if kernel := _VECTORS.get((name, array(x).dtype.name)):
         kernel(array(x), array(out))
         return out
-    numbers = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    out = torch.empty_like(numbers)
-    _FORWARD[name](numbers.numpy().ravel(), out.numpy().ravel())
-    return out.to(x.dtype)
+    numbers = array(x) if array(x).dtype == np.float64 else floats(x)
+    result = np.empty_like(numbers)
+    _FORWARD[name](numbers.ravel(), result.ravel())
+    return as_given(result, x)
 
 
 @compiled
@@ -88,12 +88,12 @@ def _tanh(x, out):
 
 
 _VECTORS = {
-    ("gelu", torch.float32): gelu_forward,
-    ("gelu", torch.bfloat16): _gelu_vectors,
-    ("gelu_new", torch.float32): _gelu_tanh_vectors,
-    ("gelu_new", torch.bfloat16): _gelu_tanh_vectors,
-    ("silu", torch.float32): _silu_vectors,
-    ("silu", torch.bfloat16): _silu_vectors,
+    ("gelu", "float32"): gelu_forward,
+    ("gelu", "uint16"): _gelu_vectors,
+    ("gelu_new", "float32"): _gelu_tanh_vectors,
+    ("gelu_new", "uint16"): _gelu_tanh_vectors,
+    ("silu", "float32"): _silu_vectors,
+    ("silu", "uint16"): _silu_vectors,
 }
 _FORWARD = {  # of float64 and float16, and others of float32
     "gelu": _gelu,

@@ -1,31 +1,64 @@
-"""Conversion of torch tensors to arrays for compiled kernels."""
+"""Tensors of torch as arrays for compiled kernels, which take either and give what they took.
+
+Networks without torch have arrays throughout; with torch, a tensor of the CPU is an array of the same memory.
+"""
+
+from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
+from bertkit.later import Tensor, torch
 from bertkit.transformer.kernels.rows import Norm, padded
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window, window_of
 
+Rows = Any
+"""Rows of numbers: an array, or a tensor of torch."""
 
-def array(tensor: Tensor) -> np.ndarray:
+
+def array(tensor: Rows) -> np.ndarray:
     """The same memory as an array, bfloat16 as uint16."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
     tensor = tensor.detach()
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def norm_arrays(norm: nn.LayerNorm | nn.RMSNorm) -> Norm:
+def floats(tensor: Rows) -> np.ndarray:
+    """The numbers in float32, row by row; a copy only of another dtype or layout."""
+    numbers = tensor if isinstance(tensor, np.ndarray) else tensor.detach().float().numpy()
+    return np.ascontiguousarray(numbers, np.float32)
+
+
+def as_given(rows: np.ndarray, given: Rows) -> Rows:
+    """Rows in float32 as an array, or as a tensor of the dtype of another."""
+    return rows if isinstance(given, np.ndarray) else torch.from_numpy(rows).to(given.dtype)
+
+
+def library_of(rows: Rows) -> Any:
+    """numpy for an array, torch for a tensor: functions that both have."""
+    return np if isinstance(rows, np.ndarray) else torch
+
+
+def empty(given: Rows, *shape: int) -> Rows:
+    """Uninitialized rows of the kind and dtype of others."""
+    return np.empty(shape, given.dtype) if isinstance(given, np.ndarray) else given.new_empty(shape)
+
+
+def is_rms(norm: Any) -> bool:
+    """Whether a normalization is by the root of the mean square alone: it has no mean and no bias."""
+    return not hasattr(norm, "bias")
+
+
+def norm_arrays(norm: Any) -> Norm:
     """The current weights of a normalization."""
     weight = padded(array(norm.weight))
-    bias = np.zeros_like(weight)
-    if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
-        bias = padded(array(norm.bias))
-    return Norm(weight, bias, np.float32(norm.eps))
+    bias = None if is_rms(norm) else norm.bias
+    return Norm(weight, np.zeros_like(weight) if bias is None else padded(array(bias)), np.float32(norm.eps))
 
 
 _BEYOND = 32
@@ -36,13 +69,13 @@ def bias_array(bias: Tensor | None, head_dim: int) -> np.ndarray | None:
     """A bias by distance, (H, 2 L - 1), in the layout of tile attention, divided by the scale of the scores."""
     if bias is None:
         return None
-    return F.pad(bias.detach().float() * math.sqrt(head_dim), (_BEYOND, _BEYOND)).numpy()
+    return np.pad(floats(bias) * np.float32(math.sqrt(head_dim)), [(0, 0), (_BEYOND, _BEYOND)])
 
 
 def position_arrays(positions: PositionRows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
     """Keys and queries of relative positions, in the layout of disentangled tile attention."""
-    keys, queries = (part.float().contiguous().numpy() for part in (positions.keys, positions.queries))
-    return keys, queries, positions.row_of_distance.numpy(), np.float32(positions.scale)
+    keys, queries = floats(positions.keys), floats(positions.queries)
+    return keys, queries, array(positions.row_of_distance), np.float32(positions.scale)
 
 
 def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:

@@ -4,14 +4,13 @@ Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one lengt
 longest sequence that a bias by distance is for.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
+from bertkit.later import F, Tensor, nn, torch
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows, position_scores
 from bertkit.transformer.rotary import Rotary, rotate
@@ -200,7 +199,7 @@ def recorded_cross_attention(
 
 def bias_of_length(bias: Tensor | PositionRows | None, length: int) -> Tensor | PositionRows | None:
     """The part of a bias that sequences of up to ``length`` tokens need: (H, 2 M - 1) to (H, 2 L - 1)."""
-    if not isinstance(bias, Tensor):
+    if bias is None or isinstance(bias, PositionRows):
         return bias
     first = bias.shape[1] // 2 - length + 1
     return bias[:, first : first + 2 * length - 1]

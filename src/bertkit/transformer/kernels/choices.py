@@ -4,8 +4,8 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 
 | step | where | kernels, the first that fits |
 |---|---|---|
-| products | CPU, inference | `dispatch.offered_linears`: oneDNN's, 8 bits where they are exact; else `panel_product` |
-| | AVX2 without AVX-512 | `panel_product`, where `multiplies_panels_fast` |
+| products | CPU, inference | `panel_product`, without torch, where `multiplies_panels_fast` |
+| | other CPUs | `dispatch.offered_linears`: oneDNN's, 8 bits where they are exact; else `panel_product` |
 | | a few rows | `few_rows`: all layers in one compiled function, where it gives the bits of those products |
 | | CPU, training | `trained_linear`, inside `training_kernels` |
 | attention | CPU, inference | `attend_pairs` where `multiplies_pairs_fast`, else `attend_tiles` |
@@ -18,19 +18,24 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 `bertkit doctor` prints what holds on a machine (`dispatch.kernels_here`).
 """
 
+from __future__ import annotations
+
 import importlib.util
 from typing import Literal
 
-import torch
-from torch import Tensor
-
+from bertkit.later import Tensor, torch
+from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
 from bertkit.transformer.relative import PositionRows
 
 
-def multiplies_panels_fast() -> bool:
-    """Whether products of this package are the fastest in float32: with AVX2 and without AVX-512."""
-    return has_wide_registers("avx2") and has_wide_registers("fma") and not has_wide_registers()
+def multiplies_panels_fast(precision: str = "float32") -> bool:
+    """Whether products of this package are at least as fast as oneDNN's, so that inference needs no torch: of 32-bit
+    numbers and bytes on x86 without AMX (measured on AMD Zen 3 and 4), of bfloat16 with AVX2 and without AVX-512."""
+    has_vectors = has_wide_registers("avx2") and has_wide_registers("fma")
+    if precision == "bfloat16":
+        return has_vectors and not has_wide_registers()
+    return has_vectors and precision in ("float32", "int8") and "amx-tile" not in instruction_sets()
 
 
 _SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")

@@ -1,13 +1,14 @@
 """Kernel dispatch by precision, device, CPU features and torch build."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-import torch
-
 from bertkit.device import CPU_PRECISIONS
 from bertkit.errors import UsageError
+from bertkit.later import torch
 from bertkit.transformer.kernels import inference_steps as steps
 from bertkit.transformer.kernels.choices import multiplies_pairs_fast, multiplies_panels_fast
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
@@ -106,8 +107,9 @@ class LinearChoice(NamedTuple):
 
 
 def linear_for(precision: str) -> LinearChoice:
-    """The fastest correct products of this build of torch on this CPU."""
-    return offered_linears(precision)[0]
+    """The fastest correct products on this CPU."""
+    is_own = multiplies_panels_fast(precision) and precision != "bfloat16"  # without torch
+    return (_compiled_linears(precision) if is_own else offered_linears(precision))[0]
 
 
 def offered_linears(precision: str) -> list[LinearChoice]:
@@ -115,10 +117,8 @@ def offered_linears(precision: str) -> list[LinearChoice]:
     reference = PlainInt8Linear if precision == "int8" else PlainLinear
     if precision == "float64":
         return [LinearChoice(reference, True, "torch's own operations, the reference")]
-    compiled = _compiled_linears(precision)
-    onednn = _onednn_linears(precision)
-    if precision != "int8" and multiplies_panels_fast():
-        onednn, compiled = compiled, onednn
+    parts = _onednn_linears(precision), _compiled_linears(precision)
+    onednn, compiled = reversed(parts) if multiplies_panels_fast(precision) else parts
     offered = [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
     if precision == "bfloat16" and not has_fast_bfloat16():
         offered = [each._replace(is_fast=False, reason=f"{_WITHOUT_BFLOAT16}: {each.reason}") for each in offered]
@@ -132,8 +132,10 @@ _WITHOUT_BFLOAT16 = (
 
 
 def _compiled_linears(precision: str) -> list[LinearChoice]:
-    operation, reason = _onednn_operation(precision), "the fastest with AVX2 and without AVX-512"
-    if not has_onednn(operation):
+    operation, reason = _onednn_operation(precision), "as fast as oneDNN's here, and without torch"
+    if multiplies_panels_fast(precision):
+        pass
+    elif not has_onednn(operation):
         reason = f"as this build of torch lacks {operation}"
     elif precision == "int8":
         reason = "as oneDNN does not multiply int8 exactly on this processor"

@@ -1,16 +1,24 @@
 """Heads and pooler in inference on the CPU, with rows bit-identical regardless of the rest of the batch."""
 
 import threading
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from bertkit.transformer.kernels.linear import multiply_unpacked
+from bertkit.later import Tensor, is_torch_loaded, torch
+from bertkit.transformer.kernels.arrays import Rows
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
+from bertkit.transformer.kernels.linear import CompiledLinear, multiply_unpacked
 from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
 
 _this_thread = threading.local()
+
+_MOST_PACKED = 2**21
+"""Weights from here on, as those of a vocabulary, are not packed for each product."""
 
 
 @contextmanager
@@ -24,13 +32,20 @@ def inference_kernels() -> Iterator[None]:
         _this_thread.is_inference = before
 
 
+def without_gradients() -> AbstractContextManager:
+    """torch's inference mode, where torch is used."""
+    return torch.inference_mode() if is_torch_loaded() else nullcontext()
+
+
 def is_inference() -> bool:
     """Whether this thread is inside `inference_kernels`."""
     return getattr(_this_thread, "is_inference", False)
 
 
-def invariant_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def invariant_linear(x: Rows, weight: Rows, bias: Rows | None) -> Rows:
     """``x W^T + b`` on the CPU: (M, K) to (M, N)."""
+    if isinstance(x, np.ndarray) or (_is_float32(x, weight) and weight.numel() < _MOST_PACKED):
+        return _packed_linear(weight, bias)(x)
 
     def probe() -> Multiply:
         weights = probe_weight(weight.shape[0], weight.shape[1], weight.dtype)
@@ -38,3 +53,24 @@ def invariant_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     kind = ("linear", *weight.shape, weight.dtype, bias is not None)
     return multiply_rows(kind, lambda rows: multiply_unpacked(rows, weight, bias), probe, x)
+
+
+def _is_float32(x: Tensor, weight: Tensor) -> bool:
+    return multiplies_panels_fast() and x.dtype == weight.dtype == torch.float32
+
+
+def _packed_linear(weight: Rows, bias: Rows | None) -> CompiledLinear:
+    """The packed product, of an earlier call if weight and bias have not changed since."""
+    if any(hasattr(part, "is_inference") and part.is_inference() for part in (weight, bias)):
+        return CompiledLinear(weight, bias)  # torch does not count their changes
+    versions = tuple(getattr(part, "_version", 0) for part in (weight, bias))
+    cached = _packed.get(id(weight))
+    if cached is None or cached[0]() is not weight or cached[1] is not bias or cached[2] != versions:
+        drop = partial(_packed.pop, id(weight), None)
+        cached = weakref.ref(weight, lambda _: drop()), bias, versions, CompiledLinear(weight, bias)
+        _packed[id(weight)] = cached
+    return cached[3]
+
+
+_packed: dict[int, Any] = {}
+"""id of a weight -> a reference to it, its bias, the versions of both, and their product."""

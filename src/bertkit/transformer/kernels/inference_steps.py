@@ -5,18 +5,28 @@ for float32 and bfloat16 on the CPU, computed in float32 and rounded once when s
 hidden_size, F intermediate_size.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.later import F, Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels import modern_rows
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, rotary_and_window
+from bertkit.transformer.kernels.arrays import (
+    Rows,
+    array,
+    bias_array,
+    empty,
+    is_rms,
+    norm_arrays,
+    position_arrays,
+    rotary_and_window,
+)
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention
-from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.pair_attention import attend
@@ -40,7 +50,7 @@ class PlainEmbeddings:
 class CompiledEmbeddings:
     """The same, compiled."""
 
-    def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
+    def __init__(self, embeddings: Embeddings, dtype: torch.dtype | None = None) -> None:
         self.embeddings, self.dtype = embeddings, dtype
         self.tables = [_rows(embeddings.word)]
         none = np.zeros_like(self.tables[0][:1])
@@ -49,19 +59,21 @@ class CompiledEmbeddings:
         self.tables.append(none if types is None else _rows(types))
         self.norm = norm_arrays(embeddings.norm)
 
-    def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
+    def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Rows:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
-        hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
-        positions = batch.position_ids if self.embeddings.position is not None else torch.zeros_like(batch.position_ids)
-        ids = (batch.input_ids.numpy(), positions.numpy(), self.embeddings.types(batch).numpy())
+        shape = len(batch.input_ids), self.tables[0].shape[1]
+        is_array = isinstance(batch.input_ids, np.ndarray)
+        hidden: Any = np.empty(shape, np.float32) if is_array else torch.empty(shape, dtype=self.dtype)
+        positions = batch.position_ids if self.embeddings.position is not None else 0 * batch.position_ids
+        ids = (array(batch.input_ids), array(positions), array(self.embeddings.types(batch)))
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
 
 def _rows(table: nn.Embedding) -> np.ndarray:
     """The rows of a table one after another, as kernels read them; a copy only of another layout."""
-    return array(table.weight.contiguous())
+    return np.ascontiguousarray(array(table.weight))
 
 
 def plain_attention(
@@ -83,6 +95,8 @@ def plain_attention(
     """
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
+        from bertkit.transformer.kernels.device_attention import batch_attention
+
         return batch_attention(query_key_value, batch, num_heads, 0.0, rotary, window, bias)
     contexts, start = [], 0  # one by one and copied: the last bits depend on the number and alignment of sequences
     for length in batch.seqlens:
@@ -95,16 +109,16 @@ def plain_attention(
 
 
 def tile_attention(
-    query_key_value: Tensor,
+    query_key_value: Rows,
     batch: Batch,
     num_heads: int,
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
-) -> Tensor:
+) -> Rows:
     """The same, compiled."""
-    context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-    cu_seqlens = batch.cu_seqlens.numpy()
+    context = empty(query_key_value, len(query_key_value), query_key_value.shape[1] // 3)
+    cu_seqlens = array(batch.cu_seqlens)
     context[cu_seqlens[-1] :] = 0
     if isinstance(bias, PositionRows):
         positions = position_arrays(bias)
@@ -133,25 +147,25 @@ class CompiledHeadNorms:
     def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
         self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
 
-    def __call__(self, query_key_value: Tensor) -> Tensor:
+    def __call__(self, query_key_value: Rows) -> Rows:
         """(T, 3 H K) to the same."""
         rows = array(query_key_value)
         modern_rows.norm_heads(rows, self.head_dim, *self.norms, rows)
         return query_key_value
 
 
-def plain_gate(x: Tensor, activation: str) -> Tensor:
+def plain_gate(x: Rows, activation: str) -> Rows:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    left, right = x.chunk(2, dim=-1)
-    return apply_activation(left, activation) * right
+    width = x.shape[1] // 2
+    return apply_activation(x[:, :width], activation) * x[:, width:]
 
 
-def compiled_gate(x: Tensor, activation: str) -> Tensor:
+def compiled_gate(x: Rows, activation: str) -> Rows:
     """The same, with GELU and SiLU compiled."""
     compiled_forward = _GATES.get(activation)
     if compiled_forward is None:
         return plain_gate(x, activation)
-    out = x.new_empty(len(x), x.shape[1] // 2)
+    out = empty(x, len(x), x.shape[1] // 2)
     compiled_forward(array(x), array(out))
     return out
 
@@ -164,7 +178,7 @@ class PlainAddThenNorm:
 
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
         self.shape, self.weight, self.eps, self.dtype = norm.normalized_shape, norm.weight, norm.eps or 0.0, dtype
-        self.is_rms = isinstance(norm, nn.RMSNorm)
+        self.is_rms = is_rms(norm)
 
     def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """(T, D) each to (T, D) each."""
@@ -178,11 +192,13 @@ class CompiledAddThenNorm:
     """The same, compiled."""
 
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
-        self.norm, self.dtype, self.is_rms = norm_arrays(norm), dtype, isinstance(norm, nn.RMSNorm)
+        self.norm, self.dtype, self.is_rms = norm_arrays(norm), dtype, is_rms(norm)
 
-    def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Rows, residual: Rows) -> tuple[Rows, Rows]:
         """(T, D) each to (T, D) each."""
-        summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=self.dtype)
+        summed = empty(residual, *residual.shape)
+        is_array = isinstance(residual, np.ndarray)
+        normed = np.empty_like(residual) if is_array else torch.empty_like(residual, dtype=self.dtype)
         means = None if self.is_rms else np.empty(len(x), np.float32)
         outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
         add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)
@@ -207,7 +223,7 @@ class CompiledNorm:
     def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
         self.norm = norm_arrays(norm)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Rows) -> Rows:
         """(T, D) to (T, D)."""
         rows = array(x)
         norm_rows(rows, None, self.norm, rows, None)

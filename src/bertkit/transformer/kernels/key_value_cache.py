@@ -6,12 +6,12 @@ N new tokens of all rows, R rows, D hidden_size, H num_heads, K head_dim, C capa
 new tokens that attend to one of them, S tokens of the longest.
 """
 
+from __future__ import annotations
+
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertkit.device import send_together
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_keys_values, attend_cached
 from bertkit.transformer.kernels.rows import whole_vectors

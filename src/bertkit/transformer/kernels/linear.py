@@ -12,15 +12,14 @@ from typing import Any
 
 import llvmlite.binding
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertkit.executor import on_one_core
+from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.choices import multiplies_panels_fast
+from bertkit.transformer.kernels.arrays import Rows, as_given, floats
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
+from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
@@ -80,7 +79,7 @@ def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     if a.dtype == torch.bfloat16 and not has_fast_bfloat16():
         return multiply_unpacked(a.float(), b.float(), None if bias is None else bias.float()).bfloat16()
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
-        b = b.contiguous() if multiplies_panels_fast() else b
+        b = b.contiguous() if has_wide_registers("avx2") and not has_wide_registers() else b
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
 
@@ -162,24 +161,22 @@ class WidenedLinear(OneDNNLinear):
         return super().multiply(activation, x.float(), None if residual is None else residual.float()).bfloat16()
 
 
-class CompiledLinear(PlainLinear):
-    """`PlainLinear` with compiled products: a row has the same bits in any number of them. Numbers of bfloat16 are
-    multiplied in float32, as in `WidenedLinear`."""
+class CompiledLinear:
+    """`PlainLinear` with compiled products, of arrays or tensors: a row has the same bits in any number of them.
+    Numbers of bfloat16 are multiplied in float32, as in `WidenedLinear`."""
 
-    def pack(self, weight: Tensor) -> Any:
-        return panel_product.float_panels(weight, self.bias)
+    def __init__(self, weight: Rows, bias: Rows | None) -> None:
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        self.weight = panel_product.float_panels(floats(weight), None if bias is None else floats(bias))
 
-    def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
-        return self.multiply(activation, x, residual)
-
-    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        product = torch.empty(len(x), self.kind[1])
-        then, rows = CODES.get(activation or "", PLAIN) if residual is None else ADD, x.float().contiguous()
-        added = None if residual is None else residual.float().contiguous()
-        multiply_panels(self.weight, rows, product, then, added)
+    def __call__(self, x: Rows, *, activation: str | None = None, residual: Rows | None = None) -> Rows:
+        """(M, K) to (M, N), as x is given."""
+        product = np.empty((len(x), self.kind[1]), np.float32)
+        then = CODES.get(activation or "", PLAIN) if residual is None else ADD
+        multiply_panels(self.weight, floats(x), product, then, None if residual is None else floats(residual))
         if activation is not None and then == PLAIN:
             product = apply_activation(product, activation, in_place=True)
-        return product.to(x.dtype)
+        return as_given(product, x)
 
 
 class PlainInt8Linear(RowInvariant):
@@ -239,33 +236,35 @@ class OneDNNInt8Linear(PlainInt8Linear):
         )  # fmt: skip
 
 
-class CompiledInt8Linear(PlainInt8Linear):
+class CompiledInt8Linear:
     """`PlainInt8Linear` with compiled products, whose sums are exact: a row has the same bits in any number of them."""
 
-    def scales_of(self, weight: Tensor) -> Tensor:
-        return panel_product.weight_scales(weight)
-
-    def pack(self, weight: Tensor) -> Any:
-        return panel_product.rounded_panels(weight, self.scales)
+    def __init__(self, weight: Rows, bias: Rows | None) -> None:
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        weight = rotated(floats(weight), is_weight=True)
+        self.scales = panel_product.weight_scales(weight)
+        rounded = np.rint(weight / self.scales[:, None]).astype(np.int8)
+        self.weight = panel_product.rounded_panels(rounded, self.scales)
+        self.weight_sums = np.pad(rounded.sum(axis=1, dtype=np.int32).astype(np.float32) * self.scales, (0, WIDTH))
+        self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(floats(bias), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> UnscaledProduct:
-        product = self.multiply(torch.from_numpy(x.values))
-        return UnscaledProduct(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
+        """(M, K) to (M, N)."""
+        return UnscaledProduct(self.multiply(x.values), x.scales, x.middles, self.weight_sums, self.bias)
 
-    def multiply(self, values: Tensor) -> Tensor:
+    def multiply(self, values: np.ndarray) -> np.ndarray:
+        """As `PlainInt8Linear.multiply`."""
         if missing := -values.shape[1] % 4:
-            values = F.pad(values, (0, missing))
-        product = torch.empty(len(values), len(self.scales))
+            values = np.pad(values, [(0, 0), (0, missing)])
+        product = np.empty((len(values), self.kind[1]), np.float32)
         multiply_panels(self.weight, values, product)
         return product
 
 
 def multiply_panels(
-    panels: Any, rows: Tensor, product: Tensor, then: int = PLAIN, residual: Tensor | None = None
+    panels: Any, rows: np.ndarray, product: np.ndarray, then: int = PLAIN, residual: np.ndarray | None = None
 ) -> None:
     """`panel_product.multiply_panels` on all threads of this one."""
     added = product if residual is None else residual
-    on_shared_threads(
-        panel_product.multiply_panels, panels, np.zeros(2, np.int64),
-        rows.numpy(), np.intp(then), added.numpy(), product.numpy(),
-    )  # fmt: skip
+    arguments = panels, np.zeros(2, np.int64), rows, np.intp(then), added, product
+    on_shared_threads(panel_product.multiply_panels, *arguments)

@@ -13,11 +13,8 @@ Shape letters: M rows, K inputs, N outputs.
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from llvmlite import ir
 from numba import extending, types
-from torch import Tensor
 
 from bertkit.compiled import compiled, overload
 from bertkit.transformer.kernels.llvm_vectors import (
@@ -68,42 +65,45 @@ class RoundedPanels(NamedTuple):
     scales: np.ndarray  # (N,) float32, rounded up
 
 
-def weight_scales(weight: Tensor) -> Tensor:
+def weight_scales(weight: np.ndarray) -> np.ndarray:
     """(N,) scales for rounding (N, K) weights to 8 bits: to 127 at most; where products are added in pairs, the sum of
     two neighbors to 128 at most, which with inputs of up to 255 stays below 2^15."""
-    largest = weight.abs().amax(dim=1) / 127
+    largest = np.abs(weight).max(axis=1) / np.float32(127)
     if adds_pairs_of_bytes() and weight.shape[1] > 1:
-        pairs = weight[:, : weight.shape[1] // 2 * 2].unflatten(1, (-1, 2)).sum(dim=2)
-        largest = torch.maximum(largest, pairs.abs().amax(dim=1) / 127.99)  # 128 if rounding adds a half to each
-    return largest.clamp(min=1e-30)
+        pairs = weight[:, : weight.shape[1] // 2 * 2].reshape(len(weight), -1, 2).sum(axis=2)
+        # 128 if rounding adds a half to each
+        largest = np.maximum(largest, np.abs(pairs).max(axis=1) / np.float32(127.99))
+    return np.maximum(largest, np.float32(1e-30))
 
 
-def float_panels(weight: Tensor, bias: Tensor | None) -> FloatPanels:
+def float_panels(weight: np.ndarray, bias: np.ndarray | None) -> FloatPanels:
     """(N, K) weights, and a bias or zeros, in float32."""
-    weight, bias = weight.float(), torch.zeros(len(weight)) if bias is None else bias.float()
-    return FloatPanels(_panels(weight, 1).squeeze(3).numpy(), _padded(bias).numpy())
+    return FloatPanels(_panels(weight, 1)[..., 0], _padded(np.zeros(len(weight), np.float32) if bias is None else bias))
 
 
-def rounded_panels(rounded: Tensor, scales: Tensor) -> RoundedPanels:
+def rounded_panels(rounded: np.ndarray, scales: np.ndarray) -> RoundedPanels:
     """(N, K) int8 weights and their (N,) scales."""
-    offsets = _padded(128 * rounded.sum(dim=1, dtype=torch.int32))
-    return RoundedPanels(_panels(rounded, 4).numpy(), offsets.numpy().view(np.float32), _padded(scales).numpy())
+    offsets = _padded(128 * rounded.sum(axis=1, dtype=np.int32))
+    return RoundedPanels(_panels(rounded, 4), offsets.view(np.float32), _padded(scales))
 
 
-def _padded(numbers: Tensor) -> Tensor:
+def _padded(numbers: np.ndarray) -> np.ndarray:
     """(N, ...) with zeros up to whole panels."""
-    return F.pad(numbers, (0,) * (2 * numbers.dim() - 1) + (-len(numbers) % PANEL,))
+    return np.pad(numbers, [(0, -len(numbers) % PANEL)] + [(0, 0)] * (numbers.ndim - 1))
 
 
-def _panels(weight: Tensor, inputs: int) -> Tensor:
+_LINE_BYTES = 64
+"""Bytes of a line of a cache."""
+
+
+def _panels(weight: np.ndarray, inputs: int) -> np.ndarray:
     """(N, K) to (N / PANEL, K / inputs, PANEL, inputs), in memory aligned to the lines of caches."""
-    padded = F.pad(_padded(weight), (0, -weight.shape[1] % inputs))
-    return (
-        padded.unflatten(1, (-1, inputs))
-        .unflatten(0, (-1, PANEL))
-        .transpose(1, 2)
-        .clone(memory_format=torch.contiguous_format)
-    )
+    padded = np.pad(_padded(weight), [(0, 0), (0, -weight.shape[1] % inputs)])
+    panels = padded.reshape(-1, PANEL, padded.shape[1] // inputs, inputs).transpose(0, 2, 1, 3)
+    memory = np.empty(panels.nbytes + _LINE_BYTES, np.uint8)
+    aligned = memory[-memory.ctypes.data % _LINE_BYTES :][: panels.nbytes].view(panels.dtype).reshape(panels.shape)
+    aligned[...] = panels
+    return aligned
 
 
 @compiled

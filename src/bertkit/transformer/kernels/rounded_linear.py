@@ -4,9 +4,8 @@ Shape letters: M rows, K and N their widths.
 """
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from bertkit.later import Tensor, torch
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.rows import empty_quantized, quantize_rows, read_rows
@@ -16,7 +15,7 @@ class RoundedLinear:
     """As `PlainLinear`, with weights and rows rounded to 8 bits. A row is bit-identical regardless of the others."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.linear = linear_for("int8").linear(weight, torch.zeros(len(weight)) if bias is None else bias)
+        self.linear = linear_for("int8").linear(weight, bias)
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) float32 to (M, N) float32."""

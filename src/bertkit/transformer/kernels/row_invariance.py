@@ -8,13 +8,12 @@ counts also limit memory: oneDNN keeps about 0.6 MB for every number of rows.
 Shape letters: M rows, K inputs, N outputs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from bertkit.executor import on_one_core
+from bertkit.later import F, Tensor, torch
 
 ROW_COUNTS = (
     8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
@@ -167,7 +166,7 @@ _agreed: dict[tuple[Hashable, int, int], bool] = {}
 """(kind, threads, count) -> whether the count is bit-identical to the reference."""
 
 
-def _plan(checks: "_Checks", num_rows: int) -> tuple[int, ...]:
+def _plan(checks: _Checks, num_rows: int) -> tuple[int, ...]:
     plan: list[int] = []
     rest = num_rows
     while rest > 0:

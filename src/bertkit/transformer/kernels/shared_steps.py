@@ -13,12 +13,11 @@ import platform
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import torch
 from llvmlite import ir
 from numba import extending, types
 
 from bertkit.compiled import compiled
-from bertkit.executor import executor
+from bertkit.executor import executor, num_threads
 from bertkit.transformer.kernels.llvm_vectors import INT, llvm_function
 
 intrinsic: Any = extending.intrinsic
@@ -31,7 +30,7 @@ _MAX_THREADS = 4
 
 def on_shared_threads(function: Callable[..., Result], *arguments: Any) -> Result:
     """The result of a function whose steps several threads share, on this thread and others that are free."""
-    num_helpers = min(torch.get_num_threads(), _MAX_THREADS) - 1
+    num_helpers = min(num_threads(), _MAX_THREADS) - 1
     helpers = [executor().submit(function, *arguments) for _ in range(num_helpers)]
     result = function(*arguments)
     for helper in helpers:

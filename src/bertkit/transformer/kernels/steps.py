@@ -8,6 +8,8 @@ In bfloat16 the products and what they write are bfloat16; weights, residual str
 float32. Shape letters: T rows, D columns, N outputs.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,15 +18,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Batch
+from bertkit.device import device_of
 from bertkit.errors import UsageError
+from bertkit.later import F, Tensor, later_module, nn, torch
 from bertkit.transformer.activations import ACTIVATIONS, gated
-from bertkit.transformer.kernels import device_steps
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import rotary_and_window
 from bertkit.transformer.kernels.attention import (
@@ -33,17 +32,15 @@ from bertkit.transformer.kernels.attention import (
     recorded_attention,
     written_out_attention,
 )
-from bertkit.transformer.kernels.device_attention import batch_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.row_invariance import training_row_count
-from bertkit.transformer.kernels.tiled_attention import TiledAttention, TiledCrossAttention
-from bertkit.transformer.kernels.trained_linear import TrainedLinear
-from bertkit.transformer.kernels.trained_steps import AddNorm, AddThenNorm, DropoutOfRows, Gate, Gelu, LookUp
 from bertkit.transformer.kernels.training_rows import Dropout
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
+
+with_torch = later_module("bertkit.transformer.kernels.with_torch")
 
 
 @dataclass
@@ -96,8 +93,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     if active is not None:
-        return TrainedLinear.apply(x, weight, bias, active.dtype)
-    if is_inference() and x.device.type == "cpu":
+        return with_torch.trained_linear.TrainedLinear.apply(x, weight, bias, active.dtype)
+    if is_inference() and device_of(x).type == "cpu":
         return invariant_linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
@@ -117,42 +114,43 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
     """Weight (N, D) and bias, (N,) or None, of linear layers as one product."""
     if len(layers) == 1:
         return layers[0].weight, layers[0].bias
-    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    return torch.cat([layer.weight for layer in layers]), bias
+    join: Any = np.concatenate if isinstance(layers[0].weight, np.ndarray) else torch.cat
+    bias = None if layers[0].bias is None else join([layer.bias for layer in layers])
+    return join([layer.weight for layer in layers]), bias
 
 
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
     """``layer(x)``, the last step of a head, in float32 also in training: (T, D) to (T, N)."""
-    if is_inference() and x.device.type == "cpu":
+    if is_inference() and device_of(x).type == "cpu":
         return invariant_linear(x, layer.weight, layer.bias)
     return layer(x)
 
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
-    return table(ids) if _active() is None else LookUp.apply(table.weight, ids)
+    return table(ids) if _active() is None else with_torch.trained_steps.LookUp.apply(table.weight, ids)
 
 
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
-        return apply_activation(x, name) if is_inference() else device_steps.activate(x, name)
-    return Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
+        return apply_activation(x, name) if is_inference() else with_torch.device_steps.activate(x, name)
+    return with_torch.trained_steps.Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    return gated(x, name) if _active() is None or name != "gelu" else Gate.apply(x)
+    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gate.apply(x)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
     """Dropout, if the module is in training mode, and not in inference."""
     active = _active()
     if active is None:
-        return x if is_inference() else device_steps.apply_dropout(x, module)
+        return x if is_inference() else with_torch.device_steps.apply_dropout(x, module)
     if not module.training or not module.p:
         return x
-    return DropoutOfRows.apply(x, active.dropout(module.p))
+    return with_torch.trained_steps.DropoutOfRows.apply(x, active.dropout(module.p))
 
 
 def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, module: nn.Dropout) -> Tensor:
@@ -162,7 +160,7 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, modul
     if active is None or isinstance(norm, nn.RMSNorm):
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
-    return AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
+    return with_torch.trained_steps.AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
 
 def add_then_norm(
@@ -175,7 +173,7 @@ def add_then_norm(
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
-    return AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
 
 
 def self_attention(
@@ -211,7 +209,7 @@ def self_attention(
         return recorded_attention(record, query_key_value, batch.seqlens, *arguments)
     active = _active()
     if active is None:
-        return batch_attention(query_key_value, batch, *arguments)
+        return with_torch.device_attention.batch_attention(query_key_value, batch, *arguments)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     if isinstance(bias, PositionRows):
         drop = partial(_drop_probs, active, dropout_prob)
@@ -219,7 +217,9 @@ def self_attention(
         context = written_out_attention(None, query_key_value[:num_tokens], batch.seqlens, num_heads, drop, bias=bias)
         return F.pad(context, (0, 0, 0, len(query_key_value) - num_tokens))
     turns = rotary_and_window(rotary, window, batch.max_seqlen)
-    return TiledAttention.apply(query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns)
+    return with_torch.tiled_attention.TiledAttention.apply(
+        query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns
+    )
 
 
 def cross_attention(
@@ -237,14 +237,15 @@ def cross_attention(
         return packed_cross_attention(query, key_value, seqlens, key_seqlens, num_heads, dropout_prob)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     lengths = (np.cumsum([0, *each], dtype=np.int32) for each in (seqlens, key_seqlens))
-    return TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
+    return with_torch.tiled_attention.TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
 
 
 def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
     """Dropout of (H, L, L) probabilities."""
     if not dropout_prob:
         return probs
-    return DropoutOfRows.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
+    rows, drop = probs.flatten(0, 1), with_torch.trained_steps.DropoutOfRows.apply
+    return drop(rows, active.dropout(dropout_prob)).view_as(probs)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
@@ -271,4 +272,4 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
         active.num_masks = max(num_before, active.num_masks)
         return result
 
-    return checkpoint(run, hidden_states, use_reentrant=False)
+    return torch.utils.checkpoint.checkpoint(run, hidden_states, use_reentrant=False)

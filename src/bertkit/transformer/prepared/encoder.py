@@ -3,25 +3,29 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.device import product_dtype
+from bertkit.device import device_of, product_dtype
+from bertkit.later import nn, torch
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.few_rows.prepared import FewRows, is_few
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.arrays import Rows, empty
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
+from bertkit.transformer.kernels.inference import inference_kernels, without_gradients
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer_config import RotaryPositions
+from bertkit.transformer.modules import ArrayModule
 from bertkit.transformer.prepared.float_steps import FloatSteps, GenerationSteps, generation_kernels_for
 from bertkit.transformer.prepared.int8_steps import Int8Steps
 from bertkit.transformer.prepared.layer import Attention, PreparedLayer, PreparedLayers
-from bertkit.transformer.prepared.weight_versions import WeightVersions
 from bertkit.transformer.rotary import Rotary
 
 
@@ -42,6 +46,28 @@ class WholeSequences(Attention):
         return layer.steps.attend(layer, query_key_value, self.batch, rotary)
 
 
+def runs_in_arrays(encoder: Any, precision: str) -> bool:
+    """Whether an encoder with arrays is prepared without torch: with the layers of BERT, at a precision whose products
+    are compiled."""
+    if not isinstance(encoder, ArrayModule) or not multiplies_panels_fast(precision) or precision == "bfloat16":
+        return False
+    config = encoder.config  # type: ignore[attr-defined]
+    layers = [config.layer(number) for number in range(config.num_hidden_layers)]
+    return config.normalizes_embeddings and all(
+        layer.positions is None and not layer.is_gated and not layer.is_pre_norm and layer.norm == "layer"
+        for layer in layers
+    )
+
+
+def weight_versions(encoder: Any) -> Any:
+    """The `WeightVersions` of an encoder; None for one with arrays, whose weights do not change."""
+    if isinstance(encoder, ArrayModule):
+        return None
+    from bertkit.transformer.prepared.weight_versions import WeightVersions
+
+    return WeightVersions(encoder)
+
+
 class PreparedTransformer:
     """An encoder prepared for inference.
 
@@ -57,34 +83,37 @@ class PreparedTransformer:
     """
 
     def __init__(self, encoder: Encoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
-        self.encoder, self._weights = encoder, WeightVersions(encoder)
-        with torch.inference_mode():
+        self.encoder, self._weights = encoder, weight_versions(encoder)
+        with without_gradients():
             self.steps = _steps_for(encoder, precision, kernels)
             self.stack = PreparedLayers(encoder, self.steps)
             self.layers = self.stack.layers
             self.embeddings = self.steps.embeddings(encoder.embeddings, self.stack.is_pre_norm)
-            weight = encoder.embeddings.word.weight
-            self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
+            self.rotary = encoder.rotary(encoder.config.max_position_embeddings)
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""
-        return encoder is self.encoder and self._weights.are_unchanged()
+        return encoder is self.encoder and (self._weights is None or self._weights.are_unchanged())
 
-    def share(self, other: "PreparedTransformer") -> None:
+    def share(self, other: PreparedTransformer) -> None:
         """Use the prepared products of another encoder of the same shape and precision where the weights are equal,
         so that they are in memory once; before the first call."""
         layers = zip(self.layers, other.layers, self.encoder.in_order(), other.encoder.in_order(), strict=True)
         for own, others, module, other_module in layers:
             own.share(others, module, other_module)
 
-    @torch.inference_mode()
     def __call__(
         self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
     ) -> EncoderOutput:
-        """As the encoder's forward in evaluation; hidden states have the dtype of the encoder's weights.
+        """As the encoder's forward in evaluation; hidden states have the dtype of the encoder's weights, and are arrays
+        or tensors as the batch is.
 
         On the CPU hidden states are bit-identical regardless of the other sequences of the batch.
         """
+        with without_gradients():
+            return self._encoded(batch, with_hidden_states, with_pooled, first_only)
+
+    def _encoded(self, batch: Batch, with_hidden_states: bool, with_pooled: bool, first_only: bool) -> EncoderOutput:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         embedded, streams, first_tokens = self.embeddings(filled), [] if with_hidden_states else None, None
         sequences = WholeSequences(
@@ -101,7 +130,9 @@ class PreparedTransformer:
             last = self.steps.floats_of(state.read)
         last = self._plain(last, num_tokens)
         if first_tokens is not None:
-            last = last.new_zeros(num_tokens, last.shape[1]).index_copy_(0, first_tokens, last)
+            first, last = last, empty(last, num_tokens, last.shape[1])
+            last[:] = 0
+            last[first_tokens] = first
         pooler = self.encoder.pooler
         with inference_kernels():
             pooled = None if pooler is None or not with_pooled else pooler(last[batch.first_tokens])
@@ -127,21 +158,26 @@ class PreparedTransformer:
             has_norm_bias=self.encoder.config.has_norm_biases,
         )
 
-    def _plain(self, hidden: Tensor, num_tokens: int) -> Tensor:
-        return hidden[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)
+    def _plain(self, hidden: Rows, num_tokens: int) -> Rows:
+        hidden = hidden[:num_tokens]
+        return hidden if isinstance(hidden, np.ndarray) else hidden.to(self.encoder.embeddings.word.weight.dtype)
 
 
 def _steps_for(encoder: Encoder, precision: str, kernels: Kernels | None) -> FloatSteps | Int8Steps:
     weight = encoder.embeddings.word.weight
-    precision = "float64" if weight.dtype == torch.float64 else precision
-    dtype = product_dtype(precision, weight.dtype)
+    device = device_of(weight)
+    if isinstance(weight, np.ndarray):
+        dtype: Any = np.float32
+    else:
+        precision = "float64" if weight.dtype == torch.float64 else precision
+        dtype = product_dtype(precision, weight.dtype)
     layer = encoder.config.layer(0)
     if layer.is_pre_norm and layer.has_norm_biases:  # GPT-2's, with the bits of its steps
-        return GenerationSteps(kernels or generation_kernels_for(precision, weight.device), dtype)
-    kernels = kernels or kernels_for(precision, weight.device)
+        return GenerationSteps(kernels or generation_kernels_for(precision, device), dtype)
+    kernels = kernels or kernels_for(precision, device)
     return Int8Steps(kernels) if precision == "int8" else FloatSteps(kernels, dtype)
 
 
 def in_row_counts(batch: Batch) -> Batch:
     """A batch padded on the CPU to one of the row counts of products."""
-    return batch.filled(row_count(len(batch.input_ids))) if batch.input_ids.device.type == "cpu" else batch
+    return batch.filled(row_count(len(batch.input_ids))) if device_of(batch.input_ids).type == "cpu" else batch

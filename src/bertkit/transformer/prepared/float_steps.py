@@ -3,13 +3,15 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from bertkit.batch import Batch
+from bertkit.later import Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
@@ -34,7 +36,9 @@ class FloatSteps:
 
     def linear(self, weight: Tensor, bias: Tensor | None) -> Any:
         """A product ``x W^T + b``."""
-        return self.kernels.linear(weight.to(self.dtype), None if bias is None else bias.to(self.dtype))
+        if not isinstance(weight, np.ndarray):
+            weight, bias = weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
+        return self.kernels.linear(weight, bias)
 
     def product(self, linear: Any, read: Tensor) -> Tensor:
         """The product of what products read."""
@@ -46,7 +50,7 @@ class FloatSteps:
 
     def embeddings(self, module: Any, is_pre_norm: bool) -> Callable[[Batch], Tensor]:
         """A batch to its embeddings (T, D)."""
-        dtype = module.word.weight.dtype if is_pre_norm else self.dtype
+        dtype = module.word.weight.dtype if is_pre_norm else self.dtype  # of tensors
         embed = (self.kernels.embeddings if isinstance(module, Embeddings) else PlainEmbeddings)(module, dtype)
         if module.project is None:
             return embed
@@ -56,8 +60,8 @@ class FloatSteps:
     def begin(self, embedded: Tensor, norm: Any) -> State:
         """The state before the first layer, with its norm unless that of the embeddings is its own."""
         if norm is None:
-            return State(embedded, embedded.to(self.dtype))
-        return State(*norm(torch.zeros_like(embedded), embedded))
+            return State(embedded, embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype))
+        return State(*norm(0 * embedded, embedded))
 
     def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Callable[[Tensor], Tensor]:
         """The norms of the heads of queries and keys, from the product before attention to its input."""

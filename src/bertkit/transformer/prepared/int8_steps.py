@@ -3,16 +3,26 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.later import Tensor, nn
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import bias_array, position_arrays, rotary_and_window
+from bertkit.transformer.kernels.arrays import (
+    Rows,
+    array,
+    bias_array,
+    empty,
+    floats,
+    is_rms,
+    position_arrays,
+    rotary_and_window,
+)
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
@@ -40,15 +50,15 @@ class HiddenStates(NamedTuple):
     Every row has its own scale, so that the vector of a text does not depend on the other texts in the batch.
     """
 
-    tensor: Tensor  # (T, D) float32, for the residual
+    floats: Rows  # (T, D) float32, for the residual
     quantized: Quantized  # (T, D), for the products
 
 
-def hidden_states_of(tensor: Tensor) -> HiddenStates:
+def hidden_states_of(rows: Rows) -> HiddenStates:
     """(T, D) float32, also in 8 bits."""
-    quantized = empty_quantized(*tensor.shape)
-    quantize_rows(tensor.numpy(), 0, len(tensor), quantized)
-    return HiddenStates(tensor, quantized)
+    quantized = empty_quantized(*rows.shape)
+    quantize_rows(floats(rows), 0, len(rows), quantized)
+    return HiddenStates(rows, quantized)
 
 
 class Int8Embeddings:
@@ -56,7 +66,7 @@ class Int8Embeddings:
 
     def __init__(self, embeddings: Embeddings | SummedEmbeddings) -> None:
         project = embeddings.project
-        self.fused = CompiledEmbeddings(embeddings, torch.float32) if isinstance(embeddings, Embeddings) else None
+        self.fused = CompiledEmbeddings(embeddings) if isinstance(embeddings, Embeddings) else None
         self.embed = self.fused or embeddings.look_up
         self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
@@ -88,10 +98,10 @@ class Int8Steps:
 
     def begin(self, embedded: Any, norm: Any) -> State:
         if norm is None:
-            return State(embedded.tensor, embedded)
-        return State(*norm(np.zeros(embedded.tensor.shape, np.float32), embedded.tensor))
+            return State(embedded.floats, embedded)
+        return State(*norm(np.zeros(embedded.floats.shape, np.float32), embedded.floats))
 
-    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> "Int8HeadNorms":
+    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Int8HeadNorms:
         return Int8HeadNorms(query_norm, key_norm)
 
     def attend(
@@ -100,7 +110,7 @@ class Int8Steps:
         values = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
         num_tokens, width = values.shape
         quantized = empty_quantized(num_tokens, width // 3)
-        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
+        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), array(batch.cu_seqlens)
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # after the last sequence
         bias = bias_of_length(layer.bias, batch.max_seqlen)
@@ -119,7 +129,7 @@ class Int8Steps:
             return activate_gate(product, activation)
         if activation != "gelu":
             read_rows(product, product.values)
-            return hidden_states_of(apply_activation(torch.from_numpy(product.values), activation)).quantized
+            return hidden_states_of(apply_activation(product.values, activation)).quantized
         quantized = empty_quantized(*product.values.shape)
         gelu_rows(product, quantized)
         return quantized
@@ -128,16 +138,16 @@ class Int8Steps:
         if is_pre_norm:
             return State(*norm(linear(x), state.stream))
         hidden = add_and_norm(linear(x), state.stream, norm)
-        return State(hidden.tensor, hidden)
+        return State(hidden.floats, hidden)
 
-    def take(self, x: Any, rows: Tensor) -> Any:
+    def take(self, x: Any, rows: Rows) -> Any:
         if isinstance(x, HiddenStates):
-            return HiddenStates(x.tensor[rows], self.take(x.quantized, rows))
-        return Quantized(*(part[rows.numpy()] for part in x))
+            return HiddenStates(x.floats[rows], self.take(x.quantized, rows))
+        return Quantized(*(part[array(rows)] for part in x))
 
     @staticmethod
-    def floats_of(read: HiddenStates) -> Tensor:
-        return read.tensor
+    def floats_of(read: HiddenStates) -> Rows:
+        return read.floats
 
 
 def activate_gate(product: UnscaledProduct, activation: str) -> Quantized:
@@ -145,16 +155,16 @@ def activate_gate(product: UnscaledProduct, activation: str) -> Quantized:
     num_tokens, width = product.values.shape
     if activation not in ("gelu", "silu"):
         read_rows(product, product.values)
-        return hidden_states_of(plain_gate(torch.from_numpy(product.values), activation)).quantized
+        return hidden_states_of(plain_gate(product.values, activation)).quantized
     quantized = empty_quantized(num_tokens, width // 2)
     gate_rows(product, activation == "silu", quantized)
     return quantized
 
 
-def add_and_norm(product: UnscaledProduct, residual: Tensor, norm: Norm) -> HiddenStates:
+def add_and_norm(product: UnscaledProduct, residual: Rows, norm: Norm) -> HiddenStates:
     """``norm(product + residual)``."""
-    hidden, quantized = torch.empty_like(residual), empty_quantized(*residual.shape)
-    norm_rows(product, residual.numpy(), norm, hidden.numpy(), quantized)
+    hidden, quantized = empty(residual, *residual.shape), empty_quantized(*residual.shape)
+    norm_rows(product, array(residual), norm, array(hidden), quantized)
     return HiddenStates(hidden, quantized)
 
 
@@ -174,17 +184,14 @@ class Int8AddThenNorm:
     """``residual + product``, and the same after a normalization without bias."""
 
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm) -> None:
-        self.norm, self.is_rms = norm_arrays(norm), isinstance(norm, nn.RMSNorm)
+        self.norm, self.is_rms = norm_arrays(norm), is_rms(norm)
 
-    def __call__(self, product: UnscaledProduct | np.ndarray, residual: Tensor) -> tuple[Tensor, HiddenStates]:
+    def __call__(self, product: UnscaledProduct | np.ndarray, residual: Rows) -> tuple[Rows, HiddenStates]:
         """(T, D) each to (T, D) each."""
-        summed, normed, quantized = (
-            torch.empty_like(residual),
-            torch.empty_like(residual),
-            empty_quantized(*residual.shape),
-        )
+        summed, normed = empty(residual, *residual.shape), empty(residual, *residual.shape)
+        quantized = empty_quantized(*residual.shape)
         means = None if self.is_rms else np.empty(len(residual), np.float32)
         factors = np.empty(len(residual), np.float32)
-        outs = (summed.numpy(), normed.numpy(), means, factors, quantized)
-        add_then_norm_forward(product, residual.numpy(), self.norm, None, *outs)
+        outs = (array(summed), array(normed), means, factors, quantized)
+        add_then_norm_forward(product, array(residual), self.norm, None, *outs)
         return summed, HiddenStates(normed, quantized)

@@ -5,9 +5,7 @@ Shape letters: T total_tokens, D hidden_size.
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from bertkit.later import Tensor, torch
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.layer import Layer, State
 

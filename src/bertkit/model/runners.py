@@ -1,0 +1,56 @@
+"""Runners of a model, created when they are first used: with torch, or with the arrays of its checkpoint."""
+
+from typing import Any
+
+from bertkit.architectures import Network, prepare
+from bertkit.checkpoint import Checkpoint
+from bertkit.inference import Runner
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import PreparedEncoder
+from bertkit.transformer.prepared.encoder import runs_in_arrays
+
+
+class ModelRunners:
+    """A checkpoint with the runners of its network."""
+
+    def __init__(self, checkpoint: Checkpoint, precision: str) -> None:
+        self.checkpoint = checkpoint
+        self.precision = precision  # of the encoder in inference
+        self._prepared: PreparedEncoder | None = None
+        self._kept_runner: Runner | None = None  # of the last inference
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the prepared encoder, whose packed weights cannot be copied: a copy prepares its own at first use."""
+        return self.__dict__ | {"_prepared": None, "_kept_runner": None}
+
+    @property
+    def network(self) -> Network:
+        """Encoder and heads: call it with a Batch to get the logits of every head."""
+        return self.checkpoint.network
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.checkpoint.tokenizer
+
+    @property
+    def _runner(self) -> Runner:
+        return self._runner_of(self.network)
+
+    @property
+    def _array_runner(self) -> Runner:
+        """The same without torch, where the weights are still arrays and need none."""
+        parts = self.checkpoint.parts
+        is_plain = runs_in_arrays(parts.encoder, self.precision) and not len(parts.projection)
+        return self._runner_of(parts) if is_plain else self._runner
+
+    def _runner_for(self, head: str) -> Runner:
+        """`_array_runner` for a head, if its steps have arrays too."""
+        heads = self.checkpoint.parts.heads
+        is_plain = head in heads and getattr(heads[head], "runs_in_arrays", False)
+        return self._array_runner if is_plain else self._runner
+
+    def _runner_of(self, network: Network) -> Runner:
+        if self._prepared is None or not self._prepared.fits(network.encoder):
+            self._prepared = prepare(network.encoder, self.precision)
+        self._kept_runner = Runner.of(self._kept_runner, network, self.tokenizer, self._prepared)
+        return self._kept_runner
