@@ -5,7 +5,7 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -272,7 +272,7 @@ def reply_of(path: str, refusal: Refusal) -> Reply:
     return _as_json(refusal.status, {"error": str(refusal), "error_type": refusal.kind}, refusal)
 
 
-def counted(scope: Scope, refusal: Refusal) -> Reply:
+def counted(scope: MutableMapping[str, Any], refusal: Refusal) -> Reply:
     """The response of a refusal that counts in the metrics."""
     scope[FAILURE] = refusal.metric
     return reply_of(scope["path"], refusal)

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bertkit.redaction import Redactor
 from bertkit.redaction.redactor import REGIONS
@@ -18,7 +16,7 @@ from bertkit.serving.bodies import ModelBody, Texts
 from bertkit.serving.refusals import refuse_empty
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import TAGGING, ServedModel
-from bertkit.serving.service import Service
+from bertkit.serving.service import Question, Service, Work
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Prediction
 
@@ -57,7 +55,7 @@ def redact_routes(service: Service) -> Routes:
     routes = Routes("tasks")
 
     @routes.post("/redact")
-    async def redact(body: RedactBody, request: Request) -> Response:
+    def redact(body: RedactBody) -> Question | Work:
         """The text with placeholders for personal data, what was replaced, and the tagger, null without one; a list for
         each of several texts. Names and places need a served token classification."""
         is_one = isinstance(body.inputs, str)
@@ -73,15 +71,15 @@ def redact_routes(service: Service) -> Routes:
             rows, redactor = [], _redactor(body, tagger)
             for text in texts:
                 result = redactor.redact(text)
-                service.reserve(ticket, len(result.text) + len(result.replacements) * _BYTES_PER_REPLACEMENT)
+                ticket.reserve(len(result.text) + len(result.replacements) * _BYTES_PER_REPLACEMENT)
                 name = served.name if served is not None and uses_tagger else None
                 rows.append(asdict(result) | {"tagger": name})
             return rows[0] if is_one else rows
 
         blocks = [block for text in texts for block in blocks_of(text)] if uses_tagger else []
         if served is None or not blocks:
-            return await service.answer(request, texts, lambda ticket: redacted([], ticket), verb="predict")
-        return await service.compute(request, texts, Prediction(served, "window"), blocks, redacted, "predict")
+            return Work(texts, lambda ticket: redacted([], ticket), metrics="predict")
+        return Question(texts, Prediction(served, "window"), blocks, redacted)
 
     return routes
 
