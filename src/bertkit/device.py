@@ -124,7 +124,7 @@ def send_together(tensors: Sequence[Tensor], device: torch.device | str) -> list
 
 
 def receive(tensor: Any) -> Callable[[], Any]:
-    """Begin to copy a tensor to the CPU, where an array is already; the returned function waits and returns the copy."""
+    """Begin to copy a tensor to the CPU; the returned function waits and returns it. An array is there already."""
     if isinstance(tensor, np.ndarray):
         return lambda: tensor
     if tensor.device.type != "cuda":
