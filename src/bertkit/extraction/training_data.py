@@ -154,12 +154,13 @@ class ExtractionData:
         labels = [labels[i] for i in prompt.labels]
         ids = np.concatenate([[self.tokenizer.cls_id], prompt.tokens, part.words, [self.tokenizer.sep_id]])
         words, width = len(part.word_tokens), self.settings.max_width
+        pairs = list[tuple[int, int]]()
         if self.settings.of_tokens:
             spans, targets = np.empty((0, 2), np.int64), np.zeros((words, len(labels), 3), np.float32)
         else:
             pairs = [(start, end) for start in range(words) for end in range(start, min(start + width, words))]
             spans, targets = np.array(pairs, np.int64), np.zeros((len(pairs), len(labels)), np.float32)
-            number = {pair: i for i, pair in enumerate(pairs)}
+        number = {pair: i for i, pair in enumerate(pairs)}
         for first, last, label in part.entities:
             if label not in labels:
                 continue
