@@ -93,9 +93,7 @@ class ExtractionTraining(Job):
             chosen.num_negatives, chosen.seed,
         )  # fmt: skip
         if data.num_too_long:
-            self.log_line(
-                f"{data.num_too_long} entities are longer than the longest span of the {chosen.scorer} scorer: not learned"
-            )
+            self.log_line(f"{data.num_too_long} entities exceed the longest span of the scorer: not learned")
         self._network.to(resolve_device(self.device))
         feed = ExtractionFeed(data, self.batch_size, chosen.seed, self.ranks.rank, self.ranks.num_ranks)
         return self.trainer(
