@@ -187,6 +187,9 @@ def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
         yield task.name, summary_of(task), _for_texts(task)
     for name, task in SEQUENCE_TASKS.items():
         yield name, task.summary, _for_sequences(name)
+    from bertkit.cli.finetune_extraction import SUMMARY, command
+
+    yield "extraction", SUMMARY, command()
 
 
 __getattr__ = command_attribute("finetune", _commands)

@@ -3,8 +3,8 @@
 Takes: a folder with gliner_config.json, or of GLiNER2; texts of any length, and labels or a schema.
 Gives: entities with their labels, scores, characters and the window in which they were decided; records, relations and
 classes.
-May import: later, errors, files, locate, device, compiled, tokenizer, batch, transformer, heads, architectures,
-checkpoint, inference.
+May import: later, errors, files, locate, device, compiled, randomness, tokenizer, batch, transformer, heads,
+architectures, vocabulary_extension, tasks, checkpoint, training, inference.
 """
 
 from typing import TYPE_CHECKING
@@ -19,5 +19,7 @@ if TYPE_CHECKING:
     from bertkit.extraction.schema import Schema as Schema
     from bertkit.extraction.schema_extractor import SchemaExtractor as SchemaExtractor
     from bertkit.extraction.schema_reading import Reading as Reading
+    from bertkit.extraction.training import ExtractionTraining as ExtractionTraining
+    from bertkit.extraction.training_settings import ExtractionTrainingSettings as ExtractionTrainingSettings
 
 __getattr__, __dir__ = on_demand(__name__)
