@@ -40,13 +40,13 @@ def losses_of_transformers(
     others = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
     optimizer = torch.optim.AdamW(
         [{"params": decays, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
-        lr=settings.learning_rate,
+        lr=settings.training.learning_rate,
         eps=1e-6,
     )
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * num_steps), num_steps)
     task = model.trained.task
     data = task.labeled(train, task.encode(model.tokenizer, train, model.trained.layout))
-    feed, results = LabeledFeed(data, settings.batch_size, settings.seed), []
+    feed, results = LabeledFeed(data, settings.training.batch_size, settings.training.seed), []
     for step in range(num_steps):
         loss = _loss_of_transformers(theirs, task, feed.batch(step, 0.0))
         results.append(loss.item())

@@ -114,5 +114,5 @@ def test_encoders_that_are_recorded(device, precision, capability, bias, expecte
 
 def test_prepared_encoder_of_the_cpu_is_not_recorded(model: Model, monkeypatch) -> None:
     assert not isinstance(prepare(model.encoder, "bfloat16"), GraphedEncoder)
-    monkeypatch.setattr("bertkit.architectures.registry.can_be_recorded", lambda encoder, precision: True)
+    monkeypatch.setattr("bertkit.transformer.cuda_graphs.can_be_recorded", lambda encoder, precision: True)
     assert isinstance(prepare(model.encoder), GraphedEncoder)

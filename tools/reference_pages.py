@@ -38,7 +38,7 @@ NO_MEMBERS_OF = "object, Module, Generic, tuple, dict, Exception, BaseEstimator"
 def write_reference(folder: Path) -> None:
     """Write a page each for Python, the command line, HTTP, settings and exceptions."""
     folder.mkdir(parents=True, exist_ok=True)
-    service = SimpleNamespace(settings=ServerSettings())  # of no models, as only the document is wanted
+    service = SimpleNamespace(settings=ServerSettings(), respond=None)  # of no models, as only the document is wanted
     document = Application(cast(Service, service)).openapi
     errors = _automatic("automodule", "bertkit.errors", "members", "show-inheritance")
     pages = {

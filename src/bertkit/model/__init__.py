@@ -6,8 +6,15 @@ May import: later, errors, device, locate, tokenizer, batch, transformer, heads,
 tasks, checkpoint, inference.
 """
 
+from typing import TYPE_CHECKING
+
+from bertkit.later import on_demand
 from bertkit.model.loading import load
 from bertkit.model.model import Model
-from bertkit.model.one_pass import one_pass
+
+if TYPE_CHECKING:
+    from bertkit.model.shared_pass import one_pass as one_pass
 
 __all__ = ["Model", "load", "one_pass"]
+
+__getattr__, __dir__ = on_demand(__name__)

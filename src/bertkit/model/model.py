@@ -79,7 +79,7 @@ class Model(ModelRunners):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
+        return torch.device(str(device_of(self.checkpoint.parts.encoder.embeddings.word.weight)))
 
     @property
     def config(self) -> EncoderConfig:
