@@ -100,8 +100,8 @@ def device_of(numbers: Any) -> torch.device:
 def has_gpu() -> bool:
     """Whether "auto" may be a GPU; torch is not asked where Linux has no file of one."""
     files = "/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"
-    is_linux = sys.platform == "linux"
-    return torch.cuda.is_available() if not is_linux or any(Path(file).exists() for file in files) else False
+    may_have_one = sys.platform != "linux" or any(Path(file).exists() for file in files)
+    return may_have_one and torch.cuda.is_available()
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:

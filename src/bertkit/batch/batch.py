@@ -158,8 +158,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device, in one copy; `seqlens` remain numbers of the CPU."""
-        device = torch.device(str(device))
-        if self.input_ids.device == device:
+        if self.input_ids.device == torch.device(device):
             return self
         names = (*_OF_TOKENS, "cu_seqlens")
         tensors = send_together([getattr(self, name) for name in names], device)

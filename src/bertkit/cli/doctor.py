@@ -77,9 +77,10 @@ Look = Callable[[], Iterator[tuple[str, str, str]]]
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from bertkit.tokenizer.workspaces import num_processors
+
     yield "system", "ok", platform.platform()
-    yield "cores", "ok", f"{usable} usable of {os.cpu_count()}"
+    yield "cores", "ok", f"{num_processors()} usable of {os.cpu_count()}"
     import torch  # what follows needs it
 
     from bertkit.device import cpu_name

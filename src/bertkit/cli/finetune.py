@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, note
 from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, settings_of, summary_of
-from bertkit.cli.training_command import run_training
+from bertkit.cli.training_command import result_row, run_training
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.settings import SequenceSettings
@@ -20,7 +20,7 @@ from bertkit.tasks.example_file import read_train_and_dev
 from bertkit.training.recipe_files import read_recipe_file
 
 if TYPE_CHECKING:
-    from bertkit.training import Outcome, Ranks
+    from bertkit.training import Ranks
 
 _RUNS = """Ctrl-C or SIGTERM finishes the step, saves and exits;
     --resume continues. Under torchrun every process computes its share of each batch."""
@@ -72,7 +72,7 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
             )  # fmt: skip
             begin = start_run if sweep is None else partial(run_sweep, grid=SWEEPS[sweep])
             outcome = begin(run, train=examples[0], dev=examples[1], resume=resume, should_stop=should_stop)
-            return _row(out, outcome, rows_skipped=len(run.skipped))
+            return result_row(out, outcome, rows_skipped=len(run.skipped))
 
         run_training(f"finetune {kind.name}", out, device, start)
 
@@ -115,12 +115,6 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     return finetune
 
 
-def _row(out: Path, outcome: "Outcome", **facts: Any) -> dict[str, Any]:
-    """The row of results to print."""
-    ending = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
-    return {"model": str(out), **ending, **facts, **outcome.metrics}
-
-
 def _for_sequences(task: str) -> Callable[..., None]:
     """The command of a generative task."""
     settings_type = settings_of(SequenceSettings, {})
@@ -152,7 +146,7 @@ def _for_sequences(task: str) -> Callable[..., None]:
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
             run = SequenceTraining(out, task, model or "new", chosen, device=device, log_line=note, ranks=ranks)
-            return _row(out, run.start(*examples, resume=resume, should_stop=should_stop))
+            return result_row(out, run.start(*examples, resume=resume, should_stop=should_stop))
 
         run_training(f"finetune {task}", out, device, start)
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, note
 from bertkit.cli.task_options import HELP, given_options, settings_of
-from bertkit.cli.training_command import run_training
+from bertkit.cli.training_command import result_row, run_training
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.training.recipe_files import read_recipe_file
@@ -55,8 +55,7 @@ def command() -> Callable[..., None]:
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
             run = ExtractionTraining(out, model, chosen, device=device, log_line=note, ranks=ranks)
             outcome = run.start(*examples, resume=resume, should_stop=should_stop)
-            ending = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
-            return {"model": str(out), **ending, "rows_skipped": len(bad_rows.rows), **outcome.metrics}
+            return result_row(out, outcome, rows_skipped=len(bad_rows.rows))
 
         run_training("finetune extraction", out, device, start)
 

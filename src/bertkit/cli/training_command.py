@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bertkit.cli.output import emit, note
 
 if TYPE_CHECKING:
-    from bertkit.training import Ranks
+    from bertkit.training import Outcome, Ranks
 
 
 def run_training(
@@ -32,6 +32,12 @@ def run_training(
             note(f"stopped and saved; resume with: bertkit {command} ... --out {out} --resume")
         emit([row])
     ranks.exit()
+
+
+def result_row(out: Path, outcome: "Outcome", **facts: Any) -> dict[str, Any]:
+    """The row of results of a trained model, to print."""
+    ending = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
+    return {"model": str(out), **ending, **facts, **outcome.metrics}
 
 
 def check_one_process(work: str) -> None:

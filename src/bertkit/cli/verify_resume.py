@@ -74,16 +74,8 @@ def _pretraining(
 ) -> list[str]:  # fmt: skip
     """The arguments of a short pre-training."""
     changes = [f"training.save_every={max(1, num_steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
-    arguments = [
-        "pretrain",
-        "--corpus",
-        *(corpus or ["python-docs"]),
-        "--recipe",
-        recipe,
-        "--num-steps",
-        str(num_steps),
-    ]
-    arguments += ["--set", *changes]
+    arguments = ["pretrain", "--corpus", *(corpus or ["python-docs"]), "--recipe", recipe]
+    arguments += ["--num-steps", str(num_steps), "--set", *changes]
     if model is not None:
         arguments += ["--model", model]
     if objective is not None:

@@ -1,6 +1,5 @@
 """Training runs of extraction; a stopped run resumes from its last checkpoint."""
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from bertkit.extraction.training_folder import new_network, save_network, saved_
 from bertkit.extraction.training_network import ExtractionLoss
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
 from bertkit.files.whole_files import whole_folder
-from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.examples import TaggedText, digest_of
 from bertkit.training import (
     Job,
     Outcome,
@@ -80,7 +79,7 @@ class ExtractionTraining(Job):
         settings = TrainingSettings.facts(self.settings)
         return self.start_facts() | {
             "settings": settings,
-            "digests": {"training": _digest(self.train), "dev": _digest(self.dev)},
+            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
         }
 
     def finished(self) -> Outcome | None:
@@ -160,10 +159,3 @@ def entity_metrics(folder: str | Path, examples: Sequence[TaggedText], labels: S
         "precision": correct / max(1, num_predicted),
         "recall": correct / max(1, num_true),
     }
-
-
-def _digest(examples: Sequence[TaggedText]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr((example.text, character_spans(example))).encode())
-    return digest.hexdigest()[:16]

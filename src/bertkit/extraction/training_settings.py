@@ -1,6 +1,5 @@
 """Settings of the training of extraction."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,6 +43,4 @@ class ExtractionTrainingSettings(Settings):
 
     def of_loop(self, num_examples: int) -> TrainingSettings:
         """The settings of the training loop."""
-        if self.training.num_steps is not None or self.training.minutes is not None:
-            return self.training
-        return self.training.changed(num_steps=self.num_epochs * math.ceil(num_examples / self.training.batch_size))
+        return self.training.of_epochs(self.num_epochs, num_examples)

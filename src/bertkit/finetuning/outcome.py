@@ -1,10 +1,7 @@
 """Records of finished fine-tuning runs: digests of examples, and the comparison of several runs."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bertkit.reports.model_card import with_section
 from bertkit.reports.parts import markdown_table
@@ -17,14 +14,3 @@ def write_comparison(outcome: Outcome, folder: Path, metric: str, scores: Mappin
     card, table = folder / "README.md", markdown_table(("method", metric), scores.items())
     text = with_section(card.read_text(encoding="utf-8"), "Comparison", table)
     card.write_text(text, encoding="utf-8", newline="\n")
-
-
-def digest_of(examples: Sequence[Any]) -> str:
-    """Digest of examples, independent of their location."""
-    digest = hashlib.sha256()
-    for example in examples:
-        values = {
-            one.name: getattr(example, one.name) for one in fields(example) if one.repr and one.name != "location"
-        }
-        digest.update(f"{type(example).__qualname__}({values})".encode())
-    return digest.hexdigest()[:16]

@@ -28,7 +28,6 @@ from bertkit.finetuning.judging import (
 )
 from bertkit.finetuning.learned_weights import choose_what_learns, read_learned, write_learned
 from bertkit.finetuning.network import check_frozen_layers, model_to_train, rate_factor, what_head_reads
-from bertkit.finetuning.outcome import digest_of
 from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.inference import InferenceReport
@@ -37,6 +36,7 @@ from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import TextTask, metric_of, task_kind
 from bertkit.tasks.encoded_rows import EncodedRows
+from bertkit.tasks.examples import digest_of
 from bertkit.training import (
     Job,
     Outcome,

@@ -11,7 +11,6 @@ import torch
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning.outcome import digest_of
 from bertkit.generation import GenerationSettings, Generator, load_generator
 from bertkit.sequence_training.batches import SequenceData
 from bertkit.sequence_training.examples import SequenceExample
@@ -19,6 +18,7 @@ from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
 from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
+from bertkit.tasks.examples import digest_of
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import (
     Job,

@@ -1,6 +1,5 @@
 """Settings of sequence training."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +62,4 @@ class SequenceSettings(Settings):
 
     def of_loop(self, num_examples: int) -> TrainingSettings:
         """The settings of the training loop."""
-        if self.training.num_steps is not None or self.training.minutes is not None:
-            return self.training
-        return self.training.changed(num_steps=self.num_epochs * math.ceil(num_examples / self.training.batch_size))
+        return self.training.of_epochs(self.num_epochs, num_examples)

@@ -3,8 +3,9 @@
 ``location`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -189,3 +190,14 @@ def encode_texts(
     if example_of is None:
         return encodings
     return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype)[encodings.text_index])
+
+
+def digest_of(examples: Sequence[Any]) -> str:
+    """Digest of examples, independent of their location."""
+    digest = hashlib.sha256()
+    for example in examples:
+        values = {
+            one.name: getattr(example, one.name) for one in fields(example) if one.repr and one.name != "location"
+        }
+        digest.update(f"{type(example).__qualname__}({values})".encode())
+    return digest.hexdigest()[:16]

@@ -1,5 +1,6 @@
 """Settings of the training loop."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -101,6 +102,12 @@ class TrainingSettings(Settings):
         super().__post_init__()
         optimizer_class(self.optimizer)
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def of_epochs(self, num_epochs: int, num_examples: int) -> "TrainingSettings":
+        """These settings with the steps of so many epochs, unless steps or minutes set the length already."""
+        if self.num_steps is not None or self.minutes is not None:
+            return self
+        return self.changed(num_steps=num_epochs * math.ceil(num_examples / self.batch_size))
 
     def check_length(self) -> None:
         """Raise a UsageError unless exactly one of ``num_steps`` and ``minutes`` is set."""
