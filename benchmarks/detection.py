@@ -20,6 +20,7 @@ import numpy as np
 import report
 import torch
 import torch.nn.functional as F
+from frozen_features import measure_features
 from probes import probes
 from texts import DATA
 from turns import say
@@ -27,7 +28,6 @@ from worker import Worker
 
 import bertkit
 from bertkit import Batch, Model
-from bertkit.comparison.features import measure_features
 from bertkit.evidence.minimal_pairs import score_minimal_pairs
 from bertkit.evidence.suites import Paradigm, read_suite
 from bertkit.pretraining import Inputs, Pretraining, VocabularySettings, read_recipe, with_length

@@ -9,12 +9,15 @@ the same options resumes, and a call for other models or seeds may run at the sa
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import report
+from frozen_features import measure_features
 from probes import probes
 from turns import say
 
-from bertkit.comparison import MODELS, Comparison
+from bertkit import Tokenizer
+from bertkit.comparison import MODELS, Comparison, ComparisonSettings
 from bertkit.evidence.suites import read_suite
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -35,12 +38,18 @@ def main() -> None:
     results, options = report.begin("directions", parser)
     novels = sorted((DATA / "english_novels").glob("*_*.txt"))
     novels = novels[:: max(1, len(novels) // options.novels)][: options.novels]
-    comparison = Comparison(
-        options.folder, novels, minutes=options.minutes, seeds=[int(seed) for seed in options.seeds.split(",")],
-        models=options.models.split(","), vocab_size=2_000, batch_size=16, learning_rate=2e-3, log_line=say,
+    settings = ComparisonSettings.of(
+        minutes=options.minutes, seeds=tuple(int(seed) for seed in options.seeds.split(",")),
+        models=tuple(options.models.split(",")), vocab_size=2_000, batch_size=16, learning_rate=2e-3,
     )  # fmt: skip
+    comparison = Comparison(options.folder, novels, settings, log_line=say)
     suite = read_suite(DATA / "zorro", 20)
-    rows = comparison.start(suite, CLOZE, probes(), resume=True)
+    data = probes()
+
+    def measure(network: Any, tokenizer: Tokenizer, seed: int) -> dict[str, float]:
+        return measure_features(network, tokenizer, data, settings.max_seqlen, seed)
+
+    rows = comparison.start(suite, CLOZE, measure, resume=True)
     results |= {"minutes": options.minutes, "novels": [novel.name for novel in novels], "seeds": options.seeds,
                 "rows": rows}  # fmt: skip
     report.finish(results, describe(results), options.out)

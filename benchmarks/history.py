@@ -31,6 +31,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
+from static_pairs import train
 
 import bertkit
 from bertkit.corpus.documents import read_sentences
@@ -42,7 +43,6 @@ from bertkit.inspection.senses import occurrence_vectors
 from bertkit.tasks import TextSet
 from bertkit.tasks.metrics import spearman
 from bertkit.words import StaticEncoder
-from bertkit.words.contrastive import train_static
 from bertkit.words.settings import PairTraining, WordTraining
 from bertkit.words.training import read_corpus, train_words
 
@@ -98,8 +98,8 @@ class History(LongRuns):
         if system == "contrastive static":
             passages = [" ".join(sentences[at : at + 3]) for at in range(0, len(sentences), 3)]
             rows = [TextSet(first, (second,)) for first, second in list(pairwise(passages))[::2]]
-            return train_static(rows, model().tokenizer, PairTraining(epochs=epochs))[0]
-        return train_words(read_corpus(sentences, 5), WordTraining(epochs=epochs, ngrams=system == "FastText"))[0]
+            return train(rows, model(), PairTraining(num_epochs=epochs))[0]
+        return train_words(read_corpus(sentences, 5), WordTraining(num_epochs=epochs, ngrams=system == "FastText"))[0]
 
     def _features(self, system: str, fitted_to: Texts) -> Callable[[Texts], Any]:
         """The function from texts to vectors; bags of words have the vocabulary of ``fitted_to``."""

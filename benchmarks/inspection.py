@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from frozen_features import nearest_senses
 
 import bertkit
 from bertkit.inspection import LabeledWords, inspect_heads, inspect_probes, inspect_structure, read_trees
-from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import word_vectors
 from bertkit.tasks.reading.tagged import read_tagged
 

@@ -2,9 +2,9 @@
 
 import csv
 
+from frozen_features import Probes, read_senses
 from texts import DATA
 
-from bertkit.comparison import Probes, read_senses
 from bertkit.inspection import read_trees
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import report
+from frozen_features import nearest_senses
 from turns import say
 
 import bertkit
-from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.senses import occurrence_vectors, spherical_k_means
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "coarsewsd20"

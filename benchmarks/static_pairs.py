@@ -9,6 +9,7 @@ cores. Needs ../shared/data.
 """
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,9 +27,11 @@ from bertkit.evidence.collections import Collection, read_collection
 from bertkit.evidence.intervals import bootstrap_interval
 from bertkit.evidence.retrieval import retrieval_scores, retrieve
 from bertkit.tasks import TextSet
-from bertkit.words.contrastive import train_static
+from bertkit.training import Outcome
+from bertkit.words import StaticEncoder
+from bertkit.words.contrastive import StaticTraining
 from bertkit.words.extraction import extract
-from bertkit.words.opening import input_embeddings
+from bertkit.words.opening import input_embeddings, open_words
 from bertkit.words.settings import PairTraining
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -52,6 +55,13 @@ def collections() -> dict[str, Collection]:
     return {name: read_collection(DATA / file) for name, file in files.items()}
 
 
+def train(rows: list[TextSet], model: bertkit.Model, settings: PairTraining) -> tuple[StaticEncoder, Outcome]:
+    """The encoder that a run in a temporary folder writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = StaticTraining(Path(folder) / "out", model.tokenizer, settings, log_line=say).start(rows)
+        return open_words(Path(folder) / "out"), outcome
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=12, help="if they fit into the processor time")
@@ -61,14 +71,15 @@ def main() -> None:
     model, rows = bertkit.load(MODEL, device="cpu"), pairs()
     say(f"{len(rows)} pairs")
     before = time.process_time()
-    train_static(rows[::10], model.tokenizer, PairTraining())  # a tenth of an epoch, to know how many fit
+    train(rows[::10], model, PairTraining())  # a tenth of an epoch, to know how many fit
     epoch_seconds = 10 * (time.process_time() - before)
     epochs = max(1, min(options.epochs, int(60 * options.cpu_minutes / epoch_seconds)))
     say(f"{epochs} epochs of {epoch_seconds:.0f} s of processor time")
     before = time.process_time()
-    trained, outcome = train_static(rows, model.tokenizer, PairTraining(epochs=epochs))
-    results |= {"num_pairs": len(rows), "epochs": epochs, "num_steps": outcome.num_steps,
-                "cpu_minutes": (time.process_time() - before) / 60, "last_loss": outcome.last_loss}  # fmt: skip
+    trained, outcome = train(rows, model, PairTraining(num_epochs=epochs))
+    results |= {"num_pairs": len(rows), "epochs": epochs, "num_steps": outcome.step,
+                "last_loss": outcome.metrics["last_loss"],
+                "cpu_minutes": (time.process_time() - before) / 60}  # fmt: skip
     encoders = {
         "trained on pairs, 512 dimensions": trained, "distilled, 256 dimensions": extract(model),
         "input embeddings, mean": input_embeddings(model),

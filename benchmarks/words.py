@@ -62,10 +62,10 @@ def training(options: argparse.Namespace) -> dict:
     corpus = read_corpus((one.text for one in read_sentences(NOVELS[: options.novels])), 5)
     words = np.array(corpus.words, object)
     sentences = [words[corpus.ids[a:b]].tolist() for a, b in pairwise(corpus.starts)]
-    train_words(corpus, WordTraining(epochs=1, dimensions=4, method=options.method))
+    train_words(corpus, WordTraining(num_epochs=1, dimensions=4, method=options.method))
     total, rows = options.epochs * len(corpus.ids), []
     for seed in range(options.seeds):
-        settings = WordTraining(epochs=options.epochs, seed=seed, method=options.method)
+        settings = WordTraining(num_epochs=options.epochs, seed=seed, method=options.method)
         encoder, ours = train_words(corpus, settings)
         rows.append({"system": "bertkit", "seed": seed, "words_per_second": ours.words_per_second, **scores(encoder)})
         say(str(rows[-1]))

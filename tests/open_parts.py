@@ -14,9 +14,10 @@ from bertkit.objectives import OBJECTIVES, Corruption, Objective, PretrainingBat
 from bertkit.objectives.masking import Masked
 from bertkit.randomness import below, key_of, uniform
 from bertkit.tasks import METRICS, Metric
-from bertkit.tasks.task import Loss, exact, mean_of, sums_of
+from bertkit.tasks.field_types import Count, Share
+from bertkit.tasks.task import Loss, Task, exact, mean_of, sums_of
 from bertkit.tokenizer import Tokenizer
-from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings
+from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings, Schedule
 
 # ---- the objective
 
@@ -65,12 +66,8 @@ class Replacement:
         return Masked(ids, np.arange(len(ids)), is_replaced)
 
 
-class RandomTokensTask:
-    of_vectors: ClassVar[bool] = False
+class RandomTokensTask(Task):
     is_recordable: ClassVar[bool] = True
-
-    def vectors(self, outputs: Any) -> Tensor:
-        raise NotImplementedError
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
@@ -92,19 +89,30 @@ class RandomTokensTask:
 
 @dataclass(frozen=True)
 class LionSettings(OptimizerSettings):
-    """Lion (Chen et al. 2023)."""
+    """Lion (Chen et al. 2023).
 
-    betas: tuple[float, float] = (0.9, 0.99)
+    Parameters
+    ----------
+    faster
+        Decay rate of the average in the update.
+    slower
+        Decay rate of the average that is kept.
+    """
+
+    faster: Share = 0.9
+    slower: Share = 0.99
+
+    name: ClassVar[str] = "lion"
 
     def of_groups(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        return Lion(groups, {"lr": self.learning_rate, "betas": self.betas, "weight_decay": self.weight_decay})
+        return Lion(groups, {"faster": self.faster, "slower": self.slower})
 
 
 class Lion(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # pyrefly: ignore[bad-override]
         for group in self.param_groups:
-            faster, slower = group["betas"]
+            faster, slower = group["faster"], group["slower"]
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
@@ -114,13 +122,26 @@ class Lion(torch.optim.Optimizer):
                 average.lerp_(weight.grad, 1 - slower)
 
 
-def waves(progress: float, warmup: float) -> float:
-    """Up during warm-up, then down in three waves."""
-    return progress / warmup if progress < warmup else (1 - progress) * (0.75 + 0.25 * math.cos(6 * math.pi * progress))
+@dataclass(frozen=True)
+class Waves(Schedule):
+    """Down in waves.
+
+    Parameters
+    ----------
+    num_waves
+        Number of waves.
+    """
+
+    num_waves: Count = 3
+
+    name: ClassVar[str] = "waves"
+
+    def after_warmup(self, progress: float) -> float:
+        return (1 - progress) * (0.75 + 0.25 * math.cos(2 * self.num_waves * math.pi * progress))
 
 
 def register() -> None:
     OBJECTIVES[RandomTokens.name] = RandomTokens
     METRICS[RandomTokens.best_by] = Metric(higher_is_better=False, is_share=False)
-    OPTIMIZERS["lion"] = LionSettings
-    SCHEDULES["waves"] = waves
+    OPTIMIZERS[LionSettings.name] = LionSettings
+    SCHEDULES[Waves.name] = Waves

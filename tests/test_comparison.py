@@ -2,20 +2,22 @@
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.spatial
 import torch
 from random_models import randomize, vocabulary_tokens
+from sklearn.neighbors import NearestCentroid
 
 from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
 from bertkit.batch import batch_of_ids
 from bertkit.cli import run
-from bertkit.comparison import MODELS, Probes, read_senses
-from bertkit.comparison.features import _mean_of_tokens, measure_features, token_features, word_features
-from bertkit.comparison.page import write_comparison_page
+from bertkit.comparison import MODELS
 from bertkit.comparison.predictors import hidden_log_probs, text_scores
 from bertkit.errors import DataError
 from bertkit.inspection import LabeledWords
@@ -103,7 +105,7 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "pairs.jsonl").write_text(
         json.dumps({"sentence_good": "the cat sat .", "sentence_bad": "cat the sat .", "UID": "order"}) + "\n"
     )
-    arguments = compare_directions(tmp_path, "--steps", "3")
+    arguments = compare_directions(tmp_path, "--num-steps", "3")
     arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
     assert run([*arguments, "--models", "bert"]) == 0
     capsys.readouterr()
@@ -129,21 +131,28 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     assert "models elmo: expected one or more of bert" in capsys.readouterr().err
 
 
+@pytest.fixture
+def features(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of benchmarks that measures frozen features."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    return import_module("frozen_features")
+
+
 @pytest.mark.parametrize("name", list(MODELS))
-def test_features_see_the_token_and_the_side_of_each_model(name: str) -> None:
+def test_features_see_the_token_and_the_side_of_each_model(name: str, features: Any) -> None:
     network, tokenizer = network_of(name), Tokenizer.from_vocab(vocabulary_tokens(99))
     words = ["the", "cat", "sat"]
     text, spans = " ".join(words), [(0, 3), (4, 7), (8, 11)]
 
-    def features(text: str) -> np.ndarray:
-        vectors, labels = word_features(network, tokenizer, [LabeledWords(text, spans, ["a", "b", "c"])], 16)
+    def vectors_of(text: str) -> np.ndarray:
+        vectors, labels = features.word_features(network, tokenizer, [LabeledWords(text, spans, ["a", "b", "c"])], 16)
         assert labels == ["a", "b", "c"]
         return vectors
 
-    before = features(text)
+    before = vectors_of(text)
     for changed in range(3):
         other = " ".join("dog" if number == changed else word for number, word in enumerate(words))
-        depends = [not np.allclose(a, b, atol=1e-6) for a, b in zip(features(other), before, strict=True)]
+        depends = [not np.allclose(a, b, atol=1e-6) for a, b in zip(vectors_of(other), before, strict=True)]
         sees = {
             "left-to-right": [number >= changed for number in range(3)],
             "right-to-left": [number <= changed for number in range(3)],
@@ -152,53 +161,54 @@ def test_features_see_the_token_and_the_side_of_each_model(name: str) -> None:
         assert depends == sees
 
 
-def test_page_names_how_features_are_measured(tmp_path: Path) -> None:
-    row = {"model": "bert", "sees": "both sides", "seeds": 1, "steps": 3, "parameters": 9, "senses": 0.7}
-    row |= {"cloze_accuracy": 0.5, "cloze_perplexity": 2.0}
-    write_comparison_page(tmp_path / "page.html", [row], "Trained.")
-    page = (tmp_path / "page.html").read_text()
-    assert "Word senses: accuracy of the nearest mean vector of a sense" in page
-
-
-def test_scores_of_features() -> None:
+def test_scores_of_features(features: Any) -> None:
     network, tokenizer = network_of("static"), Tokenizer.from_vocab(vocabulary_tokens(99))
     labeled = [LabeledWords("the cat", [(0, 3), (4, 7)], ["DET", "NOUN"]), LabeledWords("the dog", [(0, 3)], ["DET"])]
-    probes = Probes(
+    probes = features.Probes(
         (labeled, labeled), [(labeled[:1], labeled[:1])], [("the cat", "the cat", 5.0), ("the", "dog", 0.0)]
     )
-    scores = measure_features(network, tokenizer, probes, 16, 0)
+    scores = features.measure_features(network, tokenizer, probes, 16, 0)
     assert scores == {"parts_of_speech": 1.0, "senses": 1.0, "similarity": pytest.approx(1.0)}
 
 
-def test_similarity_of_sentences_without_tokens_and_of_cut_ones() -> None:
+def test_similarity_of_sentences_without_tokens_and_of_cut_ones(features: Any) -> None:
     """A mean over no tokens would be NaN, which ranks above every number."""
     network, tokenizer = network_of("static"), Tokenizer.from_vocab(vocabulary_tokens(99))
     pairs = [("the cat", "the cat", 5.0), ("\u200b", "dog", 0.0), ("the cat sat", "the cat ran", 5.0)]
-    assert measure_features(network, tokenizer, Probes(pairs=pairs), 4, 0) == {"similarity": pytest.approx(0.866, 1e-3)}
-    (encoding, states), *_ = token_features(network, tokenizer, ["the cat sat"], 4)
-    np.testing.assert_array_equal(_mean_of_tokens(encoding, states), states[1:].mean(axis=0))
+    similarity = features.measure_features(network, tokenizer, features.Probes(pairs=pairs), 4, 0)
+    assert similarity == {"similarity": pytest.approx(0.866, 1e-3)}
+    (encoding, states), *_ = features.token_features(network, tokenizer, ["the cat sat"], 4)
+    np.testing.assert_array_equal(features._mean_of_tokens(encoding, states), states[1:].mean(axis=0))
 
 
-def test_reads_senses(tmp_path: Path) -> None:
+def test_nearest_senses_against_scikit_learn(features: Any) -> None:
+    draw = np.random.default_rng(0)
+    train, test, senses = draw.normal(size=(50, 7)), draw.normal(size=(30, 7)), draw.choice(["a", "b", "c"], 50)
+    centroids = NearestCentroid().fit(train, senses).centroids_
+    distances = scipy.spatial.distance.cdist(test, centroids, "cosine")
+    assert features.nearest_senses(train, senses, test).tolist() == np.unique(senses)[distances.argmin(axis=1)].tolist()
+
+
+def test_reads_senses(features: Any, tmp_path: Path) -> None:
     word = tmp_path / "bank"
     word.mkdir()
     for part in ("train", "test"):
         (word / f"{part}.data.txt").write_text("1\ta bank .\n0\tbank\n")
         (word / f"{part}.gold.txt").write_text("0\n1\n")
-    ((train, test),) = read_senses(tmp_path)
+    ((train, test),) = features.read_senses(tmp_path)
     assert train == test and [one.words for one in train] == [["bank"], ["bank"]]
     assert [one.labels for one in train] == [["0"], ["1"]]
     (word / "test.data.txt").write_text("9\ta bank\n0\tbank\n")
     with pytest.raises(DataError, match=r"test.data.txt:1: .*expected the index of a word"):
-        read_senses(tmp_path)
+        features.read_senses(tmp_path)
     (word / "test.gold.txt").write_text("0\n")
     with pytest.raises(DataError, match="2 texts and 1 senses in test"):
-        read_senses(tmp_path)
+        features.read_senses(tmp_path)
     with pytest.raises(DataError, match="no senses"):
-        read_senses(word)
+        features.read_senses(word)
 
 
-@pytest.mark.parametrize(("option", "message"), [("--minutes", "--minutes 0"), ("--steps", "num_steps=-1")])
+@pytest.mark.parametrize(("option", "message"), [("--minutes", "--minutes 0"), ("--num-steps", "--num-steps -1")])
 def test_no_training_time_is_refused_first(option: str, message: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "corpus.txt").write_text("the cat sat .\n\n" * 9)
     value = re.split("[ =]", message)[1]
@@ -215,8 +225,8 @@ NOVEL = "The cat sat on the mat. The dog ran home and was\nglad of it. Then it s
     ("text", "options", "message"),
     [
         (RUSSIAN, ["--size", "huge"], "size 'huge': expected one of tiny"),
-        (RUSSIAN, ["--seeds", "0", "1", "0"], "seeds 0, 1, 0: expected each once"),
-        (RUSSIAN, ["--models", "bert", "bert"], "models bert, bert: expected each once"),
+        (RUSSIAN, ["--seeds", "0", "1", "0"], "--seeds [0, 1, 0]: expected different integers"),
+        (RUSSIAN, ["--models", "bert", "bert"], "--models ['bert', 'bert']: expected different names"),
         (RUSSIAN, ["--limit", "3"], "--limit is the number of pairs of --suite"),
         (NOVEL, [], "corpus.txt: expected two or more documents"),
     ],
@@ -226,14 +236,14 @@ def test_what_cannot_be_compared_is_refused_first(
 ) -> None:
     (tmp_path / "corpus.txt").write_text(text)
     arguments = compare_directions(tmp_path)
-    assert run([*arguments, "--steps", "1", *options]) == 2
+    assert run([*arguments, "--num-steps", "1", *options]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.full
 def test_short_documents_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "corpus.txt").write_text("cat .\nsat .\n\n" * 9)
-    arguments = compare_directions(tmp_path, "--steps", "1")
+    arguments = compare_directions(tmp_path, "--num-steps", "1")
     assert run([*arguments, "--models", "static", "--seeds", "0"]) == 2
     assert "tokens, [CLS] and [SEP] included: expected at least 7" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))
@@ -244,7 +254,7 @@ def test_long_texts_are_refused_before_training(option: str, tmp_path: Path, cap
     (tmp_path / "corpus.txt").write_text("the cat sat .\nthe mat is old .\n\n" * 9)
     (tmp_path / "suite.txt").write_text("cat the\n" + "the " * 150 + "\n")
     given = [str(tmp_path / "suite.txt")] if option == "--suite" else ["the [MASK] " + "cat " * 150, "--word", "cat"]
-    arguments = compare_directions(tmp_path, "--steps", "1")
+    arguments = compare_directions(tmp_path, "--num-steps", "1")
     assert run([*arguments, "--models", "static", "--seeds", "0", option, *given]) == 2
     assert "tokens, the compared models 128 positions: shorten it" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("static-*"))

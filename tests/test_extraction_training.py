@@ -124,7 +124,7 @@ def test_stopped_run_resumes_with_the_same_bits(encoder, tmp_path):
 
 def test_texts_that_cannot_be_learned_are_refused(encoder, tmp_path):
     training = ExtractionTraining(tmp_path / "out", encoder, settings_of("span", num_steps=1), **QUIET)
-    with pytest.raises(DataError, match="no texts to train on"):
+    with pytest.raises(DataError, match="no examples to train on"):
         training.start([])
     with pytest.raises(DataError, match="none of the 1 training texts has an entity"):
         training.start([tagged_text(["the", "mat"], ["O", "O"])])

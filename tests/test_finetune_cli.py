@@ -33,7 +33,7 @@ from bertkit.tasks import (
 )
 from bertkit.tasks.example_file import read_train_and_dev
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import learning_rate_factor
+from bertkit.training import OPTIMIZERS, SCHEDULES
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 FAST = ["--num-epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
@@ -325,8 +325,8 @@ def test_json_lines_are_written_to_jsonl_only(tmp_path: Path, encoder: str, caps
         assert code == 2 and "x.csv: unknown extension '.csv', expected .jsonl" in error
 
 
-SHARED_OPTIONS = {"train", "out", "model", "dev", "columns", "recipe", "resume", "device"}
-NOT_GENERATIVE = {"label_names", "skip_bad", "defaults", "sweep"}
+SHARED_OPTIONS = {"train", "out", "model", "dev", "columns", "skip_bad", "recipe", "resume", "device"}
+NOT_GENERATIVE = {"label_names", "defaults", "sweep"}
 
 
 def names_of(command: str, task: str) -> set[str]:
@@ -338,7 +338,7 @@ def names_of(command: str, task: str) -> set[str]:
 @pytest.mark.parametrize("task", TASKS)
 def test_command_of_a_task_has_its_options_and_no_others(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = TASKS[task]
-    settings = FinetuningSettings().values().keys()
+    settings = FinetuningSettings().all_values().keys()
     assert names_of("finetune", task) == SHARED_OPTIONS | NOT_GENERATIVE | settings | kind.options.keys()
     assert run(["finetune", task, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -363,7 +363,7 @@ def test_check_of_a_task_has_its_options_of_reading(task: str) -> None:
 
 @pytest.mark.parametrize("task", SEQUENCE_TASKS)
 def test_generative_tasks_take_all_their_settings(task: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert names_of("finetune", task) == SHARED_OPTIONS | SequenceSettings().values().keys()
+    assert names_of("finetune", task) == SHARED_OPTIONS | SequenceSettings().all_values().keys()
     assert run(["finetune", task, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for part in ("--num-beams", "--label-smoothing", "--betas FLOAT FLOAT", "[default: 0.9 0.98]", "[default: 64]",
@@ -405,7 +405,7 @@ def test_optimizer_schedule_and_steps_are_those_of_pre_training(tmp_path: Path, 
     assert settings["num_epochs"] is None and settings["betas"] == [0.8, 0.9] and settings["optimizer"] == "muon"
     log = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     rates = [event["learning_rate"] for event in log if event["event"] == "step"]
-    assert rates == pytest.approx([0.01 * learning_rate_factor("cosine", step / 8, 0.25) for step in range(8)])
+    assert rates == pytest.approx([0.01 * SCHEDULES["cosine"](0.25).factor(step / 8) for step in range(8)])
 
 
 def test_length_of_a_run_is_set_once(tmp_path: Path) -> None:
@@ -415,9 +415,9 @@ def test_length_of_a_run_is_set_once(tmp_path: Path) -> None:
     settings = FinetuningSettings.of(num_steps=5, betas=(0.7, 0.8), eps=1e-8, optimizer="adamw-2018").completed(PAPER)
     training = settings.of_loop(steps_per_epoch=3)
     assert (training.num_steps, training.learning_rate, training.evaluate_every) == (5, 2e-5, 3)
-    assert (training.betas, training.eps, training.optimizer) == ((0.7, 0.8), 1e-8, "adamw-2018")
+    assert training.optimizer == OPTIMIZERS["adamw-2018"](betas=(0.7, 0.8), eps=1e-8)
     for wrong in ({"optimizer": "sgd"}, {"schedule": "none"}, {"betas": (0.9, 1.0)}, {"num_steps": 0}, {"eps": 0.0},
-                  {"matrix_learning_rate": -1.0}, {"precision": "int8"}):  # fmt: skip
+                  {"matrix_learning_rate": -1.0, "optimizer": "muon"}, {"precision": "int8"}):  # fmt: skip
         with pytest.raises(UsageError, match=f"{next(iter(wrong))}=.*: expected"):
             FinetuningSettings.of(**wrong)
 

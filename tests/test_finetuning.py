@@ -32,6 +32,7 @@ from bertkit.tasks.alignment import TaughtText
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.regression import Regression
 from bertkit.training import Outcome, checkpoints, make_optimizer, read_outcome, write_outcome
+from bertkit.training.optimizers import AdamWSettings
 from bertkit.transformer import AlbertConfig, DebertaConfig
 
 SHAPE = {
@@ -369,10 +370,8 @@ def test_sweep_never_keeps_a_nan_metric() -> None:
 def test_learning_rate_decreases_with_depth(encoder: Path) -> None:
     task = SequenceClassification(("animal", "other"))
     model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
-    optimizer = make_optimizer(
-        "adamw", model.network, learning_rate=1.0, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-6,
-        rate_factor=rate_factor(model.network, 0.5),
-    )  # fmt: skip
+    factor = rate_factor(model.network, 0.5)
+    optimizer = make_optimizer(AdamWSettings(), model.network, learning_rate=1.0, rate_factor=factor)
     rates = {p: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in model.network.named_parameters():
         expected = {"encoder.embeddings": 0.125, "encoder.layers.0": 0.25, "encoder.layers.1": 0.5}
@@ -429,7 +428,7 @@ def test_frozen_layers_leave_weights_that_the_loss_reads(tmp_path: Path, encoder
     assert not any((tmp_path / "out").iterdir())
     network = load(encoder / "still").network.requires_grad_(False)
     with pytest.raises(UsageError, match="every weight is frozen"):
-        make_optimizer("adamw", network, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6)
+        make_optimizer(AdamWSettings(), network, learning_rate=1e-3)
 
 
 @pytest.mark.full

@@ -12,7 +12,6 @@ from examples_of_tasks import model_of
 from random_models import our_model, published_model, save_published
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import NearestCentroid
 from test_trace import tiny
 
 import bertkit
@@ -39,7 +38,6 @@ from bertkit.inspection import (
     inspect_why,
     read_trees,
 )
-from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import first_occurrence, word_spans, word_vectors
 from bertkit.inspection.difference import jensen_shannon, linear_cka
 from bertkit.inspection.heads import ablation, relation_scores, word_attention
@@ -159,14 +157,6 @@ def test_words_have_their_marks() -> None:
 def test_words_need_a_neighbor(model) -> None:
     with pytest.raises(UsageError, match="top_k=0: expected an int of at least 1"):
         inspect_contexts(model, "cat", TEXTS, top_k=0)
-
-
-def test_nearest_senses_against_scikit_learn() -> None:
-    draw = np.random.default_rng(0)
-    train, test, senses = draw.normal(size=(50, 7)), draw.normal(size=(30, 7)), draw.choice(["a", "b", "c"], 50)
-    centroids = NearestCentroid().fit(train, senses).centroids_
-    distances = scipy.spatial.distance.cdist(test, centroids, "cosine")
-    assert nearest_senses(train, senses, test).tolist() == np.unique(senses)[distances.argmin(axis=1)].tolist()
 
 
 def test_projections_against_scikit_learn() -> None:

@@ -1,6 +1,7 @@
 """The life that every run of training has: more steps for a finished run, ranks with other data, ranges of settings."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from bertkit.tasks import TextSet
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import Ranks, TrainingSettings
 from bertkit.training.distillation import DistillationSettings
-from bertkit.words.contrastive import train_static
+from bertkit.words.contrastive import StaticTraining
+from bertkit.words.opening import open_words
 from bertkit.words.settings import PairTraining, WordTraining
 
 assert encoder  # a fixture
@@ -171,13 +173,16 @@ def test_static_training_resumes_with_the_same_bits(tmp_path: Path) -> None:
     words = "bread cheese soup apple rice hammer saw drill nail screw".split()
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     rows = [TextSet(words[number], (words[(number + 3) % 10],)) for number in range(10)]
-    settings, state = PairTraining(dimensions=8, nested=(4,), batch_size=4, epochs=3), tmp_path / "state"
-    whole, report = train_static(rows, tokenizer, settings)
+    settings = PairTraining(dimensions=8, nested=(4,), batch_size=4, num_epochs=3)
+    whole, parts = (StaticTraining(tmp_path / name, tokenizer, settings, log_line=print) for name in ("one", "two"))
+    outcome = whole.start(rows)
     answers = iter([False] * 4 + [True])
-    _, stopped = train_static(rows, tokenizer, settings, state=state, should_stop=answers.__next__)
-    assert (stopped.reason, stopped.num_steps) == ("stopped", 4) and state.is_file()
-    with pytest.raises(UsageError, match="is from a run with other texts or settings"):
-        train_static(rows[1:], tokenizer, settings, state=state)
-    resumed, again = train_static(rows, tokenizer, settings, state=state)
-    np.testing.assert_array_equal(resumed.vectors, whole.vectors)
-    assert again == report and report.reason == "finished" and report.num_steps == 9
+    stopped = parts.start(rows, should_stop=answers.__next__)
+    assert (stopped.reason, stopped.step) == ("stopped", 4)
+    with pytest.raises(UsageError, match=r"was started with other settings .*content of the training data"):
+        parts.start(rows[1:], resume=True)
+    assert parts.start(rows, resume=True) == parts.start(rows, resume=True) == outcome
+    assert (outcome.reason, outcome.step) == ("finished", 9) and not math.isnan(outcome.metrics["last_loss"])
+    vectors = [open_words(tmp_path / name).vectors for name in ("one", "two")]
+    np.testing.assert_array_equal(*vectors)
+    assert not (tmp_path / "two/run/state.safetensors").exists()

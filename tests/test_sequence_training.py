@@ -33,6 +33,7 @@ from bertkit.sequence_training import (
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tokenizer.byte_level import train_byte_level
 from bertkit.training import Outcome, Ranks, evaluate
+from bertkit.training.optimizers import AdamWSettings
 from bertkit.training.schedules import SCHEDULES
 from bertkit.transformer import TransformerConfig
 
@@ -266,8 +267,10 @@ def test_settings_of_the_loop() -> None:
     assert settings.changed(num_steps=7).of_loop(9).num_steps == 7
     timed = settings.changed(minutes=0.5).of_loop(9)
     assert (timed.num_steps, timed.minutes) == (None, 0.5)
-    assert (training.batch_size, training.seed, training.weight_decay) == (4, 5, 0.1)
-    assert (training.betas, training.eps, training.warmup) == ((0.9, 0.98), 1e-9, 0.1)  # of the paper
+    assert (training.batch_size, training.seed) == (4, 5)
+    assert (
+        training.optimizer == AdamWSettings(0.1, (0.9, 0.98), 1e-9) and training.schedule.warmup == 0.1
+    )  # the paper's
     for wrong in ({"num_epochs": 0}, {"batch_size": 0}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
                   {"num_beams": 0}, {"learning_rate": -1.0}):  # fmt: skip
         with pytest.raises(UsageError, match=next(iter(wrong))):
@@ -277,11 +280,11 @@ def test_settings_of_the_loop() -> None:
 
 def test_schedule_of_the_paper() -> None:
     width, warmup, steps = 512, 4_000, 100_000
-    factor = SCHEDULES["inverse-square-root"]
+    schedule = SCHEDULES["inverse-square-root"](warmup / steps)
     peak = width**-0.5 * warmup**-0.5
     for step in (1, 100, 3_999, 4_000, 10_000, 99_999):
         expected = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert peak * factor(step / steps, warmup / steps) == pytest.approx(expected)
+        assert peak * schedule.factor(step / steps) == pytest.approx(expected)
 
 
 @pytest.mark.full
@@ -355,12 +358,12 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     marian(tmp_path / "marian")
     with pytest.raises(UsageError, match="is an encoder-decoder model"):
         SequenceTraining(tmp_path / "x", "causal-language-model", str(tmp_path / "marian")).start(reversed_digits(3, 1))
-    (tmp_path / "pairs.csv").write_text("source,target\na,b\n")
+    (tmp_path / "pairs.csv").write_text("source,target\na,b\nc,\n")
     arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "y")]
     for further, message in (
         (["--lora-rank", "4"], "--lora-rank is an option of"),
-        (["--skip-bad"], "--skip-bad is an option of"),
-        (["--model", str(tmp_path / "none")], "none"),
+        ([], "pairs.csv, line 3: its target is empty; --skip-bad skips rows that cannot be used"),
+        (["--skip-bad", "--model", str(tmp_path / "none")], "none"),
     ):
         assert run([*arguments, *further]) == 2
         assert message in capsys.readouterr().err

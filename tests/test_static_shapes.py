@@ -161,7 +161,7 @@ def test_trainer_computes_with_the_compiled_network(tmp_path: Path, monkeypatch)
 
         return compiled
 
-    settings = replace(SETTINGS, num_steps=6, log_every=1, evaluate_every=None)
+    settings = SETTINGS.changed(num_steps=6, log_every=1, evaluate_every=None)
     trainer_of(fresh_model(0.0), tmp_path / "plain", settings).train()
     monkeypatch.setattr(torch, "compile", compiling)
     feed = StaticFeed(settings.batch_size)

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +45,6 @@ from bertkit.training import (
     claim_run_folder,
     compute_gradients,
     evaluate,
-    learning_rate_factor,
     make_optimizer,
     outputs_of,
     stop_signals,
@@ -54,7 +52,7 @@ from bertkit.training import (
 from bertkit.training.optimizers.muon import Muon
 from bertkit.training.state import differences, load_state
 
-SETTINGS = TrainingSettings(
+SETTINGS = TrainingSettings.of(
     num_steps=20, batch_size=12, tokens_per_part=150, learning_rate=3e-3, warmup=0.2, evaluate_every=5, save_every=4,
     log_every=3, seed=11,
 )  # fmt: skip
@@ -99,10 +97,7 @@ def fresh_model(dropout: float = 0.1, **changes) -> Model:
 
 
 def optimizer_of(model: Model, settings: TrainingSettings):
-    return make_optimizer(
-        settings.optimizer, model.network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
-        betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
-    )  # fmt: skip
+    return make_optimizer(settings.optimizer, model.network, learning_rate=settings.learning_rate)
 
 
 def trainer_of(model: Model, run: Path, settings: TrainingSettings = SETTINGS, **options) -> Trainer:
@@ -134,14 +129,14 @@ def events(run: Path, kind: str) -> list[dict]:
     ],
 )
 def test_lines_of_metrics_are_spread_over_the_run(tmp_path, num_steps, first, logged):
-    settings = replace(SETTINGS, num_steps=num_steps, log_every=None, evaluate_every=None, save_every=None)
+    settings = SETTINGS.changed(num_steps=num_steps, log_every=None, evaluate_every=None, save_every=None)
     trainer_of(fresh_model(), tmp_path / "run", settings, state=TrainingState(step=first)).train()
     assert [line["step"] for line in events(tmp_path / "run", "step")] == logged
 
 
 @pytest.mark.full
 def test_timed_run_logs_by_its_speed(tmp_path):
-    settings = replace(SETTINGS, num_steps=None, minutes=0.02, log_every=None)
+    settings = SETTINGS.changed(num_steps=None, minutes=0.02, log_every=None)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
     trainer.train()
     assert len(events(tmp_path / "run", "step")) >= min(trainer.state.step, 50)
@@ -165,7 +160,7 @@ def test_learning_rate_of_2018_step_by_step() -> None:
         expected = peak * (1 - step / num_steps)
         if step < num_warmup:
             expected = peak * step / num_warmup
-        results = peak * learning_rate_factor("linear-2018", step / num_steps, num_warmup / num_steps)
+        results = peak * SCHEDULES["linear-2018"](num_warmup / num_steps).factor(step / num_steps)
         assert results == pytest.approx(expected, rel=1e-12)
 
 
@@ -183,18 +178,18 @@ def test_schedules_equal_those_of_transformers(schedule: str, reference: Callabl
     of_length = {"num_training_steps": num_steps} if schedule in ("linear", "cosine") else {}
     (factor,) = reference(optimizer, num_warmup, **of_length).lr_lambdas
     for step in range(num_steps + 1):
-        result = learning_rate_factor(schedule, step / num_steps, num_warmup / num_steps)
+        result = SCHEDULES[schedule](num_warmup / num_steps).factor(step / num_steps)
         assert result == pytest.approx(factor(step), abs=1e-12)
 
 
 def test_trapezoid_falls_in_its_last_fifth() -> None:
-    factors = [learning_rate_factor("trapezoid", progress, 0.1) for progress in (0.1, 0.5, 0.8, 0.85, 1.0)]
+    factors = [SCHEDULES["trapezoid"](0.1).factor(progress) for progress in (0.1, 0.5, 0.8, 0.85, 1.0)]
     assert factors == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])  # 1 - sqrt(0.05 / 0.2) = 0.5
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_warms_up_to_its_peak_and_stays_within(schedule: str) -> None:
-    factors = [learning_rate_factor(schedule, done / 1_000, 0.1) for done in range(1_001)]
+    factors = [SCHEDULES[schedule](0.1).factor(done / 1_000) for done in range(1_001)]
     assert factors[0] == 0 and factors[50] == pytest.approx(0.5)
     assert max(factors) == pytest.approx(0.9 if schedule == "linear-2018" else 1.0, abs=0.1)
     assert min(factors) >= 0
@@ -204,17 +199,17 @@ def test_every_schedule_warms_up_to_its_peak_and_stays_within(schedule: str) -> 
         falling = factors[100:]
         assert all(later <= earlier for earlier, later in itertools.pairwise(falling))
     if schedule == "inverse-square-root":
-        with pytest.raises(UsageError, match="falls from the end of its warm-up"):
-            learning_rate_factor(schedule, 0.0, 0.0)
+        with pytest.raises(UsageError, match=r"warmup=0.0: expected a share above 0"):
+            SCHEDULES[schedule](0.0)
     else:
-        assert learning_rate_factor(schedule, 0.0, 0.0) > 0.9
+        assert SCHEDULES[schedule](0.0).factor(0.0) > 0.9
 
 
 def test_invalid_schedules_raise() -> None:
     with pytest.raises(UsageError, match="linear-2018"):
-        learning_rate_factor("sawtooth", 0.5, 0.1)
+        TrainingSettings.of(schedule="sawtooth")
     with pytest.raises(UsageError, match="warmup=1"):
-        learning_rate_factor("linear", 0.5, 1.0)
+        TrainingSettings.of(warmup=1.0)
 
 
 # ---- optimizers
@@ -277,7 +272,7 @@ def test_muon_orthogonalizes_in_float32_where_bfloat16_is_slow(monkeypatch: pyte
 @pytest.mark.parametrize("name", ["adamw", "adamw-2018", "muon"])
 def test_every_parameter_has_one_optimizer_and_norms_and_biases_have_no_decay(name: str) -> None:
     model = fresh_model()
-    optimizer = optimizer_of(model, replace(SETTINGS, optimizer=name))
+    optimizer = optimizer_of(model, SETTINGS.changed(optimizer=name))
     names = {parameter: key for key, parameter in model.network.named_parameters()}
     seen = []
     for group in optimizer.param_groups:
@@ -289,7 +284,7 @@ def test_every_parameter_has_one_optimizer_and_norms_and_biases_have_no_decay(na
     assert sorted(seen) == sorted(names.values())
     assert any(isinstance(one, AdamW2018) for one in optimizer.optimizers) == (name == "adamw-2018")
     with pytest.raises(UsageError, match="adamw-2018"):
-        optimizer_of(model, SimpleNamespace(**vars(SETTINGS) | {"optimizer": "sgd"}))
+        SETTINGS.changed(optimizer="sgd")
 
 
 # ---- the loss
@@ -309,7 +304,7 @@ def test_each_core_updates_a_similar_share_of_the_weights(monkeypatch: pytest.Mo
 
 
 def test_twenty_losses_of_transformers_and_of_one_file_with_the_recipe_of_2018(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, optimizer="adamw-2018", schedule="linear-2018", learning_rate=1e-3, log_every=1,
+    settings = SETTINGS.changed(optimizer="adamw-2018", schedule="linear-2018", learning_rate=1e-3, log_every=1,
                        num_steps=20)  # fmt: skip
     model = fresh_model(dropout=0.0)
     model.save(tmp_path / "start")
@@ -393,7 +388,7 @@ def test_masked_lm_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
     model = fresh_model()
-    settings = replace(SETTINGS, optimizer=optimizer, precision="bfloat16", num_steps=40)
+    settings = SETTINGS.changed(optimizer=optimizer, precision="bfloat16", num_steps=40)
     trainer_of(model, tmp_path / "run", settings).train()
     results = [event["masked_lm_loss"] for event in events(tmp_path / "run", "evaluation")]
     assert len(results) == 9 and results[-1] < results[0] - 0.2
@@ -406,7 +401,7 @@ def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("optimizer", ["adamw", pytest.param("adamw-2018", marks=pytest.mark.slow), "muon"])
 def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
-    settings = replace(SETTINGS, optimizer=optimizer)
+    settings = SETTINGS.changed(optimizer=optimizer)
     whole = fresh_model()
     assert trainer_of(whole, tmp_path / "whole", settings).train() == "finished"
     for stop_after in (1, 8, 13):
@@ -426,7 +421,7 @@ def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimiz
 
 @pytest.mark.full
 def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> None:
-    settings, killed = replace(SETTINGS, evaluate_every=7, save_every=4), fresh_model()
+    settings, killed = SETTINGS.changed(evaluate_every=7, save_every=4), fresh_model()
     whole = trainer_of(fresh_model(), tmp_path / "whole", settings)
     whole.train()
     run = tmp_path / "killed"
@@ -463,7 +458,7 @@ def test_run_killed_before_its_last_evaluation_makes_it_up(tmp_path: Path) -> No
     ([1] + [math.nan] * 4, 3, ("stopped early", 15, None)),
 ])  # fmt: skip
 def test_patience_counts_evaluations_without_improvement(tmp_path: Path, values, patience, expected) -> None:
-    trainer = trainer_of(fresh_model(), tmp_path / "run", replace(SETTINGS, patience=patience))
+    trainer = trainer_of(fresh_model(), tmp_path / "run", SETTINGS.changed(patience=patience))
     left = iter(values)
     trainer.evaluate = lambda: {"masked_lm_loss": next(left)}
     assert (trainer.train(), trainer.state.step, trainer.state.best_step) == expected
@@ -473,7 +468,7 @@ def test_patience_counts_evaluations_without_improvement(tmp_path: Path, values,
 @pytest.mark.full
 def test_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     model, run = fresh_model(), tmp_path / "run"
-    trainer = trainer_of(model, run, replace(SETTINGS, save_every=2, keep_last=2))
+    trainer = trainer_of(model, run, SETTINGS.changed(save_every=2, keep_last=2))
     losses = iter([9.0, 3.0, 2.0, 5.0, 4.0])
     trainer.evaluate = lambda: {"masked_lm_loss": next(losses)}
     trainer.train()
@@ -558,7 +553,7 @@ def test_non_finite_loss_stops_with_its_position(tmp_path: Path) -> None:
 
 def test_weights_broken_by_the_last_update_are_not_saved(tmp_path: Path, monkeypatch) -> None:
     run, model = tmp_path / "run", fresh_model()
-    trainer = trainer_of(model, run, replace(SETTINGS, num_steps=2, save_every=1))
+    trainer = trainer_of(model, run, SETTINGS.changed(num_steps=2, save_every=1))
     step = trainer.optimizer.step
 
     def step_that_breaks() -> None:
@@ -599,12 +594,12 @@ def test_metrics_lines(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path) -> None:
     """The clock advances by a second each time it is read."""
-    settings = replace(SETTINGS, num_steps=8, evaluate_every=None, save_every=None)
+    settings = SETTINGS.changed(num_steps=8, evaluate_every=None, save_every=None)
     lines = {}
     for every in (1, 4):
         readings = itertools.count(step=1.0)
         run = tmp_path / str(every)
-        trainer_of(fresh_model(), run, replace(settings, log_every=every), clock=partial(next, readings)).train()
+        trainer_of(fresh_model(), run, settings.changed(log_every=every), clock=partial(next, readings)).train()
         lines[every] = events(run, "step")
         before = {"tokens": 0, "seconds": 0.0}
         for line in lines[every]:
@@ -619,7 +614,7 @@ def test_lines_have_the_means_and_the_speed_since_the_line_before(tmp_path: Path
 
 @pytest.mark.full
 def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_ten_times(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, num_steps=40, evaluate_every=None, save_every=None, keep_last=99)
+    settings = SETTINGS.changed(num_steps=40, evaluate_every=None, save_every=None, keep_last=99)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings, clock=lambda: 0.0)
     trainer.evaluate = lambda: {"masked_lm_loss": float(trainer.state.step)}  # the first is the best
     assert trainer.train() == "finished"
@@ -632,8 +627,8 @@ class Timed:
 
     def __init__(self, run: Path, of_step: float, of_evaluation: float, of_save: float, **settings: Any) -> None:
         self.now, self.measured = 0.0, 0.0
-        lengths = SETTINGS if "evaluate_every" in settings else replace(SETTINGS, evaluate_every=None)
-        lengths = replace(lengths, **{"save_every": None, "keep_last": 99} | settings)
+        lengths = SETTINGS if "evaluate_every" in settings else SETTINGS.changed(evaluate_every=None)
+        lengths = lengths.changed(**{"save_every": None, "keep_last": 99} | settings)
         self.model, self.run = fresh_model(), run
         trainer = self.trainer = trainer_of(self.model, run, lengths, clock=lambda: self.now)
         judge, save, update = trainer.evaluate, trainer.save_model, trainer.optimizer.step
@@ -700,7 +695,7 @@ def test_weights_do_not_depend_on_how_often_they_are_evaluated_and_saved(tmp_pat
 @pytest.mark.parametrize("values, kept", [([3.0, 4.0, 5.0], 0), ([3.0, 2.0, 5.0], 5), ([math.nan, 4.0, 5.0], 5)])
 @pytest.mark.parametrize("higher_is_better", [False, True])
 def test_initial_weights_may_be_the_best(tmp_path: Path, values, kept: int, higher_is_better: bool) -> None:
-    settings, left = replace(SETTINGS, num_steps=10, save_every=10, keep_last=1), iter(values)
+    settings, left = SETTINGS.changed(num_steps=10, save_every=10, keep_last=1), iter(values)
     options = {"keep_first": True, "higher_is_better": higher_is_better}
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings, **options)
     trainer.evaluate = lambda: {"masked_lm_loss": next(left) * (-1 if higher_is_better else 1)}
@@ -768,7 +763,7 @@ def test_run_of_another_version_is_refused(tmp_path: Path) -> None:
 def test_timed_run_ends_in_time(tmp_path: Path) -> None:
     """The clock advances by a twentieth of a second each time it is read."""
     run, model, readings = tmp_path / "run", fresh_model(), itertools.count()
-    settings = replace(SETTINGS, num_steps=None, minutes=6 / 60, save_every=None, evaluate_every=None)
+    settings = SETTINGS.changed(num_steps=None, minutes=6 / 60, save_every=None, evaluate_every=None)
     assert trainer_of(model, run, settings, clock=lambda: next(readings) / 20).train() == "finished"
     (end,) = events(run, "end")
     assert 6 <= end["seconds"] < 6.5
@@ -801,7 +796,7 @@ class RecordingFeed(PairFeed):
 @pytest.mark.parametrize("length", [{"num_steps": None, "minutes": 3 / 60}, {"num_steps": 7}])
 def test_every_batch_is_trained_once_by_one_progress(length: dict, tmp_path: Path) -> None:
     readings, feed = itertools.count(), RecordingFeed(SETTINGS.batch_size)
-    settings = replace(SETTINGS, **length, save_every=None, evaluate_every=None)
+    settings = SETTINGS.changed(**length, save_every=None, evaluate_every=None)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings, feed=feed, clock=lambda: next(readings) / 10)
     assert trainer.train() == "finished"
     positions = [position for position, _ in feed.nexts]
@@ -858,4 +853,4 @@ def test_invalid_settings_raise_errors() -> None:
         ({"seed": 2**63}, "an integer"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
-            replace(SETTINGS, **changes).check_length()
+            SETTINGS.changed(**changes).check_length()

@@ -1,7 +1,6 @@
 """Training on GPUs and over ranks, as far as it can be tested on a CPU."""
 
 import math
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class OneOfTwo(Ranks):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
 def test_optimizer_resumes_on_the_device_of_the_parameters(tmp_path: Path, optimizer: str) -> None:
-    settings = replace(SETTINGS, num_steps=1, optimizer=optimizer)
+    settings = SETTINGS.changed(num_steps=1, optimizer=optimizer)
     trainer_of(fresh_model(), tmp_path / "run", settings).train()
     model = fresh_model()
     model.network.to("meta")
@@ -72,7 +71,7 @@ def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path
     monkeypatch.setattr(batch_gradients, "is_sharded", lambda network: True)
 
     def loss_of(rank: int, seed: int) -> float:
-        made = trainer_of(fresh_model(0.3), tmp_path, replace(SETTINGS, seed=seed), ranks=OneOfTwo(rank))
+        made = trainer_of(fresh_model(0.3), tmp_path, SETTINGS.changed(seed=seed), ranks=OneOfTwo(rank))
         made.network.train()
         made._sums = None
         made._step(PairFeed().batch(0, 0.0), 0, 0.5, {})

@@ -113,7 +113,7 @@ def test_rows_of_ngrams_equal_gensim():
 @pytest.mark.parametrize("ngrams", [False, True])
 def test_words_of_a_topic_are_near_each_other(method, ngrams):
     corpus = read_corpus(topics(1_000), 5)
-    settings = WordTraining(method=method, dimensions=20, epochs=12, subsample=0, learning_rate=0.05, ngrams=ngrams)
+    settings = WordTraining(method=method, dimensions=20, num_epochs=12, subsample=0, learning_rate=0.05, ngrams=ngrams)
     encoder, report = train_words(corpus, settings)
     vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -125,7 +125,7 @@ def test_words_of_a_topic_are_near_each_other(method, ngrams):
 def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch, one_thread):
     monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 40)
     monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
-    corpus, settings = read_corpus(topics(700), 5), WordTraining(dimensions=9, epochs=2)
+    corpus, settings = read_corpus(topics(700), 5), WordTraining(dimensions=9, num_epochs=2)
     whole, again = (train_words(corpus, settings)[0].vectors for _ in range(2))
     np.testing.assert_array_equal(whole, again)
     state, stopped = tmp_path / "state", []
@@ -140,7 +140,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
         train_words(corpus, settings, state)
     assert state.is_file()
     with pytest.raises(UsageError, match="is from a run with other texts or settings"):
-        train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
+        train_words(corpus, WordTraining(dimensions=9, num_epochs=2, seed=1), state)
     monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 60)
     calls = iter([False, True])
     _, report = train_words(corpus, settings, state, should_stop=lambda: next(calls))
@@ -154,7 +154,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
 def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, method):
     monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 200)
     corpus = read_corpus(topics(1_000), 5)
-    settings = WordTraining(method=method, dimensions=20, epochs=12, subsample=0, learning_rate=0.05)
+    settings = WordTraining(method=method, dimensions=20, num_epochs=12, subsample=0, learning_rate=0.05)
     separations = []
     for num_threads in (1, 3):
         torch.set_num_threads(num_threads)
@@ -199,7 +199,7 @@ def test_unknown_words_have_vectors_of_ngrams(tmp_path):
 def test_training_on_the_command_line(tmp_path, capfd):
     (tmp_path / "texts.txt").write_text("\n".join(topics(300)))
     arguments = ["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "model")]
-    assert run([*arguments, "--dimensions", "8", "--epochs", "1"]) == 0
+    assert run([*arguments, "--dimensions", "8", "--num-epochs", "1"]) == 0
     assert '"num_words": 11' in capfd.readouterr().out
     assert run(["words", "nearest", "bread", "--model", str(tmp_path / "model")]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 10

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from docstring_parser import parse
+
 import bertkit
 from bertkit.cli import app
 from bertkit.serving.app import Application
@@ -23,8 +25,15 @@ SETTINGS = {  # classes of settings, and where they are set
     "bertkit.pretraining.recipe.VocabularySettings": "`vocabulary.` of a pre-training run",
     "bertkit.pretraining.recipe.DataSettings": "`data.` of a pre-training run",
     "bertkit.training.settings.TrainingSettings": "The training loop: `[training]` of the recipe of any run",
+    "bertkit.training.optimizers.AdamWSettings": "`optimizer` adamw, and adamw-2018",
+    "bertkit.training.optimizers.muon_settings.MuonSettings": "`optimizer` muon",
+    "bertkit.training.schedules.Schedule": "`schedule`: the settings of all kinds",
     "bertkit.finetuning.settings.FinetuningSettings": "Options of `bertkit finetune`, and arguments of estimators",
     "bertkit.sequence_training.settings.SequenceSettings": "Options of `bertkit finetune seq2seq`",
+    "bertkit.training.distillation.DistillationSettings": "`[distillation]` of the recipe of `bertkit distill`",
+    "bertkit.words.settings.WordTraining": "Options of `bertkit words train`",
+    "bertkit.words.settings.PairTraining": "Options of `bertkit words train-pairs`",
+    "bertkit.comparison.settings.ComparisonSettings": "Options of `bertkit compare-directions`",
     "bertkit.generation.settings.GenerationSettings": "Options of `bertkit generate`",
     "bertkit.serving.settings.ServerSettings": "Options of `bertkit serve`",
 }
@@ -159,9 +168,10 @@ def _table(first: str, rows: list[tuple[str, str, str, str]]) -> str:
 
 def _fields(kind: type) -> Iterator[tuple[str, str, str | None, str]]:
     """Name, type, default and comment of each field of a dataclass, base classes first, from the source."""
-    for base in kind.__mro__[-2:0:-1]:
+    for base in kind.__bases__:
         if is_dataclass(base):
             yield from _fields(base)
+    described = {one.arg_name: one.description or "" for one in parse(kind.__doc__ or "").params}
     source = textwrap.dedent(inspect.getsource(kind))
     lines = source.splitlines()
     (definition,) = ast.parse(source).body
@@ -172,8 +182,9 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str | None, str]]:
             comments = [line.partition("  # ")[2] for line in lines[node.lineno - 1 : end]]
             following = iter(lines[end:])
             default = None if node.value is None else ast.unparse(node.value)
-            note = " ".join(filter(None, comments)) or _docstring_below(following)
-            yield ast.unparse(node.target), ast.unparse(node.annotation), default, note
+            name = ast.unparse(node.target)
+            note = described.get(name) or " ".join(filter(None, comments)) or _docstring_below(following)
+            yield name, ast.unparse(node.annotation), default, note
 
 
 def _docstring_below(lines: Iterator[str]) -> str:

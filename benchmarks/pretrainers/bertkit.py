@@ -94,8 +94,6 @@ def _loop(
         tokens, model.tokenizer, data, objective, batch_size=settings.batch_size, seed=settings.seed, rank=0,
         num_ranks=1,
     )  # fmt: skip
-    optimizer = make_optimizer(
-        settings.optimizer, model.network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
-        betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
-    )  # fmt: skip
+    assert settings.learning_rate is not None
+    optimizer = make_optimizer(settings.optimizer, model.network, learning_rate=settings.learning_rate)
     return _Loop(model.network, objective.task, feed, settings, optimizer, run, save_model=model.save)

@@ -1,33 +1,31 @@
 """bertkit compare-directions"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import check_one_process
+from bertkit.comparison.settings import ComparisonSettings
 from bertkit.errors import UsageError
+from bertkit.training.recipe_files import read_recipe_file
 
-_SENTENCES = 1_000  # of each CoNLL-U file, at most
+SettingsOfComparison: Any = settings_of(ComparisonSettings, without=["seed"])
+NO_SETTINGS = SettingsOfComparison()
 
 
 def command(
     *,
     corpus: Annotated[list[Path], Parameter(consume_multiple=True)],
     out: OutPath,
-    size: str = "tiny",
-    minutes: float = 20.0,
-    steps: int | None = None,
-    seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
-    models: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    recipe: Path | None = None,
+    settings: SettingsOfComparison = NO_SETTINGS,
     suite: Path | None = None,
     limit: int | None = None,
     cloze: str | None = None,
     word: str | None = None,
-    tags: Annotated[tuple[Path, Path] | None, Parameter(consume_multiple=True)] = None,
-    senses: Path | None = None,
-    pairs: Path | None = None,
     column: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -43,17 +41,8 @@ def command(
         on each line, separated by empty lines.
     out
         The folder of the comparison.
-    size
-        Size of the models: tiny, mini, small, medium, base or large.
-    minutes
-        Processor time for training each model with each seed, summed over cores: 20 minutes take 10 minutes on two
-        idle cores. Other running programs do not reduce this time.
-    steps
-        Optimizer steps for each model, instead of minutes.
-    seeds
-        Seeds; by default 0 1 2.
-    models
-        Any of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
+    recipe
+        A TOML file of settings by name, those of the training loop in [training]; options given here take precedence.
     suite
         Grammatical minimal pairs, a file or a folder, as for bertkit evaluate grammar.
     limit
@@ -62,42 +51,23 @@ def command(
         A text with one [MASK]: the probability of --word at the [MASK] is reported.
     word
         The word at the [MASK] of --cloze.
-    tags
-        Two CoNLL-U files, to train and to test a classifier of parts of speech on frozen features.
-    senses
-        A folder of words with senses, in the layout of CoarseWSD-20.
-    pairs
-        A file with two sentences and a score on each row, as for bertkit evaluate similarity.
     column
         The column or key of the text in csv, tsv, jsonl and parquet files.
     resume
         Resume the comparison in the folder.
     """
-    from bertkit.comparison import MODELS, Comparison, Probes, read_senses
+    from bertkit.comparison import Comparison
     from bertkit.evidence.suites import read_suite
-    from bertkit.inspection import read_trees
-    from bertkit.tasks import ExampleFile, Similarity
     from bertkit.training import stop_signals
 
+    chosen = read_recipe_file(recipe, ComparisonSettings())[0].changed(**given_options(settings))
     check_one_process("a comparison runs")
     if (cloze is None) != (word is None):
         raise UsageError("--cloze and --word require each other: a text with [MASK], and the hidden word")
     if limit is not None and suite is None:
         raise UsageError("--limit is the number of pairs of --suite: give one")
     minimal_pairs = [] if suite is None else read_suite(suite, limit)
-    scored = [] if pairs is None else list(Similarity.read(ExampleFile(pairs)))
-    if any(one.score is None or len(one.texts) != 2 for one in scored):
-        raise UsageError(f"{pairs}: expected two sentences and a score on each row")
-    trees = [[tree.labeled("tags") for tree in read_trees(path, _SENTENCES)] for path in tags or ()]
-    probes = Probes(
-        (trees[0], trees[1]) if trees else None,
-        () if senses is None else read_senses(senses),
-        [(one.texts[0], one.texts[1], one.score or 0.0) for one in scored],
-    )
-    comparison = Comparison(
-        out, corpus, size, None if steps else minutes, steps, seeds or (0, 1, 2), models or tuple(MODELS),
-        column=column, log_line=note,
-    )  # fmt: skip
+    comparison = Comparison(out, corpus, chosen, column, log_line=note)
     with stop_signals(note) as should_stop:
         given = None if cloze is None or word is None else (cloze, word)
-        emit(comparison.start(minimal_pairs, given, probes, resume=resume, should_stop=should_stop))
+        emit(comparison.start(minimal_pairs, given, resume=resume, should_stop=should_stop))

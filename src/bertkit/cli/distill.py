@@ -13,16 +13,15 @@ from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
 from bertkit.files import read_json, whole_folder, write_json
-from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.tasks.field_types import changed_fields
-from bertkit.training.distillation import DistillationSettings
+from bertkit.finetuning.settings import StudentSettings
+from bertkit.training.recipe_files import read_recipe_file
 
 if TYPE_CHECKING:
     from bertkit.model import Model
     from bertkit.training import Ranks
 
-SettingsOfRun: Any = settings_of(FinetuningSettings, {})
-NONE_GIVEN, WEIGHTS = SettingsOfRun(), DistillationSettings()
+SettingsOfRun: Any = settings_of(StudentSettings)
+NONE_GIVEN, DEFAULTS = SettingsOfRun(), StudentSettings()
 
 
 def command(
@@ -36,7 +35,7 @@ def command(
     words: str | None = None,
     snap_spans: bool = False,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
+    recipe: Path | None = None,
     settings: SettingsOfRun = NONE_GIVEN,
     unlabeled: bool = False,
     resume: bool = False,
@@ -70,6 +69,9 @@ def command(
         For taggers, move spans that begin or end inside a word to its borders, and count them.
     label_names
         Names of labels that are integers in the files or LABEL_0 and so on in the teacher, in order from 0.
+    recipe
+        A TOML file of settings by name, those of the training loop in [training], those of the losses in
+        [distillation]; options given here take precedence.
     unlabeled
         The texts have no labels: learn the labels that the teacher predicts.
     resume
@@ -85,8 +87,9 @@ def command(
     from bertkit.tasks import Alignment, ExampleFile, TextTask
     from bertkit.tasks.example_file import labeled_file
 
-    given = given_options(settings)
-    chosen = FinetuningSettings.of(**given)
+    chosen = read_recipe_file(recipe, DEFAULTS)[0].changed(**given_options(settings))
+    changed = [name for name, value in chosen.values().items() if value != DEFAULTS.all_values().get(name)]
+    weights = chosen.distillation.values()
     chosen.check_untimed("distillation", "pass --num-epochs or --num-steps")
     of_labels = {"words": words, "snap_spans": snap_spans, "label_names": label_names}
     model = open_model(teacher, Compute(device="cpu"))
@@ -96,16 +99,17 @@ def command(
         _check_none(
             [
                 *(name for name, given in for_examples.items() if given),
-                *(name for name in given if name != "num_steps"),
+                *(name for name in changed if name not in ("num_steps", *weights)),
             ],
             "a masked LM: its recipe is domain-adapt",
         )
-        _distill_masked_lm(model, teacher, layers, train, out, dev, weights, chosen.training.num_steps, resume, device)
+        _distill_masked_lm(model, teacher, layers, train, out, dev, chosen, resume, device)
         return
     if not is_of_task:
         of_examples = [name for name, value in of_labels.items() if value]
         _check_none(
-            [*of_examples, *changed_fields(weights)], "a sentence encoder: the loss is the squared distance of vectors"
+            [*of_examples, *(name for name in changed if name in weights)],
+            "a sentence encoder: the loss is the squared distance of vectors",
         )
     kind: type[TextTask] = Alignment
     files = [ExampleFile(path, not unlabeled, columns_of(columns)) for path in (*train, *([dev] if dev else []))]
@@ -128,8 +132,7 @@ def command(
             student = _initial_student(model, teacher, layers, out, of_labels)
         how: dict[str, Any] = {"device": device, "log_line": note, "ranks": ranks}
         if is_of_task:
-            how |= {"teacher": teacher, "distillation": weights}
-            run: Finetuning = Distillation(out, student, kind.name, chosen.completed(PAPER), **how)
+            run: Finetuning = Distillation(out, student, kind.name, chosen.completed(PAPER), teacher=teacher, **how)
         else:
             run = Finetuning(out, student, Alignment.name, chosen, {"teacher": teacher}, **how)
         outcome = run.start(examples, held_out, resume=resume, should_stop=should_stop)
@@ -178,20 +181,20 @@ def _initial_student(model: "Model", teacher: str, layers: int, out: Path, setti
 
 def _distill_masked_lm(
     model: "Model", teacher: str, layers: int, corpus: list[str], out: Path, held_out: Path | None,
-    weights: DistillationSettings, num_steps: int | None, resume: bool, device: str,
+    settings: StudentSettings, resume: bool, device: str,
 ) -> None:  # fmt: skip
     """Run the distillation of a masked LM like `bertkit pretrain`."""
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
     from bertkit.training.distillation import distilled
 
-    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=num_steps, minutes=None, changes=())
+    recipe = with_length(read_recipe("domain-adapt"), num_steps=settings.training.num_steps)
 
     def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
         with ranks.first_before_others():
             student = _initial_student(model, teacher, layers, out)
         inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
         run = Pretraining(out, recipe, inputs, ranks=ranks, log_line=note, device=device)
-        run.make_task = partial(distilled, model.network, "masked_lm", weights)
+        run.make_task = partial(distilled, model.network, "masked_lm", settings.distillation)
         outcome = run.start(resume=resume, should_stop=should_stop)
         return {"run": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}
 

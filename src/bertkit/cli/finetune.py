@@ -1,6 +1,7 @@
 """bertkit finetune TASK: a command for each task, with its options"""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,12 +12,14 @@ from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, note
 from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, settings_of, summary_of
 from bertkit.cli.training_command import result_row, run_training
+from bertkit.extraction.training_settings import ExtractionTrainingSettings
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.settings import SequenceSettings
 from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, TextTask
 from bertkit.tasks.example_file import read_train_and_dev
+from bertkit.tasks.settings import Settings
 from bertkit.training.recipe_files import read_recipe_file
 
 if TYPE_CHECKING:
@@ -115,57 +118,112 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
     return finetune
 
 
-def _for_sequences(task: str) -> Callable[..., None]:
-    """The command of a generative task."""
-    settings_type = settings_of(SequenceSettings, {})
+@dataclass(frozen=True)
+class _Kind:
+    """What differs between the commands that train on examples alone, without the options of a task."""
+
+    summary: str
+    about: str
+    help_of_files: str
+    help_of_model: str
+    help_of_columns: str
+    model: str  # to start from by default
+    settings: type[Settings]
+    read: Callable[..., Sequence[Any]]  # examples of a file, with columns and bad_rows
+    job: Callable[..., Any]  # an `ExampleJob` of a folder, a model and settings
+
+
+def _sequences(task: str) -> _Kind:
+    """A generative task."""
+
+    def job(out: Path, model: str, settings: Settings, **how: Any) -> Any:
+        from bertkit.sequence_training import SequenceTraining
+
+        return SequenceTraining(out, task, model, settings, **how)  # type: ignore[arg-type]
+
+    kind = SEQUENCE_TASKS[task]
+    return _Kind(
+        kind.summary, "Defaults are mostly those of Vaswani et al. 2017.", kind.help_of_files, kind.help_of_model,
+        "Columns by role, source and target, or text, where their names are not recognized.", "new", SequenceSettings,
+        kind.read, job,
+    )  # fmt: skip
+
+
+def _extraction() -> _Kind:
+    def job(*run: Any, **how: Any) -> Any:
+        from bertkit.extraction.training import ExtractionTraining
+
+        return ExtractionTraining(*run, **how)
+
+    def read(path: Path, **how: Any) -> Sequence[Any]:
+        from bertkit.tasks.reading.tagged import read_tagged
+
+        return read_tagged(path, scheme="BIO", **how)
+
+    return _Kind(
+        "Entities for labels that are given at run time, from tagged texts.",
+        "The folder that is written opens with bertkit extract, and has the published form of GLiNER. The labels of "
+        "each text are those of its entities, and a draw of others.",
+        "Tagged texts: CoNLL files, or jsonl or parquet files with words and tags, or texts and spans.",
+        "The encoder to start from: a folder, a hub name, or the import name of an installed model package.",
+        HELP["columns"], EMBEDDING_MODEL, ExtractionTrainingSettings, read, job,
+    )  # fmt: skip
+
+
+def _for_examples(name: str, kind: _Kind) -> Callable[..., None]:
+    """The command of a kind."""
+    settings_type = settings_of(kind.settings)
     no_settings = settings_type()
 
     def finetune(
         *,
         train: Annotated[list[Path], Parameter(consume_multiple=True)],
         out: OutPath,
-        model: str | None = None,
+        model: str = kind.model,
         dev: Path | None = None,
         columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        skip_bad: bool = False,
         recipe: Path | None = None,
         settings: settings_type = no_settings,
         resume: bool = False,
         device: str = "auto",
     ) -> None:
-        from bertkit.cli.labeled_files import columns_of
-        from bertkit.sequence_training import SequenceTraining
+        from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading
 
         check_folder_writable(out)
-        chosen, _ = read_recipe_file(recipe, SequenceSettings())
-        chosen, roles = chosen.changed(**given_options(settings)), columns_of(columns)
-
-        def read(paths: Sequence[Path]) -> list[Any]:
-            return [example for path in paths for example in SEQUENCE_TASKS[task].read(path, roles)]
-
-        examples = read(train), read([dev] if dev else [])
+        chosen = read_recipe_file(recipe, kind.settings())[0].changed(**given_options(settings))
+        bad_rows, roles = bad_rows_of(skip_bad), columns_of(columns)
+        examples = [
+            [one for path in paths for one in kind.read(path, columns=roles, bad_rows=bad_rows)]
+            for paths in (train, [dev] if dev else [])
+        ]
+        note_reading(bad_rows)
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-            run = SequenceTraining(out, task, model or "new", chosen, device=device, log_line=note, ranks=ranks)
-            return result_row(out, run.start(*examples, resume=resume, should_stop=should_stop))
+            run = kind.job(out, model, chosen, device=device, log_line=note, ranks=ranks)
+            outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+            return result_row(out, outcome, rows_skipped=len(bad_rows.rows))
 
-        run_training(f"finetune {task}", out, device, start)
+        run_training(f"finetune {name}", out, device, start)
 
-    finetune.__doc__ = f"""{SEQUENCE_TASKS[task].summary}
+    finetune.__doc__ = f"""{kind.summary}
 
-    Defaults are mostly those of Vaswani et al. 2017. {_RUNS}
+    {kind.about} {_RUNS}
 
     Parameters
     ----------
     train
-        {SEQUENCE_TASKS[task].help_of_files}
+        {kind.help_of_files}
     out
         {HELP["out"]}
     model
-        {SEQUENCE_TASKS[task].help_of_model}
+        {kind.help_of_model}
     dev
         {HELP["dev"]}
     columns
-        Columns by role, source and target, or text, where their names are not recognized.
+        {kind.help_of_columns}
+    skip_bad
+        {HELP["skip_bad"]}
     recipe
         {HELP["recipe"]}
     resume
@@ -179,11 +237,8 @@ def _for_sequences(task: str) -> Callable[..., None]:
 def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
     for task in TASKS.values():
         yield task.name, summary_of(task), _for_texts(task)
-    for name, task in SEQUENCE_TASKS.items():
-        yield name, task.summary, _for_sequences(name)
-    from bertkit.cli.finetune_extraction import SUMMARY, command
-
-    yield "extraction", SUMMARY, command()
+    for name, kind in {**{name: _sequences(name) for name in SEQUENCE_TASKS}, "extraction": _extraction()}.items():
+        yield name, kind.summary, _for_examples(name, kind)
 
 
 __getattr__ = command_attribute("finetune", _commands)

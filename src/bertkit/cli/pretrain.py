@@ -53,9 +53,9 @@ def command(
         try:
             outcome = run.start(resume=resume, should_stop=should_stop)
         except NonFiniteError as error:
-            way = "--set training.learning_rate=LOWER"
+            way = "--learning-rate LOWER"
             if checkpoints(out):
-                way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
+                way = f"--model THAT {way} --set model.from_checkpoint=true, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         return {
             "run": str(out), "reason": outcome.reason, "step": outcome.step, "tokens": run.state.num_tokens,

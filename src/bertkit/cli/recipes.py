@@ -1,13 +1,20 @@
 """Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from bertkit.cli.task_options import given_options, settings_of
+from bertkit.training import TrainingSettings
+
 if TYPE_CHECKING:
     from bertkit.pretraining import Inputs, Recipe
+
+TrainingOptions: Any = settings_of(TrainingSettings, hides_defaults=True)
+NO_OPTIONS = TrainingOptions()
 
 
 def with_objective(name: str | None, changes: list[str] | None) -> list[str]:
@@ -38,12 +45,10 @@ class RunOptions:
         Files to evaluate on; without them a share of the documents of the corpus is held out.
     column
         The column or key that holds the text.
-    minutes
-        Minutes to train, instead of the length in the recipe.
-    num_steps
-        Optimizer steps to train, instead of the length in the recipe.
     set
-        Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
+        Settings to change, such as data.max_seqlen=64 or model.config.num_hidden_layers=6.
+    training
+        Settings of the training loop instead of the recipe's.
     device
         auto, cpu, cuda or mps.
     """
@@ -56,8 +61,7 @@ class RunOptions:
     new_head: bool = False
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     column: str | None = None
-    minutes: float | None = None
-    num_steps: int | None = None
+    training: TrainingOptions = NO_OPTIONS
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     device: str = "auto"
 
@@ -69,10 +73,11 @@ class RunOptions:
         """
         from bertkit.pretraining import read_recipe, with_length
 
+        given = given_options(self.training)
+        length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
         changes = with_objective(self.objective, self.set)
-        return with_length(
-            read_recipe(self.recipe, changes), num_steps=self.num_steps, minutes=self.minutes, changes=changes
-        )
+        changes += [f"training.{name}={json.dumps(value)}" for name, value in given.items()]
+        return with_length(read_recipe(self.recipe, changes), **length, changes=changes)
 
     def inputs(self) -> "Inputs":
         """The files, the vocabulary and the model to start from."""

@@ -1,8 +1,8 @@
 """Options of tasks and settings of training as arguments of commands, None unless they are given."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import make_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from cyclopts import App, Parameter
 from docstring_parser import parse
@@ -60,17 +60,41 @@ def options_of(kinds: Iterable[type[TextTask]], *, of_reading: bool = False) -> 
     return _class("TaskOptions", arguments)
 
 
-def settings_of(kind: type[Settings], defaults: Mapping[str, Any]) -> Any:
-    """A dataclass with all settings of a tree; help shows its defaults, or these, and the text of the outermost class
-    that describes a setting."""
-    tree = [type(part) for part in kind().tree()]
-    help = {one.arg_name: one.description for part in reversed(tree) for one in parse(part.__doc__ or "").params}
-    hints = {name: hint for part in tree for name, hint in get_type_hints(part).items()}
+def settings_of(
+    kind: type[Settings], defaults: Mapping[str, Any] = {}, without: Collection[str] = (), hides_defaults: bool = False
+) -> Any:
+    """A dataclass with all settings of a tree, and those of the other kinds of its choices; help shows its defaults, or
+    these, and the text of the outermost class that describes a setting.
+
+    Args:
+        without: settings that are no options.
+        hides_defaults: help shows no defaults, which are those of a recipe.
+    """
+    tree = kind()
+    classes, values = [type(part) for part in tree.tree()], tree.values()
+    help, hints = _help_of(classes), {name: hint for one in classes for name, hint in get_type_hints(one).items()}
+    for field, part in tree.choices().items():
+        kinds = part.kinds()
+        hints[field] = Literal[tuple(kinds)]  # pyrefly: ignore
+        for other in kinds.values():
+            for name, default in other().values().items():
+                if name not in values:
+                    having = " or ".join(key for key, one in kinds.items() if name in one().values())
+                    values[name], hints[name] = default, get_type_hints(other)[name]
+                    help[name] = f"With --{field} {having}: {_help_of([other])[name]}"
+    shown = {} if hides_defaults else values | defaults
     arguments = [
-        (name, _argument(hints[name], defaults.get(name, value), help=help[name]), None)
-        for name, value in kind().values().items()
+        (name, _argument(hints[name], shown.get(name), help=help[name], **_several(hints[name])), None)
+        for name in values
+        if name not in without
     ]
     return _class(kind.__name__, arguments)
+
+
+def _help_of(classes: Sequence[type]) -> dict[str, str]:
+    """The text of each parameter that a class or a base class of it describes, that of the first one."""
+    documents = [base.__doc__ or "" for one in classes for base in one.__mro__]
+    return {one.arg_name: one.description or "" for text in reversed(documents) for one in parse(text).params}
 
 
 def summary_of(kind: type[TextTask]) -> str:
@@ -93,6 +117,10 @@ def check_options_of(task: str, options: Collection[str]) -> None:
         if name not in TASKS[task].options:
             having = [other for other, kind in TASKS.items() if name in kind.options]
             raise UsageError(misplaced_option(f"--{name.replace('_', '-')}", task, having))
+
+
+def _several(hint: Any) -> dict[str, Any]:
+    return {"consume_multiple": True} if ... in get_args(hint) else {}
 
 
 def _argument(kind: Any, default: Any, **how: Any) -> Any:

@@ -1,5 +1,6 @@
 """bertkit words nearest | analogy | odd-one-out | axis | score | train | train-pairs | extract | senses"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,17 +8,21 @@ from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import OutPath, emit, note
-from bertkit.cli.training_command import check_one_process
+from bertkit.cli.task_options import given_options, settings_of
+from bertkit.cli.training_command import check_one_process, result_row, run_training
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_folder_writable
+from bertkit.training.recipe_files import read_recipe_file
 from bertkit.words.settings import PairTraining, WordTraining
 
 if TYPE_CHECKING:
+    from bertkit.training import Ranks
     from bertkit.words import StaticEncoder
 
 command = App(name="words")
-DEFAULTS = WordTraining()
-PAIR_DEFAULTS = PairTraining()
+SettingsOfWords: Any = settings_of(WordTraining)
+SettingsOfPairs: Any = settings_of(PairTraining)
+DEFAULTS, PAIR_DEFAULTS = SettingsOfWords(), SettingsOfPairs()
 
 
 @command.command
@@ -134,7 +139,8 @@ def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
 def train(
     *files: str,
     out: OutPath,
-    settings: Annotated[WordTraining, Parameter(name="*")] = DEFAULTS,
+    settings: SettingsOfWords = DEFAULTS,
+    recipe: Path | None = None,
     column: str | None = None,
     resume: bool = False,
 ) -> None:
@@ -146,6 +152,8 @@ def train(
         txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
     out
         The folder to write. The state of an unfinished run is next to it, with the suffix ".training".
+    recipe
+        A TOML file of settings by name; options given here take precedence.
     column
         The column or key that holds the text.
     resume
@@ -159,6 +167,7 @@ def train(
 
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
+    chosen = read_recipe_file(recipe, WordTraining())[0].changed(**given_options(settings))
     check_one_process("words train runs")
     _check_out(out)
     state = _state_of(out, resume)
@@ -167,13 +176,18 @@ def train(
     if left_out:
         note(files_skipped(left_out))
     try:
-        corpus = read_corpus(sentences, settings.min_count)
+        corpus = read_corpus(sentences, chosen.min_count)
     finally:  # too few words may be the consequence
         if unreadable:
             note(f"rows and sentences that could not be read: {len(unreadable):,}, the first: {unreadable[0]}")
     with stop_signals(note) as should_stop:
-        encoder, report = train_words(corpus, settings, state, should_stop=should_stop)
-    _end("train", out, state, encoder, report)
+        encoder, report = train_words(corpus, chosen, state, should_stop=should_stop)
+    if report.reason == "stopped":
+        note(f"stopped and saved; resume with: bertkit words train ... --out {out} --resume")
+    else:
+        encoder.save(out)
+        state.unlink(missing_ok=True)
+    emit([{"out": str(out), **report._asdict()}])
 
 
 @command.command
@@ -181,7 +195,8 @@ def train_pairs(
     *files: Path,
     out: OutPath,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    settings: Annotated[PairTraining, Parameter(name="*")] = PAIR_DEFAULTS,
+    settings: SettingsOfPairs = PAIR_DEFAULTS,
+    recipe: Path | None = None,
     vocabulary: str = EMBEDDING_MODEL,
     resume: bool = False,
 ) -> None:
@@ -198,27 +213,33 @@ def train_pairs(
         The folder to write.
     columns
         Columns by role, such as query=question positive=answer, where their names are not recognized.
+    recipe
+        A TOML file of settings by name; options given here take precedence.
     vocabulary
         The model whose tokens get vectors.
     resume
-        Resume an unfinished run; the result is bit-identical.
+        Resume the run in the folder, or start it if there is none; the result is bit-identical.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.cli.models import open_tokenizer
     from bertkit.tasks import ExampleFile, Similarity
-    from bertkit.training import stop_signals
-    from bertkit.words.contrastive import train_static
+    from bertkit.words.contrastive import StaticTraining
 
     if not files:
         raise UsageError("train-pairs requires at least one file of text pairs")
+    chosen = read_recipe_file(recipe, PairTraining())[0].changed(**given_options(settings))
     check_one_process("words train-pairs runs")
-    _check_out(out)
-    state, roles = _state_of(out, resume), columns_of(columns)
+    check_folder_writable(out)
+    roles = columns_of(columns)
     rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file, columns=roles))]
     tokenizer = open_tokenizer(vocabulary, None)
-    with stop_signals(note) as should_stop:
-        encoder, report = train_static(rows, tokenizer, settings, state=state, should_stop=should_stop)
-    _end("train-pairs", out, state, encoder, report)
+
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        run = StaticTraining(out, tokenizer, chosen, device="cpu", log_line=note, ranks=ranks)
+        outcome = run.start(rows, resume=resume, should_stop=should_stop)
+        return result_row(out, outcome, num_rows=len(rows))
+
+    run_training("words train-pairs", out, "cpu", start)
 
 
 @command.command
@@ -294,16 +315,6 @@ def _state_of(out: Path, resume: bool) -> Path:
         note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
     state.parent.mkdir(parents=True, exist_ok=True)
     return state
-
-
-def _end(name: str, out: Path, state: Path, encoder: "StaticEncoder", report: Any) -> None:
-    """Write a trained encoder unless its run was stopped, and print the report."""
-    if report.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit words {name} ... --out {out} --resume")
-    else:
-        encoder.save(out)
-        state.unlink(missing_ok=True)
-    emit([{"out": str(out), **report._asdict()}])
 
 
 def _open(model: str) -> "StaticEncoder":

@@ -1,14 +1,19 @@
 """Comparison of bidirectional and unidirectional models trained on the same corpus.
 
-Takes: text files, sizes, minutes for each model, seeds, labeled words and sentences.
+Takes: text files, sizes, minutes for each model, seeds, minimal pairs.
 Gives: a table and a page of the scores of each model; a stopped comparison resumes.
-May import: errors, files, tokenizer, batch, transformer, heads, architectures, corpus, tasks, objectives, checkpoint,
-training, model, evidence, pretraining, inspection, pages.
+May import: later, errors, files, tokenizer, batch, transformer, heads, architectures, corpus, tasks, objectives,
+checkpoint, training, model, evidence, pretraining, pages.
 """
 
-from bertkit.comparison.features import Probes, read_senses
-from bertkit.comparison.models import MODELS
-from bertkit.comparison.predictors import Predictor
-from bertkit.comparison.run import Comparison
+from typing import TYPE_CHECKING
 
-__all__ = ["MODELS", "Comparison", "Predictor", "Probes", "read_senses"]
+from bertkit.later import on_demand
+
+if TYPE_CHECKING:
+    from bertkit.comparison.models import MODELS as MODELS
+    from bertkit.comparison.predictors import Predictor as Predictor
+    from bertkit.comparison.run import Comparison as Comparison
+    from bertkit.comparison.settings import ComparisonSettings as ComparisonSettings
+
+__getattr__, __dir__ = on_demand(__name__)

@@ -12,7 +12,6 @@ _PREDICTIONS = {
     "cloze_perplexity": "their perplexity",
     "minimal_pairs": "minimal pairs",
 }
-_FEATURES = {"parts_of_speech": "parts of speech", "senses": "word senses", "similarity": "sentence similarity"}
 _DIGITS = {"cloze_perplexity": 1, "word_prob": 5}  # 3 otherwise
 
 
@@ -45,18 +44,6 @@ def write_comparison_page(
     if cloze is not None:
         column = {"word_prob": f"probability of “{cloze[1]}”"}
         parts.append(section(f"The hidden word of “{cloze[0]}”", _table(models, column, ["sees"])))
-    if any(key in row for row in models for key in _FEATURES):
-        parts.append(
-            section(
-                "What the features of each model tell",
-                paragraph(
-                    "Parts of speech: accuracy of a logistic regression on frozen features. "
-                    "Word senses: accuracy of the nearest mean vector of a sense, of the same features. "
-                    "Sentence similarity: Spearman's correlation of cosines of mean vectors with people's scores."
-                ),
-                _table(models, _FEATURES, []),
-            )
-        )
     write_page(path, "Comparison", parts)
 
 

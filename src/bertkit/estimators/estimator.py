@@ -18,7 +18,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 
-_SETTINGS = FinetuningSettings().values()
+_SETTINGS = FinetuningSettings().all_values()
 _RECORD = "estimator.json"
 
 
@@ -80,7 +80,8 @@ class TextEstimator(BaseEstimator):
 
     def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
         """Set ``model_``; the files of the run are removed."""
-        settings = FinetuningSettings.of(**{name: _plain(getattr(self, name)) for name in _SETTINGS})
+        given = {name: _plain(getattr(self, name)) for name in _SETTINGS}
+        settings = FinetuningSettings.of(**{name: one for name, one in given.items() if one != _SETTINGS[name]})
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
                 Path(folder) / "model", self.model, task, settings, options,

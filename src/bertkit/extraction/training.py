@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,81 +10,40 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from bertkit.device import resolve_device
-from bertkit.errors import DataError, UsageError
 from bertkit.extraction.opening import open_extractor
 from bertkit.extraction.training_data import ExtractionData, ExtractionFeed, character_spans, labels_in
 from bertkit.extraction.training_folder import new_network, save_network, saved_network
 from bertkit.extraction.training_network import ExtractionLoss
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
-from bertkit.files.whole_files import whole_folder
-from bertkit.tasks.examples import TaggedText, digest_of
-from bertkit.training import (
-    Job,
-    Outcome,
-    Trainer,
-    TrainingSettings,
-    checkpoint_folder,
-    checkpoints,
-    read_outcome,
-    run_job,
-    write_run_records,
-)
+from bertkit.tasks.examples import TaggedText
+from bertkit.training import ExampleJob, Outcome, Trainer
 
 METRICS = ("f1", "precision", "recall")
 
 
 @dataclass
-class ExtractionTraining(Job):
-    """One run of training of an extraction model, from an encoder."""
+class ExtractionTraining(ExampleJob):
+    """One run of training of an extraction model, from an encoder, on texts with BIO tags.
+
+    ``start`` raises a DataError for texts without entities, or entities that begin or end inside a word of the model.
+    """
 
     model: str  # a folder or a name as in `bertkit.load`
     settings: ExtractionTrainingSettings = field(default_factory=ExtractionTrainingSettings)
     train: Sequence[TaggedText] = field(default=(), kw_only=True, repr=False)
     dev: Sequence[TaggedText] = field(default=(), kw_only=True, repr=False)
 
-    length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps", "settings.minutes")
+    result_file: ClassVar[str] = "gliner_config.json"
 
-    def start(
-        self,
-        train: Sequence[TaggedText],
-        dev: Sequence[TaggedText] = (),
-        *,
-        resume: bool = False,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
-        """Train on texts with BIO tags, and keep the weights that are best on ``dev``, or the last ones without it.
-
-        Raises:
-            DataError: no texts, no entities, or an entity that begins or ends inside a word of the model.
-            UsageError, TrainingError: as `run_job`.
-        """
-        return run_job(replace(self, train=train, dev=dev), resume=resume, should_stop=should_stop)
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
+    def known_metrics(self) -> Collection[str]:
+        return METRICS
 
     def check(self) -> None:
-        if not self.train:
-            raise DataError("no texts to train on: expected at least one with tags")
+        super().check()
         labels_in(self.train)
-        self.settings.training.check_dev(self.dev, ("patience", "best_by"))
-        if (best_by := self.settings.training.best_by) not in (None, *METRICS):
-            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(METRICS)}")
 
     def start_facts(self) -> dict[str, Any]:
         return {"model": self.model, "settings": self.settings.values(), "examples": len(self.train)}
-
-    def facts(self) -> dict[str, Any]:
-        settings = TrainingSettings.facts(self.settings)
-        return self.start_facts() | {
-            "settings": settings,
-            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
-        }
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "gliner_config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
 
     def open(self, saved: Path | None) -> Trainer:
         chosen = self.settings
@@ -116,20 +75,19 @@ class ExtractionTraining(Job):
             self._save(Path(folder))
             return entity_metrics(folder, self.dev, self._labels)
 
-    def finish(self, outcome: Outcome) -> Outcome:
-        if not self.ranks.is_first:
-            return outcome
-        with whole_folder(self.out, overwrite=True) as folder:
-            if outcome.best_step is not None and outcome.best_step != outcome.step:
-                best = checkpoint_folder(self.folder, outcome.best_step) / "model"
-                shutil.copytree(best, folder, dirs_exist_ok=True)
-            else:
-                self._save(folder)
-            metrics = entity_metrics(folder, self.dev, self._labels) if self.dev else {}
-            outcome = replace(outcome, metrics=metrics)
-            (folder / "README.md").write_text(self._card(outcome), encoding="utf-8", newline="\n")
-            write_run_records(self, outcome, folder)
+    def result(self, outcome: Outcome, best: Path | None) -> Outcome:
+        metrics = {}
+        if self.dev:
+            metrics = self._evaluate() if best is None else entity_metrics(best, self.dev, self._labels)
+        outcome = self._outcome = replace(outcome, metrics=metrics)
         return outcome
+
+    def write(self, folder: Path, best: Path | None) -> None:
+        if best is not None:
+            shutil.copytree(best, folder, dirs_exist_ok=True)
+        else:
+            self._save(folder)
+        (folder / "README.md").write_text(self._card(self._outcome), encoding="utf-8", newline="\n")
 
     def _card(self, outcome: Outcome) -> str:
         scores = "".join(

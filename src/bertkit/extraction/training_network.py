@@ -1,6 +1,6 @@
 """The trainable layers of extraction, and their loss. Shape letters: W words, N spans, C labels, D width."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from bertkit.architectures import Network
 from bertkit.batch import Batch
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.training_data import ExtractionBatch, Row
-from bertkit.tasks import Loss
+from bertkit.tasks import Loss, Task
 from bertkit.tasks.task import mean_of, sums_of
 
 ENCODER = "token_rep_layer.bert_layer.model."
@@ -86,15 +86,8 @@ class ExtractionNetwork(nn.Module):
         return self.scorer["out_mlp"](torch.cat([word[:, None].expand(shape), label.expand(shape), both], dim=2))
 
 
-class ExtractionLoss:
+class ExtractionLoss(Task):
     """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word."""
-
-    of_vectors: ClassVar[bool] = False
-    is_recordable: ClassVar[bool] = False
-
-    def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: none."""
-        raise NotImplementedError
 
     def totals(self, batch: ExtractionBatch) -> Tensor:
         """(1,) number of words."""

@@ -7,7 +7,7 @@ from bertkit.tasks.field_types import AboveZero, Count, Share
 from bertkit.tasks.settings import Settings
 from bertkit.training import TrainingSettings
 
-LOOP = TrainingSettings(batch_size=16, tokens_per_part=None, learning_rate=5e-5, warmup=0.1)
+LOOP = TrainingSettings.of(batch_size=16, tokens_per_part=None, learning_rate=5e-5, warmup=0.1)
 """Default settings of the loop."""
 
 

@@ -4,7 +4,7 @@ The student learns the probabilities of its teacher; of a sentence encoder, its 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,23 @@ from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.judging import Judged, judge
 from bertkit.finetuning.run import Finetuning
+from bertkit.finetuning.settings import StudentSettings
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 from bertkit.training import Trainer
-from bertkit.training.distillation import DistillationSettings, distilled
+from bertkit.training.distillation import distilled
 
 
 @dataclass
 class Distillation(Finetuning):
     """A fine-tuning run that distills ``teacher`` into ``model``, a student with the head of the task."""
 
+    settings: StudentSettings = field(default_factory=StudentSettings)  # pyrefly: ignore
     _: KW_ONLY
     teacher: str | Path = ""
-    distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
-    def facts(self, train: Sequence[Any] | None = None, dev: Sequence[Any] | None = None) -> dict[str, Any]:
-        return super().facts(train, dev) | {"teacher": str(self.teacher), "distillation": asdict(self.distillation)}
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"teacher": str(self.teacher)}
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
         """Predictions of the untrained student for dev examples."""
@@ -53,7 +54,7 @@ class Distillation(Finetuning):
                 f"the labels of the student are {', '.join(labels)}, those of the teacher {', '.join(expected)}: "
                 "expected the same in the same order, as in a student made of this teacher"
             )
-        trainer.task = distilled(teacher.network, task.head, self.distillation, trainer.network, task)
+        trainer.task = distilled(teacher.network, task.head, self.settings.distillation, trainer.network, task)
         return trainer
 
 

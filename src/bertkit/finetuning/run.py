@@ -3,17 +3,17 @@
 The output directory is the model. Its folder ``run`` holds settings and metrics, and checkpoints until the run ends.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
-from bertkit.files.whole_files import check_folder_writable, whole_folder
+from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.advice import advice_on, check_dev, check_metric, on_rows
 from bertkit.finetuning.baselines import FROZEN, FROZEN_DEFAULT, comparison, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
@@ -38,15 +38,10 @@ from bertkit.tasks import TextTask, metric_of, task_kind
 from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tasks.examples import digest_of
 from bertkit.training import (
-    Job,
+    ExampleJob,
     Outcome,
     Trainer,
     TrainingSettings,
-    checkpoint_folder,
-    checkpoints,
-    read_outcome,
-    run_job,
-    write_run_records,
 )
 
 GRID, MINUTES = "grid.json", "minutes.json"
@@ -54,8 +49,12 @@ GRID, MINUTES = "grid.json", "minutes.json"
 
 
 @dataclass
-class Finetuning(Job):
-    """One run: ``out`` becomes the model directory; ``options`` are task options (`TextTask.of_examples`)."""
+class Finetuning(ExampleJob):
+    """One run: ``out`` becomes the model directory; ``options`` are task options (`TextTask.of_examples`).
+
+    ``start`` raises a UsageError for ``minutes`` in the settings, and a DataError for a dev label that no training
+    example has, or dev examples for which the selecting metric is not a number.
+    """
 
     model: str | Path  # the published model to start from
     task: str  # a name of TASKS
@@ -74,32 +73,14 @@ class Finetuning(Job):
     dev: Sequence[Any] = field(default=(), repr=False)
 
     length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps")
+    of_dev: ClassVar[tuple[str, ...]] = ("patience",)
 
-    def start(
-        self,
-        train: Sequence[Any],
-        dev: Sequence[Any] = (),
-        *,
-        resume: bool = False,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
-        """Train on examples, and keep the best weights on ``dev``, or the last weights without it.
-
-        Raises:
-            UsageError: ``minutes`` in the settings; else as `run_job`.
-            DataError: unusable examples, a dev label that no training example has, or dev examples for which the
-                selecting metric is not a number.
-        """
+    def prepared(self, train: Sequence[Any], dev: Sequence[Any]) -> Self:
         check_folder_writable(self.out)
         self.settings.check_untimed("Finetuning.start", "call start_run")
         self.ranks.check_batch_size(self.batch_size)
         train, dev = prepared_rows(self, train, dev)
-        run = replace(self, settings=self.complete_settings(len(train)), train=train, dev=dev)
-        return run_job(run, resume=resume, should_stop=should_stop)
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
+        return replace(self, settings=self.complete_settings(len(train)), train=train, dev=dev)
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""
@@ -110,15 +91,14 @@ class Finetuning(Job):
         num_batches = -(-num_examples // settings.training.batch_size)
         return settings.completed(default_settings(config.hidden_size, num_batches, settings.head))
 
+    def known_metrics(self) -> Collection[str]:
+        return ()
+
     def check(self) -> None:
-        self.settings.training.check_dev(self.dev)
+        super().check()
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self.folder / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
 
     def open(self, saved: Path | None) -> Trainer:
         model = self._opened = self._model(saved)
@@ -171,25 +151,27 @@ class Finetuning(Job):
                 "best_by": self._best_by(self._opened.trained.task)}  # fmt: skip
 
     def finish(self, outcome: Outcome) -> Outcome:
-        if not self.ranks.is_first:
-            return outcome
-        model = self._opened
-        self._keep_best(outcome)
-        judged = judge(model, self.dev) if self.dev else None
-        best_by, has_gained = self._best_by(model.trained.task), True
-        if judged is not None:
-            outcome = replace(outcome, metrics=judged.metrics)
-            if self.compare:
-                outcome, has_gained = self._compared(judged, outcome)
-        self._write_card(judged, outcome)
-        with whole_folder(self.out, overwrite=True) as folder:
-            self._write(model, folder)
-            write_run_records(self, outcome, folder)
-        if self.compare:
+        outcome = super().finish(outcome)
+        if self.ranks.is_first and self.compare:
+            best_by, has_gained = self._best_by(self._opened.trained.task), self._has_gained
             for sentence in advice_on(outcome, best_by, self.folder / "metrics.jsonl", has_gained=has_gained):
                 self.log_line(f"note: {sentence}")
             self.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
         return outcome
+
+    def result(self, outcome: Outcome, best: Path | None) -> Outcome:
+        model, self._has_gained = self._opened, True
+        self._keep(best)
+        judged = judge(model, self.dev) if self.dev else None
+        if judged is not None:
+            outcome = replace(outcome, metrics=judged.metrics)
+            if self.compare:
+                outcome, self._has_gained = self._compared(judged, outcome)
+        self._write_card(judged, outcome)
+        return outcome
+
+    def write(self, folder: Path, best: Path | None) -> None:
+        self._write(self._opened, folder)
 
     def _fitted_start(self, new_model: Model | None) -> Judged | None:
         """Fit the head of a new model, unless it is randomly initialized, and log its quality. Returns its dev
@@ -264,15 +246,14 @@ class Finetuning(Job):
     def _dev_named(self) -> str:
         return f"{len(self.dev)} {self.dev_name}"
 
-    def facts(self, train: Sequence[Any] | None = None, dev: Sequence[Any] | None = None) -> dict[str, Any]:
-        train, dev = self.train if train is None else train, self.dev if dev is None else dev
+    def facts(self) -> dict[str, Any]:
         return {
             "model": str(self.model),
             "task": self.task,
             "settings": TrainingSettings.facts(self.settings),
             "options": dict(self.options),
-            "num_examples": {"training": len(train), "dev": len(dev)},
-            "digests": {"training": digest_of(train), "dev": digest_of(dev)},
+            "num_examples": {"training": len(self.train), "dev": len(self.dev)},
+            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
         }
 
     def _model(self, saved: Path | None) -> Model:
@@ -308,11 +289,10 @@ class Finetuning(Job):
         metric_of(best_by)
         return best_by
 
-    def _keep_best(self, outcome: Outcome) -> None:
-        """Load the best weights into the model."""
-        model, best_step = self._opened, outcome.best_step
-        if best_step is not None and best_step != outcome.step:
-            best = checkpoint_folder(self.folder, best_step) / "model"
+    def _keep(self, best: Path | None) -> None:
+        """Load the best weights into the model, unless they are the last ones."""
+        model = self._opened
+        if best is not None:
             read_learned(model, best, has_adapters=self._has_adapters)
         refit_head(model, self._data)
         model.network.eval()

@@ -9,6 +9,7 @@ from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range
 from bertkit.tasks.settings import Settings
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import TrainingSettings
+from bertkit.training.distillation import DistillationSettings
 
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
@@ -60,7 +61,7 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
     }
 
 
-LOOP = TrainingSettings(batch_size=32, tokens_per_part=None, learning_rate=None, warmup=0.1, keep_last=1)
+LOOP = TrainingSettings.of(batch_size=32, tokens_per_part=None, learning_rate=None, warmup=0.1, keep_last=1)
 """Default settings of the loop."""
 
 
@@ -162,3 +163,19 @@ class FinetuningSettings(Settings):
             num_steps = steps_per_epoch * self.num_epochs
         every = {"evaluate_every": -(-steps_per_epoch // self.evaluations_per_epoch), "save_every": steps_per_epoch}
         return self.training.changed(num_steps=num_steps).completed(every)
+
+
+_WEIGHTS = DistillationSettings()
+
+
+@dataclass(frozen=True)
+class StudentSettings(FinetuningSettings):
+    """Settings of the fine-tuning of a student, which learns from a teacher.
+
+    Parameters
+    ----------
+    distillation
+        Weights of the losses.
+    """
+
+    distillation: DistillationSettings = _WEIGHTS

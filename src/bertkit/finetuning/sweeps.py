@@ -10,13 +10,13 @@ from typing import Any
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.finetuning.baselines import comparison, goodness
+from bertkit.finetuning.best_run import write_best
 from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.run import GRID, Finetuning
-from bertkit.finetuning.search import search, write_best
 from bertkit.finetuning.settings import HEAD_SETTINGS
 from bertkit.model import load
 from bertkit.tasks import task_kind
-from bertkit.training import Outcome, claim_run_folder, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, released_if_refused, search
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3
@@ -53,7 +53,9 @@ def sweep(
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
         raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
-    is_new = claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    is_new = claim_run_folder(
+        run.out, folder / GRID, {"grid": grid, **replace(run, train=train, dev=dev).facts()}, resume=resume
+    )
     results: dict[str, Any] = read_json(record) or {}
     for result in results.values():
         result |= {name: numbers(result[name]) for name in ("metrics", "baselines") if name in result}

@@ -21,15 +21,15 @@ from bertkit.evidence import measured_scores
 from bertkit.files.json_files import numbers, read_json, write_json
 from bertkit.finetuning.advice import check_metric
 from bertkit.finetuning.baselines import FROZEN, goodness
+from bertkit.finetuning.best_run import write_best
 from bertkit.finetuning.held_out import held_out
 from bertkit.finetuning.judging import NO_GAIN, Judged, gain_of, gain_sentence, judge, set_thresholds
 from bertkit.finetuning.prepared_rows import prepared_rows
 from bertkit.finetuning.run import MINUTES, Finetuning
-from bertkit.finetuning.search import search, write_best
 from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
 from bertkit.tasks.encoded_rows import EncodedRows
-from bertkit.training import Outcome, claim_run_folder, read_outcome, released_if_refused
+from bertkit.training import Outcome, claim_run_folder, read_outcome, released_if_refused, search
 
 _USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
@@ -106,7 +106,7 @@ class _Within:
             self.train, self.chosen_by = map(EncodedRows, held_out(train))
 
     def start(self, resume: bool) -> Outcome:
-        facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
+        facts = {"minutes": self.minutes, **replace(self.run, train=self.all_rows, dev=self.dev).facts()}
         is_new = claim_run_folder(self.run.out, self.folder / _SETTINGS, facts, resume=resume)
         if (self.run.out / "config.json").is_file():
             self.run.log_line(f"{self.run.out} is finished already")

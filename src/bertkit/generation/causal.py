@@ -36,7 +36,6 @@ class Causal(Generator):
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
     ) -> None:
-        """As `Generator.save`."""
         save_checkpoint(self.model.checkpoint, directory, overwrite=overwrite, parameters=parameters)
 
     def record_training(self, task: str, metrics: dict[str, float]) -> None:
@@ -53,13 +52,11 @@ class Causal(Generator):
     def prompts_and_limits(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings
     ) -> tuple[list[np.ndarray], list[int]]:
-        """As `Generator.prompts_and_limits`."""
         num_positions = self.max_lengths[1]
         check_lengths("prompt", inputs, num_positions)
         return list(inputs), self._limits([len(own) for own in inputs], num_positions, settings)
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        """As `Generator.decoding`."""
         network = self.model.network
         head, encoder = network.require_head("masked_lm"), network.encoder
         if cached:

@@ -35,11 +35,9 @@ class SequenceToSequence(Generator):
     def save(
         self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
     ) -> None:
-        """As `Generator.save`."""
         save_encoder_decoder(self.checkpoint, directory, overwrite=overwrite, parameters=parameters)
 
     def record_training(self, task: str, metrics: dict[str, float]) -> None:
-        """As `Generator.record_training`."""
         self.checkpoint.settings = {"task": task, "metrics": metrics}
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -58,7 +56,6 @@ class SequenceToSequence(Generator):
     def prompts_and_limits(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings
     ) -> tuple[list[np.ndarray], list[int]]:
-        """As `Generator.prompts_and_limits`."""
         longest, num_positions = self.max_lengths
         check_lengths("source", inputs, longest)
         return [np.array(self.first_ids) for _ in inputs], self._limits([1] * len(inputs), num_positions, settings)
@@ -77,7 +74,6 @@ class SequenceToSequence(Generator):
         return [layer.cross_attention_probs[0].cpu() for layer in recorder.layers]
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        """As `Generator.decoding`."""
         network = self.checkpoint.network
         word, head, batch = network.decoder.embeddings.word.weight, network.head, self.batch(inputs)
         if cached:

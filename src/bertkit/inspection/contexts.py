@@ -164,19 +164,3 @@ def inspect_contexts(
         explained=explained,
         points=points,
     )
-
-
-def nearest_senses(train: np.ndarray, senses: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """The sense of each vector by the nearest centroid: the mean of the training vectors of a sense, by cosine.
-
-    Args:
-        train: (n, D).
-        senses: (n,) labels.
-        test: (m, D).
-
-    Returns:
-        (m,) labels.
-    """
-    names = np.unique(senses)
-    centroids = np.stack([train[senses == name].mean(axis=0) for name in names])
-    return names[cosines(test, centroids).argmax(axis=1)]

@@ -11,7 +11,7 @@ from bertkit.architectures import Network
 from bertkit.corpus.shards import TokenShard
 from bertkit.objectives.loader import Corruption
 from bertkit.objectives.sequences import Source, SpecialIds
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.settings import Choice
 from bertkit.tasks.task import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import EncoderConfig
@@ -25,7 +25,7 @@ class Companion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Objective(ABC):
+class Objective(Choice, ABC):
     """A pre-training objective. Its fields are its settings, the section [objective] of a recipe.
 
     A subclass in a file and a line in `OBJECTIVES` add an objective.
@@ -41,8 +41,11 @@ class Objective(ABC):
     best_by: ClassVar[str] = "masked_lm_loss"  # the metric that selects the best checkpoint, lower is better
     compiles: ClassVar[bool] = True  # torch can compile its network, for batches of one shape
 
-    def __post_init__(self) -> None:
-        check_field_types(self)
+    @classmethod
+    def kinds(cls) -> Mapping[str, type["Objective"]]:
+        from bertkit.objectives import OBJECTIVES
+
+        return OBJECTIVES
 
     @property
     @abstractmethod

@@ -86,7 +86,8 @@ class Recipe:
 
     def facts(self) -> dict[str, Any]:
         """Every setting as a JSON value."""
-        return asdict(self) | {"objective": {"name": self.objective.name, **asdict(self.objective)}}
+        objective = {"name": self.objective.name, **self.objective.values()}
+        return asdict(self) | {"training": self.training.values(), "objective": objective}
 
 
 def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -99,7 +100,8 @@ def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
     if not path.is_file():
         raise UsageError(f"recipe {str(recipe)!r}: expected one of {', '.join(RECIPES)}, or a TOML file")
     content = read_toml(path)
-    for change in sorted(changes, key=lambda change: not change.startswith("objective.name=")):
+    kinds = ("objective.name=", *(f"training.{name}=" for name in TrainingSettings().choices()))
+    for change in sorted(changes, key=lambda change: not change.startswith(kinds)):
         _change(content, change)
     return recipe_of(content, str(path))
 
@@ -190,4 +192,9 @@ def _change(content: dict[str, Any], change: str) -> None:
     if (section, setting) == ("objective", "name"):  # keeps the settings that both objectives have
         names = {part.name for part in fields(_objective_class(parsed))}
         content[section] = table = {name: table[name] for name in table.keys() & names}
+    choice = TrainingSettings().choices().get(setting) if section == "training" else None
+    if choice is not None and parsed in choice.kinds():
+        own = choice.kinds()[parsed]().values().keys()
+        of_others = {name for kind in choice.kinds().values() for name in kind().values()} - own
+        content[section] = table = {name: value for name, value in table.items() if name not in of_others}
     table[last] = parsed

@@ -48,7 +48,9 @@ def read_pairs(
         names = {role: table.require(role, columns.get(role), _KNOWN[role]) for role in _ROLES}
         for row in table.rows:
             values = {role: row.values.get(names[role]) for role in _ROLES}
-            problem = row.problem or next((f"its {role} is empty" for role in _ROLES if not _is_text(values[role])), "")
+            problem = row.problem or next(
+                (f": its {role} is empty" for role in _ROLES if not _is_text(values[role])), ""
+            )
             if problem:
                 bad_rows.add(path, row.line, problem, dict(row.values))
                 continue

@@ -1,16 +1,15 @@
 """Training runs of generative models; a stopped run resumes from its last checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
-from bertkit.files.whole_files import whole_folder
 from bertkit.generation import GenerationSettings, Generator, load_generator
 from bertkit.sequence_training.batches import SequenceData
 from bertkit.sequence_training.examples import SequenceExample
@@ -18,27 +17,19 @@ from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
 from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
-from bertkit.tasks.examples import digest_of
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.training import (
-    Job,
-    Outcome,
-    Trainer,
-    TrainingSettings,
-    checkpoint_folder,
-    checkpoints,
-    evaluate,
-    read_outcome,
-    run_job,
-    write_run_records,
-)
+from bertkit.training import ExampleJob, Outcome, Trainer, evaluate
 
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
 @dataclass
-class SequenceTraining(Job):
-    """One run of training of a generative model."""
+class SequenceTraining(ExampleJob):
+    """One run of training of a generative model; only the first rank has metrics.
+
+    ``start`` raises a UsageError for settings of a new model with an existing one, a DependencyError for dev pairs
+    without sacrebleu installed, and a DataError for an example that is longer than the model's positions.
+    """
 
     task: str  # a name of SEQUENCE_TASKS
     model: str = "new"  # a name of NEW_MODELS, or a model to start from; a BERT starts both stacks
@@ -46,38 +37,13 @@ class SequenceTraining(Job):
     train: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
     dev: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
 
-    length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps", "settings.minutes")
-
-    def start(
-        self,
-        train: Sequence[SequenceExample],
-        dev: Sequence[SequenceExample] = (),
-        *,
-        resume: bool = False,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
-        """Train, and keep the best weights on ``dev``, or the last ones without it; only the first rank has metrics.
-
-        Raises:
-            UsageError: settings of a new model with an existing one; else as `run_job`.
-            DependencyError: dev pairs without sacrebleu installed.
-            DataError: no examples, or one that is longer than the model's positions.
-        """
-        return run_job(replace(self, train=train, dev=dev), resume=resume, should_stop=should_stop)
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
+    def known_metrics(self) -> Collection[str]:
+        return SequenceLoss().metrics(torch.zeros(3))
 
     def check(self) -> None:
         if self.task not in SEQUENCE_TASKS:
             raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
-        if not self.train:
-            raise DataError("no examples to train on: expected at least one")
-        self.settings.training.check_dev(self.dev, ("patience", "best_by"))
-        best_by, metrics = self.settings.training.best_by, SequenceLoss().metrics(torch.zeros(3))
-        if best_by is not None and best_by not in metrics:
-            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(metrics)}")
+        super().check()
         if self.model not in NEW_MODELS:
             for name in OF_NEW_MODELS:
                 if (value := getattr(self.settings, name)) is not None:
@@ -86,17 +52,6 @@ class SequenceTraining(Job):
     def start_facts(self) -> dict[str, Any]:
         settings = self.settings.values()
         return {"task": self.task, "model": self.model, "settings": settings, "examples": len(self.train)}
-
-    def facts(self) -> dict[str, Any]:
-        settings = TrainingSettings.facts(self.settings)
-        return self.start_facts() | {
-            "settings": settings,
-            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
-        }
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
 
     def open(self, saved: Path | None) -> Trainer:
         if saved is None:
@@ -127,19 +82,17 @@ class SequenceTraining(Job):
         parts = [part.to(device) for part in self._parts.split(number)]
         return evaluate(network, SequenceLoss(self.settings.label_smoothing), parts, dtype=dtype)
 
-    def finish(self, outcome: Outcome) -> Outcome:
-        if not self.ranks.is_first:
-            return outcome
-        if outcome.best_step is not None and outcome.best_step != outcome.step:
-            self._opened = load_generator(checkpoint_folder(self.folder, outcome.best_step) / "model")
+    def result(self, outcome: Outcome, best: Path | None) -> Outcome:
+        if best is not None:
+            self._opened = load_generator(best)
         else:
             self._opened.network.to("cpu").eval()
         outcome = replace(outcome, metrics=self._metrics(self._opened, self.dev) | self._evaluate())
         self._opened.record_training(self.task, outcome.metrics)
-        with whole_folder(self.out, overwrite=True) as folder:
-            self._opened.save(folder, overwrite=True)
-            write_run_records(self, outcome, folder)
         return outcome
+
+    def write(self, folder: Path, best: Path | None) -> None:
+        self._opened.save(folder, overwrite=True)
 
     def _encoded(self, generator: Generator, examples: Sequence[SequenceExample]) -> SequenceData:
         """Examples as token ids.

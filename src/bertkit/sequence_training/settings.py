@@ -13,7 +13,7 @@ OF_NEW_MODELS: Mapping[str, Any] = {"dropout": 0.1, "vocab_size": 4_000, "max_le
 """Settings that only a new model has, with their defaults."""
 
 
-LOOP = TrainingSettings(
+LOOP = TrainingSettings.of(
     batch_size=64, tokens_per_part=None, learning_rate=1e-3, weight_decay=0.0, betas=(0.9, 0.98), eps=1e-9,
     schedule="inverse-square-root", warmup=0.1,
 )  # fmt: skip

@@ -50,13 +50,8 @@ def check_field_types(instance: object) -> None:
             remedy = "; convert it with .item()" if is_of_numpy else ""
             plain = _hints(type(instance), with_ranges=False)[name]
             expected = _described(hint if _fits(value, plain) else plain)
-            raise UsageError(f"{name}={value!r:.60}: expected {expected}{remedy}")
-
-
-def changed_fields(instance: Any) -> dict[str, Any]:
-    """The values of a dataclass that differ from their defaults; every field needs one."""
-    values = {part.name: getattr(instance, part.name) for part in fields(instance)}
-    return {part.name: values[part.name] for part in fields(instance) if values[part.name] != part.default}
+            shown = list(value) if isinstance(value, tuple) else value
+            raise UsageError(f"{name}={shown!r:.60}: expected {expected}{remedy}")
 
 
 @cache
@@ -104,4 +99,4 @@ def _described(hint: Any) -> str:
         number = "" if arguments[1:] == (...,) else f" of {len(arguments)} items"
         return f"a list{number}, each item {_described(arguments[0])}"
     names = {bool: "True or False", int: "an integer", float: "a finite number", str: "a string", type(None): "None"}
-    return names[hint]
+    return names.get(hint) or hint.__name__

@@ -62,12 +62,12 @@ class Task(Protocol):
     """A loss that is a sum over the parts of a batch and over the ranks that share it; or a loss of vectors, which uses
     those of the whole batch."""
 
-    of_vectors: ClassVar[bool]  # `loss` receives the vectors of a whole batch, (N, D), as outputs
-    is_recordable: ClassVar[bool]  # `loss` reads no number of a device, so that a CUDA graph can record it
+    of_vectors: ClassVar[bool] = False  # `loss` receives the vectors of a whole batch, (N, D), as outputs
+    is_recordable: ClassVar[bool] = False  # `loss` reads no number of a device, so that a CUDA graph can record it
 
     def vectors(self, outputs: Any) -> Tensor:
         """(n, D) float32: input of a loss of vectors, from the network's output for a part."""
-        ...
+        raise NotImplementedError
 
     def totals(self, batch: Any) -> Tensor:
         """(k,) float64: denominators of the losses of a batch on the CPU, summed over ranks before use."""

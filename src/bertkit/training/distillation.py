@@ -8,13 +8,14 @@ outputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from bertkit.batch import IGNORED
 from bertkit.errors import UsageError
 from bertkit.later import F, torch
 from bertkit.tasks import Loss, Task
-from bertkit.tasks.field_types import AboveZero, NotNegative, check_field_types
+from bertkit.tasks.field_types import AboveZero, NotNegative
+from bertkit.tasks.settings import Settings
 from bertkit.tasks.task import mean_of, sums_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DistillationSettings:
+class DistillationSettings(Settings):
     """Weights of the distillation losses, and the temperature.
 
     Parameters
@@ -45,7 +46,7 @@ class DistillationSettings:
     hidden_weight: NotNegative = 1.0
 
     def __post_init__(self) -> None:
-        check_field_types(self)
+        super().__post_init__()
         if not (self.soft_weight or self.task_weight or self.hidden_weight):
             raise UsageError("soft_weight, task_weight and hidden_weight are 0: expected a number above 0 for one")
 
@@ -81,18 +82,11 @@ def teach(student: nn.Module, teacher: nn.Module) -> None:
     student.register_forward_hook(with_teacher, with_kwargs=True)
 
 
-class Distilled:
+class Distilled(Task):
     """A task with a teacher: its `Task.loss` takes a `TaughtOutput`."""
-
-    of_vectors: ClassVar[bool] = False
-    is_recordable: ClassVar[bool] = False  # it reads which tokens count
 
     def __init__(self, task: Task, head: str, settings: DistillationSettings) -> None:
         self.task, self.head, self.settings = task, head, settings
-
-    def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: none."""
-        raise NotImplementedError
 
     def totals(self, batch: Any) -> Tensor:
         """(k + 2,) totals of the task, number of rows of logits, number of tokens."""

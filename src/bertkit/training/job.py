@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
@@ -61,6 +61,19 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)  # on the dev examples; empty without them
     baselines: dict[str, float] = field(default_factory=dict)  # method -> score on dev without fine-tuning
     tried: list[dict[str, Any]] = field(default_factory=list)  # runs within a number of minutes: name, score, seconds
+
+
+class Loop(Protocol):
+    """What `run_job` needs of a training loop; `Trainer` is one."""
+
+    network: nn.Module
+    ranks: Ranks
+    run: Path  # folder of its records
+    state: TrainingState
+    should_stop: Callable[[], bool]
+
+    def train(self) -> str:
+        """Train to the end or until ``should_stop``; returns the reason for the end."""
 
 
 @dataclass
@@ -118,8 +131,8 @@ class Job(ABC):
         return None
 
     @abstractmethod
-    def open(self, saved: Path | None) -> Trainer:
-        """The trainer of the run, made by `trainer`.
+    def open(self, saved: Path | None) -> Loop:
+        """The loop of the run, in most jobs made by `trainer`.
 
         Args:
             saved: the model of the last checkpoint; None: a new run.
@@ -272,7 +285,10 @@ def make_trainer(
         options: further fields of `Trainer`.
     """
     settings.check_length()
-    optimizer = make_optimizer(settings.optimizer, network, rate_factor=rate_factor, **vars(settings))
+    assert settings.learning_rate is not None
+    optimizer = make_optimizer(
+        settings.optimizer, network, learning_rate=settings.learning_rate, rate_factor=rate_factor
+    )
     saved = checkpoints(folder)
     state = load_state(saved[-1], network, optimizer) if saved else TrainingState()
     best_by = settings.best_by or best_by
@@ -291,7 +307,7 @@ def make_trainer(
     return trainer
 
 
-def log_start(trainer: Trainer, **facts: Any) -> None:
+def log_start(trainer: Loop, **facts: Any) -> None:
     """Log the facts of a run and the machine, on the first rank: the first line of metrics.jsonl."""
     if not trainer.ranks.is_first:
         return

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit.errors import UsageError
-from bertkit.tasks.settings import Settings
+from bertkit.tasks.settings import Choice, Settings
 
-Tree = TypeVar("Tree")
+Tree = TypeVar("Tree", bound=Settings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -23,21 +23,21 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_settings(defaults: Tree, content: Any, where: str) -> Tree:
-    """A dataclass of settings with the values of a section, and of its sections for the parts of `Settings`.
+    """Settings with the values of a section, and of its sections for their parts; a `Choice` and its settings have no
+    section of their own.
 
     Raises:
         UsageError: an unknown name or an invalid value; the message begins with ``where`` and the section.
     """
-    check_names([part.name for part in fields(defaults)], content, where)  # pyrefly: ignore
-    changes: dict[str, Any] = {}
-    for name, value in content.items():
-        before = getattr(defaults, name)
-        if isinstance(before, Settings):
-            changes[name] = read_settings(before, value, f"{where}, [{name}]")
-        else:
-            changes[name] = tuple(value) if isinstance(value, list) else value
+    parts = {part.name: getattr(defaults, part.name) for part in fields(defaults)}  # pyrefly: ignore
+    choices = {name: part for name, part in parts.items() if isinstance(part, Choice)}
+    sections = {name for name, part in parts.items() if isinstance(part, Settings) and name not in choices}
+    of_kinds = [name for part in choices.values() for kind in part.kinds().values() for name in kind().values()]
+    check_names(list(dict.fromkeys([*parts, *of_kinds])), content, where)
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    read = {name: read_settings(parts[name], own.pop(name), f"{where}, [{name}]") for name in sections & own.keys()}
     try:
-        return replace(defaults, **changes)  # pyrefly: ignore
+        return replace(defaults, **read).changed(**own)  # pyrefly: ignore
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 

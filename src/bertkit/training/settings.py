@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, Shares
+from bertkit.tasks.field_types import AboveZero, Count, Seed
 from bertkit.tasks.settings import Settings
-from bertkit.training.optimizers import optimizer_class
-from bertkit.training.schedules import learning_rate_factor
+from bertkit.training.optimizers import AdamWSettings, OptimizerSettings
+from bertkit.training.schedules import Linear, Schedule
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,8 @@ parts of 2,048, in the same processor time, 151 s. A batch of short texts is one
 
 _OF_RECORDS = ("log_every", "save_every", "keep_last", "gradient_checkpointing")
 """Settings of records and memory, without effect on the weights."""
+
+_ADAMW, _LINEAR = AdamWSettings(), Linear()
 
 
 @dataclass(frozen=True)
@@ -38,21 +40,11 @@ class TrainingSettings(Settings):
     tokens_per_part
         Maximum number of tokens in one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
     optimizer
-        Such as adamw; adamw-2018, without bias correction, as BERT was trained; muon, for the matrices of the layers.
+        adamw; adamw-2018, without bias correction, as BERT was trained; muon, for the matrices of the layers.
     learning_rate
         Peak learning rate.
-    matrix_learning_rate
-        Peak learning rate of the matrices that muon updates (Jordan et al. 2024).
-    weight_decay
-        Weight decay of matrices and embeddings, decoupled.
-    betas
-        Decay rates of the averages of AdamW.
-    eps
-        Added to the divisor of AdamW.
     schedule
-        Learning rate over the run, such as linear, linear-2018, cosine, trapezoid, inverse-square-root, constant.
-    warmup
-        Share of the run in which the learning rate rises linearly to its peak.
+        Learning rate over the run.
     clip_norm
         Maximum norm of the gradients of all parameters.
     precision
@@ -79,14 +71,9 @@ class TrainingSettings(Settings):
     minutes: AboveZero | None = None
     batch_size: Count = 256
     tokens_per_part: Count | None = 8_192
-    optimizer: str = "adamw"
+    optimizer: OptimizerSettings = _ADAMW
     learning_rate: AboveZero | None = 1e-4  # Devlin et al. 2018, appendix A.2; their warm-up is 10,000 of 1,000,000
-    matrix_learning_rate: AboveZero = 0.02
-    weight_decay: NotNegative = 0.01
-    betas: Shares = (0.9, 0.999)
-    eps: AboveZero = 1e-6
-    schedule: str = "linear"
-    warmup: float = 0.01
+    schedule: Schedule = _LINEAR
     clip_norm: AboveZero | None = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
     seed: Seed = 0
@@ -97,11 +84,6 @@ class TrainingSettings(Settings):
     evaluate_every: Count | None = None
     save_every: Count | None = None
     keep_last: Count = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        optimizer_class(self.optimizer)
-        learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def of_epochs(self, num_epochs: int, num_examples: int) -> "TrainingSettings":
         """These settings with the steps of so many epochs, unless steps or minutes set the length already."""

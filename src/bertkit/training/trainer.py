@@ -26,7 +26,6 @@ from bertkit.training.feed import Feed
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor, is_sharded
-from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import (
     TrainingState,
@@ -143,7 +142,7 @@ class Trainer:
         settings, state = self.settings, self.state
         sums, norm, num_tokens = self._gradients.compute(batch, state.step)
         self._read()  # the step before, while the device computes this one
-        factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
+        factor = settings.schedule.factor(progress)
         facts = {"learning_rate": (settings.learning_rate or 0.0) * factor, **facts}
         self._unread = partial(self._take, receive(sums), receive(norm), position, state.step, facts)
         if norm.device.type != "cuda":

@@ -3,7 +3,7 @@
 Takes: files and folders of word vectors; texts; a model.
 Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.
 May import: later, errors, files, locate, executor, compiled, randomness, tokenizer, batch, transformer, tasks,
-checkpoint, inference, neighbors, model.
+checkpoint, training, inference, neighbors, model.
 """
 
 from typing import TYPE_CHECKING

@@ -4,12 +4,13 @@ The loss is cross-entropy among the texts of a batch, as for sentence encoders, 
 widths (Matryoshka), so that vectors can be truncated.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,115 +20,165 @@ from tqdm import tqdm
 from bertkit.batch import change_labels
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError
+from bertkit.files.whole_files import whole_folder
 from bertkit.tasks import Similarity, TextSet
+from bertkit.tasks.examples import digest_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tokenizer import Tokenizer
+from bertkit.training import Job, Loop, Outcome, TrainingState, read_outcome, run_job, write_run_records
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.finite import check_trained
 from bertkit.words.settings import PairTraining
-from bertkit.words.state_file import SAVE_SECONDS, StateFile, fingerprint_of
+from bertkit.words.state_file import SAVE_SECONDS, StateFile
 from bertkit.words.tokens import tokens_of
 
 
-class PairReport(NamedTuple):
-    """Result of training."""
+@dataclass
+class StaticTraining(Job):
+    """One run of training of token vectors on pairs; ``out`` becomes a StaticEmbedding folder. The same rows and seed
+    give the same vectors, also after a stop and resume."""
 
-    reason: str  # "finished", or "stopped": asked to stop before the end
-    num_rows: int
-    num_steps: int
-    first_loss: float  # mean over the first tenth of the steps
-    last_loss: float  # mean over the last tenth
+    tokenizer: Tokenizer  # every entry but special ones gets a vector
+    settings: PairTraining = field(default_factory=PairTraining)
+    rows: Sequence[TextSet] = field(default=(), kw_only=True, repr=False)
+
+    def start(
+        self, rows: Sequence[TextSet], *, resume: bool = False, should_stop: Callable[[], bool] = lambda: False
+    ) -> Outcome:
+        """Train token vectors from random initial values, to the end or until ``should_stop``.
+
+        Args:
+            rows: queries with positives, and negatives if there are any. The last batch of an epoch may be smaller, or
+                have one more row.
+
+        Returns:
+            With the metrics ``first_loss`` and ``last_loss``, means over the first and last tenth of the steps.
+
+        Raises:
+            DataError: fewer than two rows, a row with a score, rows that contradict each other, or no different texts.
+            UsageError: training diverges at this learning rate; else as `run_job`.
+        """
+        return run_job(replace(self, rows=rows), resume=resume, should_stop=should_stop)
+
+    @property
+    def batch_size(self) -> int:
+        return self.settings.batch_size
+
+    def check(self) -> None:
+        self.ranks.check_single("training on pairs runs")
+        if len(self.rows) < 2:
+            raise DataError(f"{len(self.rows)} pairs: expected at least two, as the texts of other pairs are negatives")
+        if scored := next((row for row in self.rows if row.score is not None), None):
+            raise scored.error(
+                "has a score, but static encoders learn from pairs without: keep the positive ones, and drop the column"
+            )
+
+    def facts(self) -> dict[str, Any]:
+        vocabulary = hashlib.sha256("\n".join(self.tokenizer.vocabulary.tokens).encode()).hexdigest()
+        return {
+            "settings": self.settings.values(),
+            "digests": {"training": digest_of(self.rows), "vocabulary": vocabulary},
+        }
+
+    def finished(self) -> Outcome | None:
+        return read_outcome(self.out) if (self.out / "modules.json").is_file() else None
+
+    def open(self, saved: Path | None) -> Loop:
+        self._loop = _PairLoop(self)
+        return self._loop
+
+    def start_facts(self) -> dict[str, Any]:
+        return {"settings": self.settings.values(), "examples": len(self.rows)}
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        outcome = replace(outcome, metrics=self._loop.mean_losses())
+        with whole_folder(self.out, overwrite=True) as folder:
+            self._loop.encoder().save(folder, overwrite=True)
+            write_run_records(self, outcome, folder)
+        return outcome
 
 
-def train_static(
-    rows: Sequence[TextSet],
-    tokenizer: Tokenizer,
-    settings: PairTraining,
-    progress: bool | None = None,
-    *,
-    state: Path | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[StaticEncoder, PairReport]:
-    """Train token vectors from random initial values, to the end or until ``should_stop``. The same rows and seed give
-    the same encoder, also after a stop and resume.
+class _PairLoop:
+    """The loop over the batches of a run. A `Trainer` sums dense gradients; those of a table of vectors are sparse."""
 
-    Args:
-        rows: queries with positives, and negatives if there are any. The last batch of an epoch may be smaller, or
-            have one more row.
-        tokenizer: tokenizer of the encoder; every entry but special ones gets a vector.
-        progress: show a bar; None: on a terminal.
-        state: a file written once a minute and at a stop, from which an interrupted run resumes; remove it once the
-            encoder is saved.
-        should_stop: called before every step. After a stop the encoder is that of the steps so far.
-
-    Raises:
-        DataError: fewer than two rows, a row with a score, rows that contradict each other, or no different texts.
-        UsageError: the state file is from another run, or cannot be read; or training diverges at this learning rate.
-    """
-    if len(rows) < 2:
-        raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
-    if scored := next((row for row in rows if row.score is not None), None):
-        raise scored.error(
-            "has a score, but static encoders learn from pairs without: keep the positive ones, and drop the column"
-        )
-    widths = [settings.dimensions, *(width for width in settings.nested if width < settings.dimensions)]
-    options = {"objective": "in-batch", "temperature": settings.temperature, "dimensions": widths}
-    task = Similarity.of_examples(rows, options)
-    is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
-    is_known[list(tokenizer.vocabulary.special_ids())] = False
-    generator = torch.Generator().manual_seed(settings.seed)
-    table = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
-    with torch.no_grad():
-        table.weight.copy_(torch.randn(table.weight.shape, generator=generator))
-    optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=settings.learning_rate)
-    full, rest = divmod(len(rows), settings.batch_size)
-    per_epoch = full + (rest > 1) or 1
-    num_steps, done, losses, order = settings.epochs * per_epoch, 0, np.zeros(0), list[int]()
-    content = [repr(row).encode() for row in rows] + ["\n".join(tokenizer.vocabulary.tokens).encode()]
-    file, saved = StateFile(state, fingerprint_of(settings, content)), time.monotonic()
-    if stored := file.read():
-        arrays, facts = stored
-        done, losses = int(facts["done"]), arrays.pop("losses")
+    def __init__(self, job: StaticTraining) -> None:
+        settings, tokenizer = job.settings, job.tokenizer
+        self.job, self.ranks, self.run, self.should_stop = job, job.ranks, job.folder, lambda: False
+        widths = [settings.dimensions, *(width for width in settings.nested if width < settings.dimensions)]
+        options = {"objective": "in-batch", "temperature": settings.temperature, "dimensions": widths}
+        self.task = Similarity.of_examples(job.rows, options)
+        self.is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
+        self.is_known[list(tokenizer.vocabulary.special_ids())] = False
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.network = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
         with torch.no_grad():
-            table.weight.copy_(torch.from_numpy(arrays.pop("table")))
+            self.network.weight.copy_(torch.randn(self.network.weight.shape, generator=self.generator))
+        self.optimizer = torch.optim.SparseAdam(list(self.network.parameters()), lr=settings.learning_rate)
+        full, rest = divmod(len(job.rows), settings.batch_size)
+        self.per_epoch = full + (rest > 1) or 1
+        self.num_steps, self.losses = settings.num_epochs * self.per_epoch, np.zeros(0)
+        self.file, self.state, self.order = StateFile(self.run / "state.safetensors"), TrainingState(), list[int]()
+        if stored := self.file.read():
+            self._restore(*stored)
+
+    def _restore(self, arrays: dict[str, np.ndarray], facts: dict[str, str]) -> None:
+        self.state.step, self.losses = int(facts["done"]), arrays.pop("losses")
+        with torch.no_grad():
+            self.network.weight.copy_(torch.from_numpy(arrays.pop("table")))
         averages: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        optimizer.state[table.weight] = {"step": done, **averages}
-        for _ in range(-(-done // per_epoch)):
-            order = torch.randperm(len(rows), generator=generator).tolist()
+        self.optimizer.state[self.network.weight] = {"step": self.state.step, **averages}
+        for _ in range(-(-self.state.step // self.per_epoch)):
+            self._shuffle()
 
-    def save() -> None:
-        averages = {name: value.numpy() for name, value in optimizer.state[table.weight].items() if name != "step"}
-        arrays = {"table": table.weight.detach().numpy(), "losses": losses, **averages}
-        file.write(arrays, {"done": done})
+    def _shuffle(self) -> None:
+        self.order = torch.randperm(len(self.job.rows), generator=self.generator).tolist()
 
-    hidden = None if progress is None else not progress
-    with tqdm(total=num_steps, initial=done, desc="training", delay=2, disable=hidden) as bar:
-        while done < num_steps and not should_stop():
-            number = done % per_epoch
-            if number == 0:
-                order = torch.randperm(len(rows), generator=generator).tolist()
-            end = (number + 1) * settings.batch_size if number < per_epoch - 1 else len(rows)
-            chosen = [rows[index] for index in order[number * settings.batch_size : end]]
-            for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate * _share(done, num_steps)
-            vectors, roles = _batch(table, chosen, tokenizer, is_known, settings.max_length)
-            loss = task.batch_loss(vectors, roles).value
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses, done = np.append(losses, float(loss.detach())), done + 1
-            bar.update()
-            if time.monotonic() - saved > SAVE_SECONDS:
-                save()
-                saved = time.monotonic()
-    if 0 < done < num_steps:
-        save()
-    tenth, reason = max(1, num_steps // 10), "finished" if done == num_steps else "stopped"
-    means = [float(part.mean()) if len(part) else math.nan for part in (losses[:tenth], losses[-tenth:])]
-    report = PairReport(reason, len(rows), done, *means)
-    trained = table.weight.detach().numpy()
-    check_trained(trained, settings.learning_rate)
-    return _encoder(trained, tokenizer, is_known), report
+    def _save(self) -> None:
+        of_table = self.optimizer.state[self.network.weight]
+        averages = {name: value.numpy() for name, value in of_table.items() if name != "step"}
+        arrays = {"table": self.network.weight.detach().numpy(), "losses": self.losses, **averages}
+        self.file.write(arrays, {"done": self.state.step})
+
+    def train(self) -> str:
+        """Train to the end or until ``should_stop``; returns the reason for the end."""
+        state, saved = self.state, time.monotonic()
+        with tqdm(total=self.num_steps, initial=state.step, desc="training", delay=2, disable=None) as bar:
+            while state.step < self.num_steps and not self.should_stop():
+                self._step()
+                bar.update()
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    self._save()
+                    saved = time.monotonic()
+        check_trained(self.network.weight.detach().numpy(), self.job.settings.learning_rate)
+        if 0 < state.step < self.num_steps:
+            self._save()
+        return "finished" if state.step == self.num_steps else "stopped"
+
+    def _step(self) -> None:
+        settings, rows, done = self.job.settings, self.job.rows, self.state.step
+        number = done % self.per_epoch
+        if number == 0:
+            self._shuffle()
+        end = (number + 1) * settings.batch_size if number < self.per_epoch - 1 else len(rows)
+        chosen = [rows[index] for index in self.order[number * settings.batch_size : end]]
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.learning_rate * _share(done, self.num_steps)
+        vectors, roles = _batch(self.network, chosen, self.job.tokenizer, self.is_known, settings.max_length)
+        loss = self.task.batch_loss(vectors, roles).value
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses, self.state.step = np.append(self.losses, float(loss.detach())), done + 1
+
+    def mean_losses(self) -> dict[str, float]:
+        """Mean losses of the first and last tenth of the steps."""
+        tenth = max(1, self.num_steps // 10)
+        parts = {"first_loss": self.losses[:tenth], "last_loss": self.losses[-tenth:]}
+        return {name: float(part.mean()) if len(part) else math.nan for name, part in parts.items()}
+
+    def encoder(self) -> StaticEncoder:
+        """The encoder of the present vectors."""
+        return _encoder(self.network.weight.detach().numpy(), self.job.tokenizer, self.is_known)
 
 
 def _share(step: int, num_steps: int) -> float:

@@ -1,14 +1,19 @@
 """Settings of the training of word vectors."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Seed, check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range, Seed
+from bertkit.tasks.settings import Settings
+
+_OTHER_ROWS = Range("an integer of at least 2, as the other rows are negatives", lambda value: value >= 2)
+_WIDTHS = Range(
+    "different widths of at least 1", lambda values: all(one > 0 for one in values) and len(set(values)) == len(values)
+)
 
 
 @dataclass(frozen=True)
-class WordTraining:
+class WordTraining(Settings):
     """Settings of word vector training; the defaults are word2vec's and gensim's.
 
     Parameters
@@ -25,7 +30,7 @@ class WordTraining:
         Negative samples per word.
     subsample
         Words more frequent than this share are dropped at random; 0: none.
-    epochs
+    num_epochs
         Passes over the texts.
     learning_rate
         Initial learning rate; falls linearly to 1/250 of it.
@@ -41,17 +46,14 @@ class WordTraining:
     min_count: Count = 5
     negatives: Count = 5
     subsample: NotNegative = 1e-3
-    epochs: Count = 5
+    num_epochs: Count = 5
     learning_rate: AboveZero = 0.025
     ngrams: bool = False
     seed: Seed = 0
 
-    def __post_init__(self) -> None:
-        check_field_types(self)
-
 
 @dataclass(frozen=True)
-class PairTraining:
+class PairTraining(Settings):
     """Settings for training a static encoder on pairs.
 
     Parameters
@@ -62,7 +64,7 @@ class PairTraining:
         Widths of truncated vectors that are trained too; those too large are ignored.
     batch_size
         Rows of a batch; the texts of other rows are negatives.
-    epochs
+    num_epochs
         Passes over the rows.
     learning_rate
         Peak learning rate of Adam; falls linearly to 0 after a tenth of the steps.
@@ -75,19 +77,10 @@ class PairTraining:
     """
 
     dimensions: Count = 512
-    nested: tuple[int, ...] = (512, 256, 128, 64, 32)
-    batch_size: int = 1024
-    epochs: Count = 1
+    nested: Annotated[tuple[int, ...], _WIDTHS] = (512, 256, 128, 64, 32)
+    batch_size: Annotated[int, _OTHER_ROWS] = 1024
+    num_epochs: Count = 1
     learning_rate: AboveZero = 0.05
     temperature: AboveZero = 0.05
     max_length: Count = 256
     seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        if isinstance(self.nested, list):
-            object.__setattr__(self, "nested", tuple(self.nested))
-        check_field_types(self)
-        if self.batch_size < 2:
-            raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the other rows are negatives")
-        if any(width < 1 for width in self.nested) or len(set(self.nested)) < len(self.nested):
-            raise UsageError(f"nested={list(self.nested)}: expected different widths of at least 1")

@@ -31,7 +31,7 @@ class StateFile:
     """Arrays and facts of a run with a fingerprint; without a path nothing is written."""
 
     path: Path | None
-    fingerprint: str
+    fingerprint: str = ""
 
     def read(self) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
         """The arrays and the facts; None: there is no file.

@@ -133,7 +133,7 @@ def train_words(
     shares, aliases = alias_table(corpus.counts.astype(np.float64) ** 0.75)
     keep = _keep_probability(corpus.counts, settings.subsample)
     edges = _edges(corpus.starts)
-    total, num_parts = int(corpus.starts[-1]) * settings.epochs, len(edges) - 1
+    total, num_parts = int(corpus.starts[-1]) * settings.num_epochs, len(edges) - 1
     longest = int(np.diff(corpus.starts).max())
     saved, start = time.monotonic(), time.monotonic()
 
@@ -156,7 +156,7 @@ def train_words(
         file.write({"inputs": inputs, "outputs": outputs}, {"done": done, "seconds": seconds})
 
     hidden = None if progress is None else not progress
-    last = settings.epochs * num_parts
+    last = settings.num_epochs * num_parts
     with tqdm(total=total, desc="training", unit=" words", unit_scale=True, delay=2, disable=hidden) as bar:
         while not should_stop() and done < last:
             block = range(done, min(done + _PARTS_AT_A_TIME, last))

@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertkit.errors import UsageError
 from bertkit.later import torch
 from bertkit.training.optimizers.adamw import AdamW2018Settings, AdamWSettings
 from bertkit.training.optimizers.muon_settings import MuonSettings
-from bertkit.training.optimizers.optimizer import CombinedOptimizer, OptimizerSettings
+from bertkit.training.optimizers.optimizer import OPTIMIZERS, CombinedOptimizer, OptimizerSettings
 
 if TYPE_CHECKING:
     from torch import nn
 
     from bertkit.training.optimizers.optimizer import NamedParameters
 
-OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
-    "adamw": AdamWSettings,
-    "adamw-2018": AdamW2018Settings,
-    "muon": MuonSettings,
-}
-"""Optimizers by name, the value of the setting "optimizer"."""
+OPTIMIZERS |= {kind.name: kind for kind in (AdamWSettings, AdamW2018Settings, MuonSettings)}
 
-__all__ = ["OPTIMIZERS", "CombinedOptimizer", "OptimizerSettings", "make_optimizer"]
+__all__ = ["OPTIMIZERS", "AdamWSettings", "CombinedOptimizer", "OptimizerSettings", "make_optimizer"]
 
 
 def make_optimizer(
-    name: str, network: nn.Module, *, rate_factor: Callable[[str], float] = lambda name: 1.0, **settings: Any
+    settings: OptimizerSettings,
+    network: nn.Module,
+    *,
+    learning_rate: float,
+    rate_factor: Callable[[str], float] = lambda name: 1.0,
 ) -> CombinedOptimizer:
     """Create the optimizer of a network's trainable parameters. Each group stores its peak rate as "peak_lr".
 
     Args:
-        name: a key of OPTIMIZERS.
+        learning_rate: the peak rate.
         rate_factor: parameter name -> factor of ``learning_rate``.
-        settings: values of the fields of any optimizer; those of others are ignored.
 
     Raises:
-        UsageError: an unknown name, an optimizer that cannot update shards, or no trainable parameter.
+        UsageError: an optimizer that cannot update shards, or no trainable parameter.
     """
     from bertkit.training.ranks import is_sharded
 
-    kind, has_shards = optimizer_class(name), is_sharded(network)
-    if has_shards and not kind.takes_shards:
-        raise UsageError(f"optimizer={name!r} requires whole matrices, not shards: choose adamw")
-    optimizer = kind(**{part.name: settings[part.name] for part in fields(kind) if part.name in settings})
-    optimizers = [one for share in _shares(network, has_shards) for one in optimizer.of_parameters(share, rate_factor)]
-    combined = CombinedOptimizer(optimizers)
+    has_shards = is_sharded(network)
+    if has_shards and not settings.takes_shards:
+        raise UsageError(f"optimizer={settings.name!r} requires whole matrices, not shards: choose adamw")
+    combined = CombinedOptimizer(
+        [
+            optimizer
+            for share in _shares(network, has_shards)
+            for optimizer in settings.of_parameters(share, lambda name: learning_rate * rate_factor(name))
+        ]
+    )
     for group in combined.param_groups:
         group["peak_lr"] = group["lr"]
     return combined
-
-
-def optimizer_class(name: str) -> type[OptimizerSettings]:
-    """An optimizer by its name; raises a UsageError for an unknown one."""
-    if name not in OPTIMIZERS:
-        raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
 
 
 def _shares(network: nn.Module, has_shards: bool) -> list[NamedParameters]:

@@ -17,7 +17,7 @@ class AdamW2018(torch.optim.AdamW):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float,
+        lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,

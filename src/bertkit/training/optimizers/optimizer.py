@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertkit.executor import map_on_cores
+from bertkit.tasks.field_types import NotNegative
+from bertkit.tasks.settings import Choice
 
 if TYPE_CHECKING:
     import torch
@@ -17,36 +19,46 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OptimizerSettings(ABC):
-    """An optimizer. Its fields are its settings, by the names of `TrainingSettings`.
+class OptimizerSettings(Choice, ABC):
+    """An optimizer. Its fields are its settings; a subclass in a file and a line in `OPTIMIZERS` add an optimizer.
 
-    A subclass in a file and a line in `OPTIMIZERS` add an optimizer. Weight decay excludes biases and layer
-    normalization, as published (google-research/bert, optimization.py).
+    Parameters
+    ----------
+    weight_decay
+        Weight decay of matrices and embeddings, decoupled; biases and layer normalization have none, as published
+        (google-research/bert, optimization.py).
     """
 
-    learning_rate: float
-    weight_decay: float = 0.01
+    weight_decay: NotNegative = 0.01
 
     takes_shards: ClassVar[bool] = True  # it can update a shard of a matrix
+
+    @classmethod
+    def kinds(cls) -> Mapping[str, type[OptimizerSettings]]:
+        return OPTIMIZERS
 
     @abstractmethod
     def of_groups(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """The optimizer of groups of parameters with their "weight_decay" and "lr"."""
 
     def of_parameters(
-        self, parameters: NamedParameters, rate_factor: Callable[[str], float]
+        self, parameters: NamedParameters, learning_rate: Callable[[str], float]
     ) -> list[torch.optim.Optimizer]:
         """Optimizers with a disjoint set of the parameters each: `of_groups` of all.
 
         Args:
-            rate_factor: parameter name -> factor of ``learning_rate``.
+            learning_rate: parameter name -> peak learning rate.
         """
         alike: dict[tuple[float, float], list[nn.Parameter]] = {}  # by weight decay and learning rate
         for name, parameter in parameters:
             decay = self.weight_decay if parameter.dim() >= 2 else 0.0
-            alike.setdefault((decay, self.learning_rate * rate_factor(name)), []).append(parameter)
+            alike.setdefault((decay, learning_rate(name)), []).append(parameter)
         groups = [{"params": members, "weight_decay": decay, "lr": rate} for (decay, rate), members in alike.items()]
         return [self.of_groups(groups)] if groups else []
+
+
+OPTIMIZERS: dict[str, type[OptimizerSettings]] = {}
+"""Optimizers by name, the value of the setting "optimizer"."""
 
 
 class CombinedOptimizer:

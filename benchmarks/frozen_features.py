@@ -15,7 +15,6 @@ from bertkit.architectures import Network
 from bertkit.batch import batch_of_ids
 from bertkit.comparison.predictors import Predictor
 from bertkit.errors import DataError, UsageError
-from bertkit.inspection.contexts import nearest_senses
 from bertkit.inspection.contextual import LabeledWords, cosines, pieces_of
 from bertkit.inspection.probes import probe
 from bertkit.tasks.metrics import spearman
@@ -147,6 +146,22 @@ def measure_features(
             np.array([cosines(a[None], b[None])[0, 0] for a, b in zip(first, second, strict=True)]), given
         )
     return scores
+
+
+def nearest_senses(train: np.ndarray, senses: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """The sense of each vector by the nearest centroid: the mean of the training vectors of a sense, by cosine.
+
+    Args:
+        train: (n, D).
+        senses: (n,) labels.
+        test: (m, D).
+
+    Returns:
+        (m,) labels.
+    """
+    names = np.unique(senses)
+    centroids = np.stack([train[senses == name].mean(axis=0) for name in names])
+    return names[cosines(test, centroids).argmax(axis=1)]
 
 
 def _mean_of_tokens(encoding: Encoding, states: np.ndarray) -> np.ndarray:
