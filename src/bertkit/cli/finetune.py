@@ -158,7 +158,7 @@ def _extraction() -> _Kind:
     def read(path: Path, **how: Any) -> Sequence[Any]:
         from bertkit.tasks.reading.tagged import read_tagged
 
-        return read_tagged(path, scheme="BIO", **how)
+        return list(read_tagged(path, scheme="BIO", **how))
 
     return _Kind(
         "Entities for labels that are given at run time, from tagged texts.",

@@ -82,7 +82,7 @@ def settings_of(
                     having = " or ".join(key for key, one in kinds.items() if name in one().values())
                     values[name], hints[name] = default, get_type_hints(other)[name]
                     help[name] = f"With --{field} {having}: {_help_of([other])[name]}"
-    shown = {} if hides_defaults else values | defaults
+    shown = {} if hides_defaults else {**values, **defaults}
     arguments = [
         (name, _argument(hints[name], shown.get(name), help=help[name], **_several(hints[name])), None)
         for name in values

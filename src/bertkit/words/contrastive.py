@@ -110,10 +110,11 @@ class _PairLoop:
         self.is_known = np.ones(len(tokenizer.vocabulary), np.bool_)
         self.is_known[list(tokenizer.vocabulary.special_ids())] = False
         self.generator = torch.Generator().manual_seed(settings.seed)
-        self.network = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
+        self.table = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
+        self.network: nn.Module = self.table
         with torch.no_grad():
-            self.network.weight.copy_(torch.randn(self.network.weight.shape, generator=self.generator))
-        self.optimizer = torch.optim.SparseAdam(list(self.network.parameters()), lr=settings.learning_rate)
+            self.table.weight.copy_(torch.randn(self.table.weight.shape, generator=self.generator))
+        self.optimizer = torch.optim.SparseAdam(list(self.table.parameters()), lr=settings.learning_rate)
         full, rest = divmod(len(job.rows), settings.batch_size)
         self.per_epoch = full + (rest > 1) or 1
         self.num_steps, self.losses = settings.num_epochs * self.per_epoch, np.zeros(0)
@@ -124,9 +125,9 @@ class _PairLoop:
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict[str, str]) -> None:
         self.state.step, self.losses = int(facts["done"]), arrays.pop("losses")
         with torch.no_grad():
-            self.network.weight.copy_(torch.from_numpy(arrays.pop("table")))
+            self.table.weight.copy_(torch.from_numpy(arrays.pop("table")))
         averages: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        self.optimizer.state[self.network.weight] = {"step": self.state.step, **averages}
+        self.optimizer.state[self.table.weight] = {"step": self.state.step, **averages}
         for _ in range(-(-self.state.step // self.per_epoch)):
             self._shuffle()
 
@@ -134,9 +135,9 @@ class _PairLoop:
         self.order = torch.randperm(len(self.job.rows), generator=self.generator).tolist()
 
     def _save(self) -> None:
-        of_table = self.optimizer.state[self.network.weight]
+        of_table = self.optimizer.state[self.table.weight]
         averages = {name: value.numpy() for name, value in of_table.items() if name != "step"}
-        arrays = {"table": self.network.weight.detach().numpy(), "losses": self.losses, **averages}
+        arrays = {"table": self.table.weight.detach().numpy(), "losses": self.losses, **averages}
         self.file.write(arrays, {"done": self.state.step})
 
     def train(self) -> str:
@@ -149,7 +150,7 @@ class _PairLoop:
                 if time.monotonic() - saved > SAVE_SECONDS:
                     self._save()
                     saved = time.monotonic()
-        check_trained(self.network.weight.detach().numpy(), self.job.settings.learning_rate)
+        check_trained(self.table.weight.detach().numpy(), self.job.settings.learning_rate)
         if 0 < state.step < self.num_steps:
             self._save()
         return "finished" if state.step == self.num_steps else "stopped"
@@ -163,7 +164,7 @@ class _PairLoop:
         chosen = [rows[index] for index in self.order[number * settings.batch_size : end]]
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(done, self.num_steps)
-        vectors, roles = _batch(self.network, chosen, self.job.tokenizer, self.is_known, settings.max_length)
+        vectors, roles = _batch(self.table, chosen, self.job.tokenizer, self.is_known, settings.max_length)
         loss = self.task.batch_loss(vectors, roles).value
         self.optimizer.zero_grad()
         loss.backward()
@@ -178,7 +179,7 @@ class _PairLoop:
 
     def encoder(self) -> StaticEncoder:
         """The encoder of the present vectors."""
-        return _encoder(self.network.weight.detach().numpy(), self.job.tokenizer, self.is_known)
+        return _encoder(self.table.weight.detach().numpy(), self.job.tokenizer, self.is_known)
 
 
 def _share(step: int, num_steps: int) -> float:
