@@ -34,7 +34,7 @@ from bertkit.pretraining.text import texts_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training import training_report
 from bertkit.reports.training_findings import findings_of
-from bertkit.training import Ranks, checkpoints
+from bertkit.training import OPTIMIZERS, SCHEDULES, Ranks, checkpoints
 from bertkit.training.batch_gradients import BatchGradients
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
@@ -114,8 +114,8 @@ def test_recipe_of_2018_is_the_published_one() -> None:
     recipe = read_recipe("bert-2018")
     training, data, objective = recipe.training, recipe.data, recipe.objective
     assert (training.num_steps, training.batch_size, training.learning_rate) == (1_000_000, 256, 1e-4)
-    assert (training.optimizer, training.schedule, training.warmup) == ("adamw-2018", "linear-2018", 0.01)
-    assert (training.betas, training.eps, training.weight_decay, training.clip_norm) == ((0.9, 0.999), 1e-6, 0.01, 1.0)
+    assert training.schedule == SCHEDULES["linear-2018"](0.01) and training.clip_norm == 1.0
+    assert training.optimizer == OPTIMIZERS["adamw-2018"](0.01, (0.9, 0.999), 1e-6)
     assert objective == NextSentence(mask_rate=0.15, balanced=False, short_prob=0.1)
     assert (data.max_seqlen, data.final_max_seqlen, objective.mask_rate_at(0.7)) == (128, 512, 0.15)
     assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
@@ -171,6 +171,9 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("data.final_max_seqlen=2", "final_max_seqlen=2: expected at least 3"),
         ("model.architecture=gpt", "bert, modernbert"),
         ("training.betas=[0.9,1.5]", "two numbers"),
+        ("training.optimizer=[1]", r"optimizer=\(1,\): expected one of adamw"),
+        ("training.optimizer=3", "optimizer=3: expected one of adamw"),
+        ("training.warmup=1.0", "warmup=1.0: expected a share from 0 to below 1"),
         ("batch_size=3", "section.name=value"),
         ("training.batch_size", "section.name=value"),
         ("model.size.foo=1", "size is 'fit', which has no settings"),
@@ -600,7 +603,7 @@ def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkey
     monkeypatch.setattr(BatchGradients, "compute", broken_at_step_4)
     code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
     start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
-    ways = ("not a finite number", "--out", "--model", "learning_rate=", "model.from_checkpoint=true", str(start))
+    ways = ("not a finite number", "--out", "--model", "--learning-rate LOWER", "model.from_checkpoint=true", str(start))
     assert code == 2 and all(way in error for way in ways), error
     monkeypatch.undo()
     lower = ["training.learning_rate=1e-4", "model.from_checkpoint=true", "training.num_steps=1"]

@@ -193,7 +193,7 @@ def _change(content: dict[str, Any], change: str) -> None:
         names = {part.name for part in fields(_objective_class(parsed))}
         content[section] = table = {name: table[name] for name in table.keys() & names}
     choice = TrainingSettings().choices().get(setting) if section == "training" else None
-    if choice is not None and parsed in choice.kinds():
+    if choice is not None and str(parsed) in choice.kinds():
         own = choice.kinds()[parsed]().values().keys()
         of_others = {name for kind in choice.kinds().values() for name in kind().values()} - own
         content[section] = table = {name: value for name, value in table.items() if name not in of_others}

@@ -122,7 +122,7 @@ class Choice(Settings):
         """
         if isinstance(asked := values[field], Choice):
             return asked
-        if asked not in self.kinds():
+        if not isinstance(asked, str) or asked not in self.kinds():
             raise UsageError(f"{field}={asked!r}: expected one of {', '.join(self.kinds())}")
         kind = self.kinds()[asked]
         if kind is type(self):

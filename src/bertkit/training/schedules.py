@@ -8,12 +8,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from bertkit.tasks.field_types import Share, ShareAboveZero
+from bertkit.tasks.field_types import Range, Share
 from bertkit.tasks.settings import Choice
 
 _LEVEL_UNTIL = 0.8
+_BEFORE_THE_FALL = Range(
+    "a share above 0 and below 1, as the rate falls from the end of its warm-up", lambda value: 0 < value < 1
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Trapezoid(Schedule):
 class InverseSquareRoot(Schedule):
     """Down with the inverse square root of the step, from the end of warm-up (Vaswani et al. 2017, equation 3)."""
 
-    warmup: ShareAboveZero = 0.01
+    warmup: Annotated[float, _BEFORE_THE_FALL] = 0.01
 
     name: ClassVar[str] = "inverse-square-root"
 
