@@ -15,7 +15,7 @@ install: $(VENV)/.core
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "Installing bertkit and the libraries it needs in $(VENV), once ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[torch]'
 	@touch $@
 
 # The files to publish: a source archive of the whole repository, and from it a wheel of the package.

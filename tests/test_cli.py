@@ -340,7 +340,7 @@ def test_ignored_options_raise(complaint, tiny_model):
 def test_learning_a_vocabulary_shows_how_far_it_is(monkeypatch):
     shown = io.StringIO()
     monkeypatch.setattr(
-        "bertkit.tokenizer.training.tqdm",
+        "tqdm.tqdm",
         lambda *arguments, **options: tqdm(*arguments, **options | {"disable": False, "delay": 0, "file": shown}),
     )
     train_vocabulary(["low lower", "lowest", "new\nnewer"] * 7, vocab_size=40)
@@ -365,7 +365,7 @@ def test_stop_signal_interrupts_vocabulary_training(monkeypatch):
         return tqdm(lines(), disable=True)
 
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
-    monkeypatch.setattr("bertkit.tokenizer.training.tqdm", interrupted)
+    monkeypatch.setattr("tqdm.tqdm", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train_vocabulary(["low lower"] * 20_000, vocab_size=40)
     assert 100 <= num_learned < 20_000

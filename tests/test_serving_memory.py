@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bertkit
-from bertkit.serving.memory import page_out_stored_weights
+from bertkit.serving.memory import page_out_unused_files
 
 SMAPS = Path("/proc/self/smaps")
 
@@ -33,6 +33,6 @@ def test_paged_out_weights_leave_memory_and_vectors_stay_equal(tmp_path: Path) -
     texts = ["A cat sat there.", "Stocks fell."]
     before = model.embed(texts)
     assert resident_kb_of_weights(tmp_path) > 10_000
-    page_out_stored_weights()
+    page_out_unused_files()
     assert resident_kb_of_weights(tmp_path) < 1_000
     np.testing.assert_array_equal(model.embed([*texts, "Rain fell."])[:2], before)

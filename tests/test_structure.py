@@ -16,8 +16,8 @@ SOURCE = ROOT / "src" / "bertkit"
 
 ROOMS = [  # each imports only rooms above it
     "version",
-    "later",
     "errors",
+    "later",
     "files",
     "locate",
     "device",
@@ -63,6 +63,21 @@ ROOMS = [  # each imports only rooms above it
     "sizing",
     "cli",
 ]
+TRAINING = {
+    *("comparison", "export", "extraction", "finetuning", "generation", "inspection", "objectives", "pretraining"),
+    *("sequence_training", "training", "vocabulary_extension"),
+}
+"""Rooms that import torch."""
+
+WITH_TORCH = {
+    *("architectures/encoder_decoder.py", "checkpoint/conversion.py", "checkpoint/encoder_decoder.py"),
+    *("transformer/prepared/decoder.py", "transformer/prepared/weight_versions.py"),
+    *("words/contrastive.py", "words/training.py"),
+    *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "tiled_attention")),
+    *(f"transformer/kernels/{name}.py" for name in ("trained_linear", "trained_steps", "triton_attention")),
+}
+"""Files of other rooms that import torch, where these are used; all others use it by `later`."""
+
 FACES = {"__init__", "__main__"}  # of the package, outside the order: import bertkit, python -m bertkit
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -146,6 +161,23 @@ def test_import_in_a_string_is_detected(tmp_path, monkeypatch):
     file = tmp_path / "pretraining.py"
     file.write_text('"""As `bertkit.model` does."""\nPROGRAM = "from bertkit.cli import main; main()"\n')
     assert rooms_in_strings(file) == {"cli"}
+
+
+def imports_torch(file: Path) -> bool:
+    """Whether importing a file imports torch by name."""
+    statements = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+        for node in statements
+    ]
+    return any(name.partition(".")[0] == "torch" for each in names for name in each)
+
+
+def test_only_rooms_that_train_import_torch():
+    importing = {file for file in FILES if imports_torch(file)}
+    others = {str(file.relative_to(SOURCE)) for file in importing if room_of(file) not in TRAINING}
+    assert others == WITH_TORCH
+    assert {room_of(file) for file in importing} >= TRAINING
 
 
 def test_no_forbidden_file_names():

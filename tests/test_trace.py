@@ -37,7 +37,7 @@ def test_is_equal_to_the_fast_path(model_type: str, pair: str | None) -> None:
     recorded = model.trace(TEXT, pair, layers=[3, 1])
     encoding = model.tokenizer.encode(TEXT, pair)
     with torch.inference_mode():
-        fast = model._runner.encoder(bertkit.collate([encoding]), with_hidden_states=True)
+        fast = model._torch_runner.encoder(bertkit.collate([encoding]), with_hidden_states=True)
     assert fast.hidden_states is not None
     for ours, theirs in zip(recorded.hidden_states, fast.hidden_states, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), atol=3e-5)

@@ -1,16 +1,22 @@
 """Inference on a CPU without torch: in a process that cannot import it, with the bits of a process that uses it."""
 
+import inspect
 import json
+import os
 import subprocess
 import sys
 import textwrap
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from examples_of_tasks import model_of
 from random_models import our_model, randomize, vocabulary_tokens
+from served import serving
 
 import bertkit
 from bertkit import Model, Tokenizer
@@ -22,65 +28,87 @@ from bertkit.transformer.modules import ArrayModule, as_torch
 
 TEXTS = ["the cat sat", "a dog", "walk running " * 9, "green blue red " * 25]
 REFUSAL = """
-    import sys
+import sys
 
-    class Refusal:
-        def find_spec(self, name, path=None, target=None):
-            if name == "torch":
-                raise ImportError("this process has no torch")
+class Refusal:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("this process has no torch", name="torch")
 
-    sys.meta_path.insert(0, Refusal())
+sys.meta_path.insert(0, Refusal())
 """
+"""A module that every process imports which has its folder in the path."""
 
 needs_own_products = pytest.mark.skipif(
     not multiplies_panels_fast(), reason="products are torch's on this processor: `multiplies_panels_fast`"
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def refusal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes that are started meanwhile have no torch."""
+    folder = tmp_path_factory.mktemp("refusal")
+    (folder / "sitecustomize.py").write_text(REFUSAL, newline="\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
+        patch.syspath_prepend(folder)  # `serving` hands it on
+        yield
+
+
 def without_torch(program: str, *arguments: object) -> list:
     """What a program prints as JSON, in a process without torch."""
-    code = textwrap.dedent(REFUSAL) + textwrap.dedent(program)
-    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-VECTORS = """
-    import json, bertkit
-    model = bertkit.load(sys.argv[1], precision=sys.argv[2])
-    texts = json.loads(sys.argv[3])
-    options = {"max_length": 20, "on_long": "window"}
-    poolings = ("cls+mean", "max", "weighted-mean+last", "mean-sqrt-len")
-    vectors = [model.embed(texts, pooling=name, normalize=True, **options).tolist() for name in poolings]
-    print(json.dumps([*vectors, model.embed(texts[0]).tolist()]))
-"""
+POOLINGS = "cls+mean", "max", "weighted-mean+last", "mean-sqrt-len"
+FAMILIES = "bert roberta distilbert electra albert xlm-roberta mpnet modernbert nomic_bert gte".split()
+
+
+def results(folder: str, precision: str, *, with_torch: bool = False) -> dict[str, list]:
+    """Vectors, filled masks and sparse vectors of a model of each family."""
+    found = {}
+    for name in FAMILIES:
+        model = bertkit.load(f"{folder}/{name}", precision=precision, device="cpu")
+        assert not with_torch or model.network is model.inference_network
+        options: dict[str, Any] = {"max_length": 20, "on_long": "window", "normalize": True}
+        vectors = [model.embed(TEXTS, pooling=pooling, **options).tolist() for pooling in POOLINGS]
+        (mask,) = model.fill_mask("the [MASK] dog")
+        best = [[candidate.token_id, candidate.score] for candidate in mask.candidates]
+        sparse = model.embed_sparse(TEXTS[:2]).dense().tolist()
+        found[name] = [*vectors, model.embed(TEXTS[0]).tolist(), best, sparse]
+    return found
 
 
 @needs_own_products
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta"])
-def test_vectors_have_the_bits_of_a_process_with_torch(tmp_path: Path, name: str, precision: str) -> None:
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    config = ARCHITECTURES[name].config(vocab_size=99, max_position_embeddings=40, **sizes)
-    model = Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)))
-    randomize(model.network, 5)
-    model.save(tmp_path / "model")
-    *ours, single = without_torch(VECTORS, tmp_path / "model", precision, json.dumps(TEXTS))
-    model = bertkit.load(tmp_path / "model", precision=precision, device="cpu")
-    assert isinstance(model.network.encoder, torch.nn.Module)
-    options = {"max_length": 20, "on_long": "window", "normalize": True}
-    for vectors, pooling in zip(ours, ("cls+mean", "max", "weighted-mean+last", "mean-sqrt-len"), strict=True):
-        theirs = model.embed(TEXTS, pooling=pooling, **options)
-        np.testing.assert_array_equal(np.array(vectors, np.float32), theirs)
-    np.testing.assert_array_equal(np.array(single, np.float32), model.embed(TEXTS[0]))
+def test_results_have_the_bits_of_a_process_with_torch(tmp_path: Path, precision: str) -> None:
+    for name in FAMILIES:
+        sizes: dict[str, int] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes |= {"intermediate_size": 128} | ({"local_attention": 8} if name == "modernbert" else {})
+        config = ARCHITECTURES[name].config(vocab_size=99, max_position_embeddings=40, **sizes)
+        model = Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), ["masked_lm"])
+        randomize(model.network, 5)
+        model.mark_trained()
+        model.save(tmp_path / name)
+    constants = f"TEXTS, POOLINGS, FAMILIES = {TEXTS}, {POOLINGS}, {FAMILIES}\n"
+    program = f"import json, sys, bertkit\nfrom typing import Any\n{constants}{inspect.getsource(results)}"
+    ours = without_torch(f"{program}\nprint(json.dumps(results(*sys.argv[1:])))", tmp_path, precision)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = results(str(tmp_path), precision, with_torch=True)
+    for name in FAMILIES:
+        assert ours[name] == json.loads(json.dumps(theirs[name])), name
 
 
 @needs_own_products
 def test_predictions_and_scores_have_the_values_of_a_process_with_torch(tmp_path: Path) -> None:
     model_of(SequenceClassification(("bad", "good"))).save(tmp_path / "model")
     program = """
-        import json, bertkit
+        import json, sys, bertkit
         model, texts = bertkit.load(sys.argv[1]), json.loads(sys.argv[2])
         predictions = [prediction.probabilities for prediction in model.predict(texts)]
         print(json.dumps([predictions, model.score_pairs(texts[0], texts).tolist()]))
@@ -90,6 +118,73 @@ def test_predictions_and_scores_have_the_values_of_a_process_with_torch(tmp_path
     assert isinstance(model.network, torch.nn.Module)
     assert predictions == [prediction.probabilities for prediction in model.predict(TEXTS[:3])]
     assert scores == model.score_pairs(TEXTS[0], TEXTS[:3]).tolist()
+
+
+@needs_own_products
+def test_server_has_the_vectors_and_scores_of_a_process_with_torch(tmp_path: Path) -> None:
+    model_of(SequenceClassification(("bad", "good"))).save(tmp_path / "classifier")
+    our_model("encoder", 3).save(tmp_path / "encoder")
+    models = {name: bertkit.load(tmp_path / name, device="cpu") for name in ("encoder", "classifier")}
+    with serving("--model", tmp_path / "encoder", "--model", tmp_path / "classifier") as server:
+        body = {"model": "encoder", "inputs": TEXTS[:2], "normalize": False}
+        vectors = server.post("/embed", body)
+        tokens = server.post("/embed_all", {"model": "encoder", "inputs": TEXTS[:2]})
+        scores = server.post("/predict", {"model": "classifier", "inputs": TEXTS[0]})
+        status, answer, _ = server.request("/inspect/input", {"model": "encoder", "inputs": TEXTS[0]})
+    assert isinstance(models["encoder"].network.encoder, torch.nn.Module)
+    np.testing.assert_array_equal(np.array(vectors, np.float32), models["encoder"].embed(TEXTS[:2]))
+    np.testing.assert_allclose(np.mean(tokens[1], axis=0), vectors[1], atol=1e-6)
+    (expected,) = models["classifier"].predict(TEXTS[:1])
+    assert {each["label"]: each["score"] for each in scores} == pytest.approx(expected.probabilities, abs=1e-9)
+    assert status == 422 and "bertkit[torch]" in answer["error"]
+
+
+COMMANDS = """
+import contextlib, io, json, sys
+from bertkit.cli import COMMANDS, run
+
+def outcome(*arguments):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = run(list(arguments))
+        except SystemExit as stop:
+            code = stop.code or 0
+    return code, err.getvalue()
+
+folder = sys.argv[1]
+model, texts, labeled = (f"{folder}/{name}" for name in ("model", "texts.txt", "labeled.csv"))
+helps = {name: outcome(name, "--help") for name in COMMANDS}
+calls = {
+    "embed": (texts, "--out", f"{folder}/vectors.npy"), "similarity": ("the cat", "a dog"), "pairs": (texts,),
+    "index": (texts, "--store", f"{folder}/store", "--no-prompt"), "predict": (labeled,),
+    "tokenize": ("the cat",), "describe": (), "check": ("sequence-classification", "--train", labeled), "doctor": (),
+    "finetune": ("sequence-classification", "--train", labeled, "--out", f"{folder}/new"), "generate": ("the cat",),
+    "inspect": ("attention", "the cat", "--out", f"{folder}/page.html"), "export": ("--out", f"{folder}/graph"),
+    "pretrain": ("--corpus", texts, "--out", f"{folder}/run"), "extract": ("the cat", "--labels", "animal"),
+}
+chosen = {name: () if name in ("check", "doctor", "pretrain") else ("--model", model) for name in calls}
+done = {name: outcome(name, *each, *chosen[name]) for name, each in calls.items()}
+done["search"] = outcome("search", "cat", "--store", f"{folder}/store")
+print(json.dumps([helps, done]))
+"""
+WORKING = set("embed similarity pairs index search predict tokenize describe doctor".split())
+
+
+@needs_own_products
+@pytest.mark.full
+def test_commands_work_or_say_how_to_install_torch(tmp_path: Path) -> None:
+    model_of(SequenceClassification(("bad", "good"))).save(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("the cat sat\na dog\nwalk running\n", newline="\n")
+    rows = "".join(f"{text},{label}\n" for text, label in [("the cat", "good"), ("a dog", "bad")] * 6)
+    (tmp_path / "labeled.csv").write_text("text,label\n" + rows, newline="\n")
+    helps, done = without_torch(COMMANDS, tmp_path)
+    assert {name: code for name, (code, _) in helps.items() if code} == {}
+    assert {name: error for name, (code, error) in done.items() if name in WORKING and code} == {}
+    for name in done.keys() - WORKING:
+        assert done[name] == [2, "bertkit: this needs torch, which is not installed: pip install 'bertkit[torch]'\n"], (
+            name
+        )
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "sequence_classification"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.later import torch
+from bertkit.later import has_torch, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,11 +97,16 @@ def device_of(numbers: Any) -> torch.device:
     return _Cpu() if isinstance(numbers, np.ndarray) else numbers.device  # type: ignore[return-value]
 
 
+def is_cpu(name: str) -> bool:
+    """Whether a name means the CPU of this machine, for which torch is not needed."""
+    return name == "cpu" or (name == "auto" and not has_gpu())
+
+
 def has_gpu() -> bool:
-    """Whether "auto" may be a GPU; torch is not asked where Linux has no file of one."""
+    """Whether "auto" is a GPU; torch is not asked where Linux has no file of one."""
     files = "/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"
     may_have_one = sys.platform != "linux" or any(Path(file).exists() for file in files)
-    return may_have_one and torch.cuda.is_available()
+    return may_have_one and has_torch() and torch.cuda.is_available()
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -200,4 +205,4 @@ def cpu_name() -> str:
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         model = platform.processor() or platform.machine()
-    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}" if has_torch() else model

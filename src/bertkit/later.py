@@ -3,7 +3,7 @@ need neither the seconds nor the memory.
 
 Takes: attributes of torch; names that a package imports under ``if TYPE_CHECKING``.
 Gives: torch, its ``F``, ``nn`` and ``Tensor``; ``__getattr__`` and ``__dir__`` of a package.
-May import: nothing.
+May import: errors.
 """
 
 import ast
@@ -11,8 +11,11 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import getsource
 from typing import TYPE_CHECKING, Any
+
+from bertkit.errors import DependencyError
 
 
 class _Later:
@@ -22,7 +25,7 @@ class _Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(sys.modules.get(self._name) or import_module(self._name), attribute)
+        return getattr(sys.modules.get(self._name) or _imported(self._name), attribute)
 
 
 class _LaterTensor:
@@ -45,12 +48,51 @@ else:
     torch, F, nn = _Later("torch"), _Later("torch.nn.functional"), _Later("torch.nn")
     Tensor = _LaterTensor()
 
-__all__ = ["F", "Tensor", "is_torch_loaded", "later_module", "modules_of_names", "nn", "on_demand", "torch"]
+__all__ = [
+    "F",
+    "Tensor",
+    "has_torch",
+    "is_torch_loaded",
+    "later_module",
+    "modules_of_names",
+    "nn",
+    "on_demand",
+    "torch",
+    "without_torch",
+]
 
 
 def later_module(name: str) -> Any:
     """A module that imports torch, imported when an attribute of it is first used."""
     return _Later(name)
+
+
+def _imported(name: str) -> Any:
+    """A module.
+
+    Raises:
+        DependencyError: it needs torch, which is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise without_torch(error) from None
+
+
+def without_torch(error: ModuleNotFoundError) -> ImportError:
+    """The error to raise for a module that was not found: for torch, one that says how to install it."""
+    if error.name != "torch":
+        return error
+    return DependencyError("this needs torch, which is not installed: pip install 'bertkit[torch]'")
+
+
+@cache
+def has_torch() -> bool:
+    """Whether torch is installed."""
+    try:
+        return is_torch_loaded() or find_spec("torch") is not None
+    except ImportError:
+        return False
 
 
 def is_torch_loaded() -> bool:
@@ -79,7 +121,7 @@ def on_demand(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
             return sorted(modules_of_names(package))
         if name.startswith("__") or name not in modules_of_names(package):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules_of_names(package)[name]), name)
+        value = getattr(_imported(modules_of_names(package)[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 

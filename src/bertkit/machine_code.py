@@ -20,6 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
@@ -133,7 +134,7 @@ class _KeptCode(NullCache):
     def save_overload(self, sig: Any, cres: CompileResult) -> None:
         with self._lock:
             if not cres.library.has_dynamic_globals:  # addresses in this process
-                self._write(self._file_name(sig, cres.library.codegen), dumps(cres._reduce()))
+                self._write(self._file_name(sig, cres.library.codegen), dumps(_reduced(cres)))
 
     def _write(self, name: str, content: bytes) -> None:
         problems = []
@@ -149,6 +150,19 @@ class _KeptCode(NullCache):
             except OSError as error:
                 problems.append(f"{folder}: {error.strerror}")
         _warn_not_kept("; ".join(problems))
+
+
+def _reduced(result: CompileResult) -> tuple[Any, ...]:
+    """The machine code of a function with what its callers from Python need.
+
+    Left out are the intermediate code, for compiled callers, but for the names of the function, and Python objects of
+    numba's own functions, which would import their modules.
+    """
+    (name, kind, (code, _)), description, *others, environments = result._reduce()
+    names = description.llvm_func_name, description.llvm_cpython_wrapper_name
+    module = llvmlite.binding.parse_assembly("".join(f'@"{each}" = global i8 0\n' for each in names))
+    environments = tuple(each for each in environments if not each.globals["__name__"].startswith("numba."))
+    return (name, kind, (code, module.as_bitcode())), description, *others, environments
 
 
 def _folders(file: Path) -> list[Path]:

@@ -19,7 +19,8 @@ from bertkit.heads import (
     poolings_of,
 )
 from bertkit.heads.pooling import sequence_vectors
-from bertkit.later import F, Tensor
+from bertkit.heads.projection import unit_length
+from bertkit.later import Tensor
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 from bertkit.transformer.kernels import in_training_row_counts
 from bertkit.transformer.modules import nn
@@ -145,7 +146,7 @@ class Network(nn.Module):
         """(B, ``projection.width``): the sentence vector of each sequence, from the last layer, by the checkpoint's
         settings."""
         vectors = self.projection(sequence_vectors(self.pooling, encoded, batch))
-        return F.normalize(vectors, dim=-1) if self.normalize else vectors
+        return unit_length(vectors) if self.normalize else vectors
 
     def head_logits(
         self,

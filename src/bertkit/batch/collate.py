@@ -22,8 +22,8 @@ class TokenSequence(Protocol):
     def __len__(self) -> int: ...
 
 
-def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
-    """Pack sequences end to end, in order, as tensors; Encodings are packed already.
+def collate(encodings: Encodings | Sequence[TokenSequence], *, in_arrays: bool = False) -> Batch:
+    """Pack sequences end to end, in order, as tensors or arrays; Encodings are packed already.
 
     Raises:
         UsageError: no encodings, one Encoding without a list, or something else, such as a text.
@@ -44,7 +44,8 @@ def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
         input_ids = np.concatenate([encoding.input_ids for encoding in encodings])
         token_type_ids = np.concatenate([encoding.token_type_ids for encoding in encodings])
         seqlens = np.array([len(encoding) for encoding in encodings])
-    return packed(input_ids, token_type_ids, seqlens).as_tensors()
+    batch = packed(input_ids, token_type_ids, seqlens)
+    return batch if in_arrays else batch.as_tensors()
 
 
 def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+from bertkit import tasks
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import module_of
 from bertkit.checkpoint.config_file import default_label_names
@@ -12,7 +13,7 @@ from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.checkpoint.sparse import SparseSettings
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.tasks import TextTask, task_settings
+from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
 from bertkit.transformer import EncoderConfig
@@ -51,7 +52,7 @@ class TrainedTask:
         if "label_names" in settings:
             names = settings.pop("label_names")
             return self._with_label_names(names).with_settings(**settings)
-        known = task_settings(self.task)
+        known = tasks.task_settings(self.task)
         for name in settings:
             if name not in known:
                 raise UsageError(f"{self.task.name} has no setting {name!r}: expected any of {', '.join(known)}")

@@ -61,6 +61,15 @@ class PublishedConfig:
     is_tied: bool = True  # the masked LM head shares the matrix of the word embedding
 
 
+_ENCODER_DECODERS = ("marian", "encoder-decoder")
+"""Values of "model_type" of encoder-decoders."""
+
+
+def is_encoder_decoder(directory: Path) -> bool:
+    """True if config.json describes an encoder-decoder model."""
+    return (read_json(directory / "config.json") or {}).get("model_type") in _ENCODER_DECODERS
+
+
 def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
     """Read ``config.json``.
 

@@ -30,7 +30,7 @@ from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.own_record import read_section, write_record
 from bertkit.checkpoint.weights import read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files.json_files import check_required_values, member, read_json, write_json
+from bertkit.files.json_files import check_required_values, member, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
@@ -90,11 +90,6 @@ class EncoderDecoderCheckpoint:
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     target_tokenizer: Tokenizer | None = None
     tokenizer_files: dict[str, bytes] = field(default_factory=dict)  # written again; without them, the tokenizer is
-
-
-def is_encoder_decoder(directory: Path) -> bool:
-    """True if config.json describes an encoder-decoder model."""
-    return (read_json(directory / "config.json") or {}).get("model_type") in list(_LAYOUTS)
 
 
 def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed: int) -> EncoderDecoderCheckpoint:

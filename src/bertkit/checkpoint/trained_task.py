@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bertkit import tasks
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.checkpoint.own_record import NAME, read_section
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member
-from bertkit.tasks import published_task, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
 
 
@@ -27,8 +27,8 @@ def read_task(
     """
     record, names = read_section(folder, "task"), None if label_names is None else tuple(label_names)
     if record is None:
-        tasks = [published_task(head, names, problem_type) for head in heads]
-        task = next((task for task in tasks if task is not None), None)
+        known = (tasks.published_task(head, names, problem_type) for head in heads)
+        task = next((task for task in known if task is not None), None)
         return None if task is None else TrainedTask(task, Layout(longest, "truncate"))
     trained = replace(task_of_record(record, folder / NAME, names, longest), card=_card(folder))
     return trained if trained.task.head in ("", *heads) else None
@@ -46,7 +46,7 @@ def task_of_record(
         CheckpointError: a malformed record, or an unknown task.
     """
     settings = member(record, "settings", dict, path, {})
-    task = stored_task(member(record, "name", str, path, ""), label_names, settings, where=path)
+    task = tasks.stored_task(member(record, "name", str, path, ""), label_names, settings, where=path)
     metrics = member(record, "metrics", dict, path, {})
     on_long: Any = member(record, "on_long", str, path, "truncate")
     try:
@@ -67,7 +67,7 @@ def task_json(trained: TrainedTask) -> dict[str, Any]:
     layout = trained.layout
     return {
         "name": trained.task.name,
-        "settings": task_settings(trained.task),
+        "settings": tasks.task_settings(trained.task),
         "max_length": layout.max_length,
         "on_long": layout.on_long,
         "stride": layout.stride,

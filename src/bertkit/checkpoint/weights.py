@@ -92,20 +92,25 @@ def _weight_map(index: Path) -> dict[str, Any]:
     return weight_map
 
 
-def read_arrays(tensors: Collection[StoredTensor], dtype: str = "float32") -> dict[str, np.ndarray]:
-    """Stored floating-point numbers in a dtype, by their stored names: in the memory of their files if that is theirs,
-    where changes are private; otherwise copies.
+def read_arrays(tensors: Collection[StoredTensor], dtype: str | None = "float32") -> dict[str, np.ndarray]:
+    """Stored numbers in a dtype, by their stored names: in the memory of their files if that is theirs, where changes
+    are private; otherwise copies.
+
+    Args:
+        dtype: None: that of each in its file, float32 for bfloat16.
 
     Raises:
         CheckpointError: numbers that are NaN or infinite.
     """
-    values, files = {}, {tensor.file: np.memmap(tensor.file, np.uint8, mode="c") for tensor in tensors}
+    values, paths = {}, {tensor.file for tensor in tensors}
+    files = {file: np.memmap(file, np.uint8, mode="c") for file in paths}
     for tensor in tensors:
         numbers = np.asarray(files[tensor.file])[tensor.start :][: math.prod(tensor.shape) * BYTES[tensor.dtype]]
         if tensor.dtype == "BF16":
             numbers = (numbers.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
-            numbers = numbers.view(f"<f{BYTES[tensor.dtype]}")
+            kind = tensor.dtype[0].lower()  # of floating point, integers, unsigned integers, or truth values
+            numbers = numbers.view("?" if kind == "b" else f"<{kind}{BYTES[tensor.dtype]}")
         values[tensor.name] = np.require(numbers.reshape(tensor.shape), dtype, "A")
         _check_finite(tensor, values[tensor.name])
     return values

@@ -210,12 +210,17 @@ def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from bertkit.errors import BertkitError
+    from bertkit.later import without_torch
 
     commands = app()
     try:
         _use_docstrings(commands, arguments)
         commands(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return _fail(str(without_torch(error)))
     except BertkitError as error:
         return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.cli.output import emit, note
+from bertkit.errors import DependencyError
+from bertkit.later import torch
 
 _INSTRUCTION_SETS = (
     "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni",
@@ -68,6 +70,8 @@ def _findings(part: str) -> Iterator[Finding]:
     try:
         for name, status, value in _PARTS[part]():
             yield Finding(part, name, status, value)
+    except DependencyError as error:
+        yield Finding(part, "torch", "note", str(error))
     except Exception as error:  # a broken installation can raise anything
         yield Finding(part, "failed", "error", f"{type(error).__name__}: {error}")
 
@@ -77,25 +81,21 @@ Look = Callable[[], Iterator[tuple[str, str, str]]]
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:
+    from bertkit.device import cpu_name
+    from bertkit.executor import num_threads
     from bertkit.tokenizer.workspaces import num_processors
+    from bertkit.transformer.kernels.instruction_sets import instruction_sets
 
     yield "system", "ok", platform.platform()
     yield "cores", "ok", f"{num_processors()} usable of {os.cpu_count()}"
-    import torch  # what follows needs it
-
-    from bertkit.device import cpu_name
-    from bertkit.transformer.kernels.instruction_sets import instruction_sets
-
     sets = [name for name in _INSTRUCTION_SETS if name in instruction_sets()]
     yield "instruction sets", "ok", " ".join(sets) or f"not known ({platform.machine()})"
     yield "processor", "ok", cpu_name()
-    yield "threads", "ok", f"torch: {torch.get_num_threads()}"
+    yield "threads", "ok", str(num_threads())
     yield _gpu()
 
 
 def _gpu() -> tuple[str, str, str]:
-    import torch
-
     if torch.cuda.is_available():
         devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         shown = ", ".join(f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices)
@@ -120,14 +120,13 @@ def _software() -> Iterator[tuple[str, str, str]]:
 
 def _libraries() -> Iterator[tuple[str, str, str]]:
     import llvmlite.binding
-    import torch
 
+    yield "numba", "ok", f"compiles for {os.environ.get('NUMBA_CPU_NAME') or llvmlite.binding.get_host_cpu_name()}"
     build = torch.__config__.show()
     for name, pattern in _LIBRARIES.items():
         match = re.search(pattern, build)
         yield name, "ok", match[1] if match else "not in this build of torch"
     yield "oneDNN uses", "ok", _onednn_instruction_sets()
-    yield "numba", "ok", f"compiles for {os.environ.get('NUMBA_CPU_NAME') or llvmlite.binding.get_host_cpu_name()}"
 
 
 def _onednn_instruction_sets() -> str:

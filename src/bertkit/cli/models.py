@@ -110,7 +110,7 @@ def open_model(model: str, compute: Compute, log: Callable[[str], object] = note
 
 def refuse_encoder_decoder(model: str) -> None:
     """Raise a UsageError if a model is an encoder-decoder, which only ``bertkit generate`` opens."""
-    from bertkit.checkpoint.encoder_decoder import is_encoder_decoder
+    from bertkit.checkpoint.config_file import is_encoder_decoder
 
     if is_encoder_decoder(transformer_folder(locate(model))):
         raise UsageError(f"{model} is an encoder-decoder: this command expects an encoder; use bertkit generate")

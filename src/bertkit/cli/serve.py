@@ -90,9 +90,7 @@ def command(
     )
 
     def load() -> Loaded:
-        from bertkit.search.index import Index
-
-        index = None if store is None else Index.open(store, device=compute.device)
+        index = None if store is None else _index(store, compute.device)
         models = {name: _opened(each, index, compute, log) for name, each in names.items()}
         if words is not None:
             _split_words(list(models.values()), words)
@@ -114,10 +112,14 @@ def _model_of(store: Path | None) -> str:
     """The name of the model that a store was made with."""
     if store is None:
         return EMBEDDING_MODEL
+    with _index(store) as index:
+        return index.store.identity.model_name
+
+
+def _index(store: Path, device: str = "auto") -> "Index":
     from bertkit.search.index import Index
 
-    with Index.open(store) as index:
-        return index.store.identity.model_name
+    return Index.open(store, device=device)
 
 
 def _opened(name: str, index: "Index | None", compute: Compute, log: Callable[[str], object]) -> "Model | Generator":

@@ -1,19 +1,22 @@
 """Open a model for text generation."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertkit.architectures import architecture_of
-from bertkit.checkpoint.config_file import read_config
-from bertkit.checkpoint.encoder_decoder import is_encoder_decoder, open_encoder_decoder
+from bertkit.checkpoint.config_file import is_encoder_decoder, read_config
 from bertkit.checkpoint.generation_rules import rules_not_applied
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError, warn
-from bertkit.generation.causal import Causal
-from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import load
 from bertkit.transformer import EncoderConfig
+
+if TYPE_CHECKING:
+    from bertkit.generation.causal import Causal
+    from bertkit.generation.sequence_to_sequence import SequenceToSequence
 
 
 def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | SequenceToSequence:
@@ -28,6 +31,10 @@ def load_generator(name: str | Path, *, device: str = "cpu") -> Causal | Sequenc
         CheckpointError: no such model, or one that cannot be opened.
         UsageError: a bidirectional model, or a device that this machine lacks.
     """
+    from bertkit.checkpoint.encoder_decoder import open_encoder_decoder
+    from bertkit.generation.causal import Causal
+    from bertkit.generation.sequence_to_sequence import SequenceToSequence
+
     folder = locate(name)
     if is_encoder_decoder(transformer_folder(folder)):
         checkpoint = open_encoder_decoder(folder)

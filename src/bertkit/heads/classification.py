@@ -1,10 +1,15 @@
 """Classification of sequences, tokens and sentence vectors by one linear layer."""
 
+from typing import Any
+
 from bertkit.batch import Batch
 from bertkit.heads.pooling import poolings_of, sequence_vectors
-from bertkit.later import F, Tensor, torch
+from bertkit.heads.projection import unit_length
+from bertkit.later import Tensor
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import activate, dropout, project
+from bertkit.transformer.kernels.arrays import as_given, floats, library_of
+from bertkit.transformer.kernels.inference import is_for_arrays
 from bertkit.transformer.modules import nn
 
 
@@ -14,8 +19,6 @@ class ClassificationHead(nn.Module):
     With one label it is regression, or the score of a choice (Devlin et al. 2018, section 4.4); with two over tokens,
     the logits of answer starts and ends (section 4.2).
     """
-
-    runs_in_arrays = True  # its steps take arrays, in inference
 
     def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float, *, has_bias: bool = True) -> None:
         super().__init__()
@@ -38,8 +41,6 @@ class DenseClassificationHead(nn.Module):
         activation: a key of ACTIVATIONS.
         input_dropout_prob: dropout before the first layer; ``dropout_prob`` is that before the second.
     """
-
-    runs_in_arrays = True
 
     def __init__(
         self,
@@ -69,8 +70,6 @@ class DenseClassificationHead(nn.Module):
 class LateClassificationHead(DenseClassificationHead):
     """`DenseClassificationHead` with the first layer over the hidden state of every token, and the second over the mean
     of its outputs, as in EuroBERT: that is the mean of the logits of all tokens."""
-
-    runs_in_arrays = False
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D) input of the last layer."""
@@ -102,14 +101,17 @@ class VectorClassificationHead(nn.Module):
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of length 1 of each sequence."""
-        return F.normalize(sequence_vectors(self.pooling, encoded, batch), dim=-1)
+        return unit_length(sequence_vectors(self.pooling, encoded, batch))
 
     def features(self, vectors: Tensor) -> Tensor:
         """(B, D) vectors to the input of the linear layer: the same, or (B / 2, 2 D + 1) for pairs."""
         if self.num_vectors == 1:
             return vectors
-        product = vectors[::2] * vectors[1::2]
-        return torch.cat([(vectors[::2] - vectors[1::2]).abs(), product, product.sum(-1, keepdim=True)], dim=-1)
+        if is_for_arrays(vectors):
+            rows: Any = floats(vectors)
+            return as_given(self.features(rows), vectors)
+        u, v = vectors[::2], vectors[1::2]
+        return library_of(vectors).concatenate([abs(u - v), u * v, (u * v).sum(-1)[:, None]], -1)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits, or (B / 2, num_labels) for pairs."""
@@ -133,7 +135,7 @@ class SiameseClassificationHead(nn.Module):
     def features(self, vectors: Tensor) -> Tensor:
         """(B, E) vectors to the (B / 2, 3 E) input of the linear layer."""
         u, v = vectors[::2], vectors[1::2]
-        return torch.cat([u, v, (u - v).abs()], dim=-1)
+        return library_of(vectors).concatenate([u, v, abs(u - v)], -1)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, E) to (B / 2, num_labels) logits."""

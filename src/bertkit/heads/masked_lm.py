@@ -2,7 +2,7 @@
 
 from bertkit.later import Tensor
 from bertkit.transformer import BertConfig
-from bertkit.transformer.kernels import activate, apply_linear, linear
+from bertkit.transformer.kernels import activate, apply_linear, like, linear, normalize
 from bertkit.transformer.modules import nn, parameter
 
 
@@ -25,12 +25,12 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the requested positions and (V, E) word embedding to (P, V) logits; usually E = D."""
-        return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
+        return like(linear(self.transform(hidden_states), word_embedding, self.bias), hidden_states)
 
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(P, D) to the (P, E) input of the output projection."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
-        return self.norm(transformed.to(hidden_states.dtype))
+        return normalize(like(transformed, hidden_states), self.norm)
 
 
 class VocabularyHead(nn.Module):
@@ -48,7 +48,7 @@ class VocabularyHead(nn.Module):
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states and (V, D) word embedding to (P, V) logits."""
         weight = word_embedding if self.weight is None else self.weight
-        return linear(hidden_states, weight, self.bias).to(hidden_states.dtype)
+        return like(linear(hidden_states, weight, self.bias), hidden_states)
 
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(P, D) to the input of the output projection: unchanged."""

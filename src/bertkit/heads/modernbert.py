@@ -5,7 +5,7 @@ Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 
 from bertkit.later import Tensor
 from bertkit.transformer import ModernBertConfig
-from bertkit.transformer.kernels import activate, apply_linear, dropout, linear, project
+from bertkit.transformer.kernels import activate, apply_linear, dropout, like, linear, normalize, project
 from bertkit.transformer.modules import nn, parameter
 
 
@@ -21,7 +21,7 @@ class PredictionHead(nn.Module):
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(N, D) to the same."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
-        return self.norm(transformed.to(hidden_states.dtype))
+        return normalize(like(transformed, hidden_states), self.norm)
 
 
 class ModernBertMaskedLMHead(PredictionHead):
@@ -33,7 +33,7 @@ class ModernBertMaskedLMHead(PredictionHead):
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the requested positions and (V, D) word embedding to (P, V) logits."""
-        return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
+        return like(linear(self.transform(hidden_states), word_embedding, self.bias), hidden_states)
 
 
 class ModernBertClassificationHead(PredictionHead):

@@ -14,7 +14,8 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.layer_selection import LayerSelection
 from bertkit.later import Tensor, torch
 from bertkit.transformer import EncoderOutput
-from bertkit.transformer.kernels.arrays import Rows, library_of
+from bertkit.transformer.kernels.arrays import Rows, as_given, library_of
+from bertkit.transformer.kernels.inference import is_for_arrays
 
 POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler")
 """Names of poolings:
@@ -132,6 +133,9 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
 def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
     """(W, D): the vector of each sequence, from the last layer, by one or several poolings; raises as
     `pool_windows`."""
+    if is_for_arrays(encoded.last_hidden_state):
+        vectors = sequence_vectors(pooling, encoded.as_arrays(), batch.as_arrays())
+        return as_given(vectors, encoded.last_hidden_state)
     none, library = 0 * batch.first_tokens, library_of(batch.first_tokens)
     owned = library.stack([none, none + batch.cu_seqlens[1:] - batch.cu_seqlens[:-1]], 1)
     vectors = []

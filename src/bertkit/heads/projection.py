@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.later import F, Tensor, torch
-from bertkit.transformer.kernels import linear
-from bertkit.transformer.kernels.arrays import Rows
+from bertkit.later import F, Tensor
+from bertkit.transformer.kernels import like, linear, normalize
+from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import Rows, as_given, floats
+from bertkit.transformer.kernels.inference import is_for_arrays
 from bertkit.transformer.modules import nn
 
 OUTPUT_ACTIVATIONS = {  # torch class name -> function
@@ -30,14 +32,25 @@ OUTPUT_ACTIVATIONS = {  # torch class name -> function
 """Activations of Dense layers and of cross-encoder scores."""
 
 
-def activated(scores: np.ndarray, name: str) -> np.ndarray:
-    """An activation of OUTPUT_ACTIVATIONS of float32 scores."""
-    if name == "Identity":
-        return scores
-    if name == "Sigmoid":
-        with np.errstate(over="ignore"):
-            return (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
-    return OUTPUT_ACTIVATIONS[name](torch.from_numpy(scores)).numpy()
+_OF_ARRAYS = {  # the same, of float64
+    "Identity": lambda x: x,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": np.tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "GELU": lambda x: apply_activation(x, "gelu"),
+    "SiLU": lambda x: x / (1 + np.exp(-x)),
+    "Softplus": lambda x: np.logaddexp(0, x),
+    "LeakyReLU": lambda x: np.maximum(x, 0.01 * x),
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+}
+
+
+def activated(x: Rows, name: str) -> Rows:
+    """An activation of OUTPUT_ACTIVATIONS: in inference on the CPU computed in float64 and rounded once to float32."""
+    if not (isinstance(x, np.ndarray) or is_for_arrays(x)):
+        return OUTPUT_ACTIVATIONS[name](x)
+    with np.errstate(over="ignore"):
+        return as_given(_OF_ARRAYS[name](floats(x).astype(np.float64)).astype(np.float32), x)
 
 
 @dataclass(frozen=True)
@@ -115,18 +128,18 @@ class Projection(nn.ModuleList):
 class _Dense(nn.Module):
     def __init__(self, layer: DenseLayer) -> None:
         super().__init__()
-        self.activation = OUTPUT_ACTIVATIONS[layer.activation]
+        self.activation = layer.activation
         self.linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias)
         self.is_residual = layer.residual
         if layer.residual and layer.in_features != layer.out_features:
             self.residual = nn.Linear(layer.in_features, layer.out_features, bias=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        output = self.activation(linear(vectors, self.linear.weight, self.linear.bias).to(vectors.dtype))
+        output = activated(like(linear(vectors, self.linear.weight, self.linear.bias), vectors), self.activation)
         if not self.is_residual:
             return output
-        if "residual" in self._modules:
-            return output + linear(vectors, self.residual.weight, None).to(vectors.dtype)
+        if hasattr(self, "residual"):
+            return output + like(linear(vectors, self.residual.weight, None), vectors)
         return output + vectors
 
 
@@ -136,7 +149,7 @@ class _Norm(nn.Module):
         self.norm = nn.LayerNorm(layer.width)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        return self.norm(vectors)
+        return normalize(vectors, self.norm)
 
 
 class _Unit(nn.Module):
@@ -146,9 +159,9 @@ class _Unit(nn.Module):
 
 def unit_length(vectors: Rows) -> Rows:
     """(N, D) vectors scaled to length 1; zeros remain."""
-    if not isinstance(vectors, np.ndarray):
-        return F.normalize(vectors, dim=-1)
-    return vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), vectors.dtype.type(1e-12))
+    if isinstance(vectors, np.ndarray):
+        return vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), vectors.dtype.type(1e-12))
+    return as_given(unit_length(floats(vectors)), vectors) if is_for_arrays(vectors) else F.normalize(vectors, dim=-1)
 
 
 def _module(layer: ProjectionLayer) -> nn.Module:

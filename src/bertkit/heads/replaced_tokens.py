@@ -2,7 +2,7 @@
 
 from bertkit.later import Tensor
 from bertkit.transformer import BertConfig
-from bertkit.transformer.kernels import activate, apply_linear, project
+from bertkit.transformer.kernels import activate, apply_linear, like, project
 from bertkit.transformer.modules import nn
 
 
@@ -18,4 +18,4 @@ class ReplacedTokensHead(nn.Module):
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(T, D) to (T,) logits."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
-        return project(transformed.to(hidden_states.dtype), self.classifier).squeeze(-1)
+        return project(like(transformed, hidden_states), self.classifier).squeeze(-1)

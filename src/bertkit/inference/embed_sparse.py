@@ -14,10 +14,10 @@ from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
-from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.transformer.kernels.arrays import Rows, floats, library_of, split
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
 _TOKENS_PER_BATCH_ON_GPU = 8_192  # their logits take 1 GB at a vocabulary of 30,000
@@ -89,16 +89,16 @@ def embed_sparse(
         )
         return encodings.after_prompts(runner.tokenizer.num_known(prompt)) if prompt else encodings
 
-    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+    def forward(batch: Batch, indices: np.ndarray) -> Rows:
         logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
-        return _pooled(logits.float(), batch, settings).cpu()
+        return _pooled(floats(logits) if runner.device.type == "cpu" else logits.float(), batch, settings)
 
     coming = encoded_chunks(
         texts, encode, seen, num_characters=text_length, doing="embedding", unit="texts", most=_TEXTS_AT_A_TIME
     )
     for chunk, encodings, bar in coming:
         if table is None:
-            rows = runner.run(encodings, forward, tokens_per_batch=most).numpy()
+            rows = floats(runner.run(encodings, forward, tokens_per_batch=most))
         else:
             rows = _looked_up(encodings, table)
         row_of, columns = np.nonzero(rows)
@@ -130,14 +130,15 @@ def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _pooled(logits: Tensor, batch: Batch, settings: SparseSettings) -> Tensor:
+def _pooled(logits: Rows, batch: Batch, settings: SparseSettings) -> Rows:
     """(T, V) logits to (N, V) weights."""
-    parts = logits.split(batch.cu_seqlens.diff().tolist())
+    library, parts = library_of(logits), split(logits, batch.seqlens)
     if settings.pooling == "max":  # which commutes with what follows
-        return _activated(torch.stack([part.amax(dim=0) for part in parts]), settings)
-    return torch.stack([_activated(part, settings).sum(dim=0) for part in parts])
+        return _activated(library.stack([library.amax(part, 0) for part in parts]), settings)
+    return library.stack([library.sum(_activated(part, settings), 0) for part in parts])
 
 
-def _activated(logits: Tensor, settings: SparseSettings) -> Tensor:
-    weights = logits.relu().log1p()
-    return weights.log1p() if settings.log_twice else weights
+def _activated(logits: Rows, settings: SparseSettings) -> Rows:
+    library = library_of(logits)
+    weights = library.log1p(library.clip(logits, 0, None))
+    return library.log1p(weights) if settings.log_twice else weights

@@ -10,11 +10,13 @@ from bertkit.errors import UsageError, checked_count
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner
 from bertkit.later import Tensor
+from bertkit.tasks.probabilities import softmax
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong
+from bertkit.transformer.kernels.arrays import floats
 
-_MASKS_AT_A_TIME = 256
+_MASKS_AT_A_TIME = 64
 """Those with probabilities of the whole vocabulary in memory."""
 
 
@@ -71,12 +73,12 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
     best_ids: list[list[int]] = []
     best_scores: list[list[float]] = []
-    for part in states.split(_MASKS_AT_A_TIME):
-        logits = runner.one(partial(head, part, word_embedding))  # (P, V)
-        probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary have no token
-        best = probabilities.topk(min(top_k, num_entries))
-        best_ids += best.indices.tolist()
-        best_scores += best.values.tolist()
+    for start in range(0, len(states), _MASKS_AT_A_TIME):
+        logits = runner.one(partial(head, states[start : start + _MASKS_AT_A_TIME], word_embedding))  # (P, V)
+        probabilities = softmax(floats(logits))[:, :num_entries]  # rows beyond the vocabulary have no token
+        best = np.argsort(-probabilities, kind="stable")[:, :top_k]
+        best_ids += best.tolist()
+        best_scores += np.take_along_axis(probabilities, best, 1).tolist()
     offsets = [
         tuple(encoding.offsets[each].tolist())
         for encoding, positions in zip(encodings, masked, strict=True)

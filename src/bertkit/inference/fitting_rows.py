@@ -5,7 +5,7 @@ from typing import Any
 
 from bertkit.errors import DataError, OverLengthError
 from bertkit.inference.runner import chunks
-from bertkit.tasks import TextTask
+from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.architectures import Network
 from bertkit.batch import collate
 from bertkit.checkpoint import LateInteraction
 from bertkit.compiled import compiled
@@ -18,12 +19,14 @@ from bertkit.executor import map_on_cores
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, inferred
 from bertkit.inference.score_pairs import paired
-from bertkit.later import Tensor, torch
+from bertkit.later import torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer import DisentangledPositions
+from bertkit.transformer.kernels.arrays import Rows, floats
+from bertkit.transformer.modules import as_torch
 
 _DOCUMENTS_PER_PART = 64
 
@@ -66,12 +69,12 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     if is_filled.any() and not late.attends:
         parts = [inferred(lambda number=number: _with_unattended(runner, encodings, is_filled, number))
                  for number in range(len(encodings))]  # fmt: skip
-        vectors = torch.cat(parts).numpy()
+        vectors = np.concatenate(parts)
     else:
-        vectors = runner.run(
-            encodings, lambda batch, indices: _projected(runner, runner.encoder(batch).last_hidden_state),
+        vectors: Any = runner.run(
+            encodings, lambda batch, indices: _projected(runner.network, runner.encoder(batch).last_hidden_state),
             rows_per_sequence=encodings.seqlens,
-        ).numpy()  # fmt: skip
+        )  # fmt: skip
     kept = np.ones(len(vectors), bool)
     if not as_queries and late.skipped:
         vocabulary = runner.tokenizer.vocabulary
@@ -185,19 +188,20 @@ def _with_tokens(encodings: Encodings, token: int, position: int | None, counts:
     )  # fmt: skip
 
 
-def _projected(runner: Runner, states: Tensor) -> Tensor:
-    """(T, D) to (T, E)."""
-    return runner.network.projection(states.float()).cpu()
+def _projected(network: Network, states: Rows) -> Any:
+    """(T, D) to (T, E) float32."""
+    return floats(network.projection(states if isinstance(states, np.ndarray) else states.float()))
 
 
-def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:
+def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> np.ndarray:
     """(t, E) vectors of one query, whose tokens do not attend to its padding."""
-    network = runner.network
+    network: Any = as_torch(runner.network)
+    device = network.encoder.embeddings.word.weight.device
     if isinstance(network.config.layer(0).positions, DisentangledPositions):  # published code hides all from padding
         raise UsageError(
             f"{network.architecture.model_type} models have no queries with padding that is not attended to: let "
             "tokens attend to it in the settings of the model, or remove the expansion of queries"
         )
-    batch = collate(encodings.take(np.array([number]))).to(runner.device)
-    attended = torch.from_numpy(~is_filled[slice(*encodings.cu_seqlens[number : number + 2])]).to(runner.device)
-    return _projected(runner, network.encoder(batch, with_pooled=False, attended=attended).last_hidden_state)
+    batch = collate(encodings.take(np.array([number]))).to(device)
+    attended = torch.from_numpy(~is_filled[slice(*encodings.cu_seqlens[number : number + 2])]).to(device)
+    return _projected(network, network.encoder(batch, with_pooled=False, attended=attended).last_hidden_state)

@@ -9,7 +9,9 @@ from bertkit.errors import OverLengthError, UsageError
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, refuse_windows
 from bertkit.later import Tensor
+from bertkit.tasks.probabilities import softmax
 from bertkit.tokenizer.layout import OnLong
+from bertkit.transformer.kernels.arrays import floats
 
 
 def next_sentence_probability(
@@ -41,8 +43,10 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
         raise error.with_advice(f"pair {error.index}", advice, error.index) from None
     InferenceReport.of(encodings, len(texts)).warn("shorten them to encode them in full")
 
-    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        logits = runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)
-        return logits.softmax(-1)[:, 0].float().cpu()
+    if not len(encodings):
+        return np.empty(0, np.float32)
 
-    return runner.run(encodings, forward).numpy() if len(encodings) else np.empty(0, np.float32)
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        return runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)
+
+    return softmax(floats(runner.run(encodings, forward)))[:, 0].astype(np.float32)

@@ -5,14 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
 from bertkit.inference.report import InferenceReport
-from bertkit.inference.runner import Runner, encoded_chunks, inferred
-from bertkit.tasks import TextTask
+from bertkit.inference.runner import Bar, Runner, encoded_chunks, inferred
 from bertkit.tasks.encoded_rows import EncodedRows
+from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
 
@@ -101,7 +100,7 @@ def _encode(runner: Runner, task: TextTask, layout: Layout, chunk: Sequence[Any]
     return task.encode(runner.tokenizer, chunk, layout, first_index)
 
 
-def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:
+def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: Bar) -> np.ndarray:
     """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token.
 
     Args:

@@ -5,11 +5,10 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.inference.runner import Runner
+from bertkit.inference.runner import Bar, Runner, bar_of
 from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
@@ -60,8 +59,7 @@ def token_log_probs(
     text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)[tokens]  # (C,)
     num_hidden = _pieces_to_the_end(encodings.word_ids)[tokens] if method == "l2r" else np.ones_like(tokens)
     log_probs = np.empty(len(tokens))
-    hidden = None if progress is None else not progress
-    with tqdm(total=len(tokens), desc="scoring", unit=" tokens", delay=2, disable=hidden, leave=False) as bar:
+    with bar_of(tokens, "scoring", "tokens", progress) as bar:
         for first, last in _borders(encodings.seqlens[text_of_token]) if len(tokens) else ():
             own = slice(first, last)
             copies = encodings.take(text_of_token[own])
@@ -74,7 +72,7 @@ def token_log_probs(
 
 
 def _guess(
-    runner: Runner, copies: Encodings, positions: np.ndarray, targets: np.ndarray, log_probs: np.ndarray, bar: tqdm
+    runner: Runner, copies: Encodings, positions: np.ndarray, targets: np.ndarray, log_probs: np.ndarray, bar: Bar
 ) -> None:
     """Write the log probabilities of ``targets`` at ``positions`` of the copies into (C,) ``log_probs``."""
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight

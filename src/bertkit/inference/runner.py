@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -10,10 +11,9 @@ from operator import is_not
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
 from bertkit.architectures import Network
-from bertkit.batch import Batch, collate, length_sorted_batches, packed
+from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.device import device_of, send
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.executor import executor, map_on_cores, num_threads
@@ -64,11 +64,11 @@ class Runner:
     def device(self) -> torch.device:
         return device_of(self.network.encoder.embeddings.word.weight)
 
-    def collate(self, encodings: Encodings) -> Batch:
-        """A batch on the device: of arrays for a network with arrays."""
-        if isinstance(self.network, ArrayModule):
-            return packed(encodings.input_ids, encodings.token_type_ids, encodings.seqlens)
-        return collate(encodings).to(self.device)
+    def collate(self, encodings: Encodings | Sequence[Any]) -> Batch:
+        """A batch on the device, as `collate`: of arrays for a network with arrays."""
+        in_arrays = isinstance(self.network, ArrayModule)
+        batch = collate(encodings, in_arrays=in_arrays)
+        return batch if in_arrays else batch.to(self.device)
 
     @property
     def max_positions(self) -> int:
@@ -211,7 +211,7 @@ def encoded_chunks(
     read: Callable[[Any], Any] | None = None,
     most: int | None = None,
     progress: bool | None = None,
-) -> Iterator[tuple[list[Any], Encodings, tqdm]]:
+) -> Iterator[tuple[list[Any], Encodings, Bar]]:
     """A pass over items in bounded memory: chunks of them with their encodings, which are counted in the report, and
     a progress bar, which the caller advances.
 
@@ -234,11 +234,28 @@ def encoded_chunks(
             yield chunk, encodings, bar
 
 
-def bar_of(items: Iterable[Any], doing: str, unit: str, progress: bool | None) -> tqdm:
+class Bar:
+    """A progress bar that is not shown; those that are shown are tqdm's."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, number: int) -> None:
+        """Advance the bar."""
+
+
+def bar_of(items: Iterable[Any], doing: str, unit: str, progress: bool | None) -> Any:
     """The progress bar of a pass over items; arguments as for `encoded_chunks`."""
+    is_shown = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
+    if not is_shown:
+        return Bar()
+    from tqdm import tqdm
+
     total = len(items) if isinstance(items, Sized) else None
-    hidden = None if progress is None else not progress
-    return tqdm(total=total, desc=doing, unit=f" {unit}", delay=2, disable=hidden, leave=False)
+    return tqdm(total=total, desc=doing, unit=f" {unit}", delay=2, leave=False)
 
 
 def refuse_windows(on_long: str, results: str) -> None:

@@ -4,19 +4,21 @@ Yin et al. 2019, "Benchmarking zero-shot text classification": a label fits a te
 example is LABEL.".
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
+from bertkit import tasks
 from bertkit.errors import UsageError
 from bertkit.inference.predict import REMEDY, predict_stream
 from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, checked_text
 from bertkit.later import torch
-from bertkit.tasks import TextTask
-from bertkit.tasks.sequence_classification import LabelPrediction, LabelsPrediction
+from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -81,7 +83,7 @@ def classify(
     multi_label: bool = False,
     template: str = TEMPLATE,
     report: InferenceReport | None = None,
-) -> list[LabelPrediction] | list[LabelsPrediction]:
+) -> list[tasks.LabelPrediction] | list[tasks.LabelsPrediction]:
     """A prediction for each text; see `Model.classify`.
 
     Raises:
@@ -123,8 +125,10 @@ def classify(
     scores = columns.probabilities(np.stack(rows).reshape(-1, len(labels), len(rows[0])), multi_label=multi_label)
     predicted = [_best_first(labels, row) for row in scores]
     if multi_label:
-        return [LabelsPrediction(tuple(name for name in row if row[name] >= _THRESHOLD), row) for row in predicted]
-    return [LabelPrediction(next(iter(row)), row) for row in predicted]
+        return [
+            tasks.LabelsPrediction(tuple(name for name in row if row[name] >= _THRESHOLD), row) for row in predicted
+        ]
+    return [tasks.LabelPrediction(next(iter(row)), row) for row in predicted]
 
 
 def _best_first(labels: Sequence[str], scores: np.ndarray) -> dict[str, float]:

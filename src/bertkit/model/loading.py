@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bertkit.checkpoint import Checkpoint, open_checkpoint
-from bertkit.device import has_gpu, resolve_device, weights_dtype_name
+from bertkit.device import is_cpu, resolve_device, weights_dtype_name
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
 from bertkit.model.model import Model
@@ -56,7 +56,7 @@ def load(
 
 def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
     """The Model of an open checkpoint; arguments as in `load`."""
-    if device != "cpu" and (device != "auto" or has_gpu()):
+    if not is_cpu(device):
         checkpoint.network.to(resolve_device(device))
     if precision != "auto":
         return Model(checkpoint, precision)

@@ -19,7 +19,7 @@ from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.score_pairs import texts_of
 from bertkit.inference.zero_shot import TEMPLATE
-from bertkit.later import torch
+from bertkit.later import has_torch, torch
 from bertkit.model.runners import ModelRunners
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -79,7 +79,8 @@ class Model(ModelRunners):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return torch.device(str(device_of(self.checkpoint.parts.encoder.embeddings.word.weight)))
+        device = device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
+        return torch.device(str(device)) if has_torch() else device
 
     @property
     def config(self) -> EncoderConfig:
@@ -156,13 +157,13 @@ class Model(ModelRunners):
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or not supported by this model.
         """
-        return inference.embed(self._array_runner, self.sentence_settings, texts, self._embed_options(options), report)
+        return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
         self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory: yields chunks of texts and their (n, embedding_dim) vectors, in order."""
-        chosen, runner = self._embed_options(options), self._array_runner
+        chosen, runner = self._embed_options(options), self._runner
         return inference.embed_stream(runner, self.sentence_settings, texts, chosen, report)
 
     def embed_sparse(
@@ -233,7 +234,7 @@ class Model(ModelRunners):
             raise MissingHeadError("scores of pairs need a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2")
         self.checkpoint.require_trained_head("sequence_classification")
         return inference.score_pairs(
-            self._runner_for("sequence_classification"),
+            self._runner,
             self.checkpoint.score_activation,
             queries,
             texts,
@@ -274,7 +275,7 @@ class Model(ModelRunners):
         For comparing texts with the same meaning; longer texts are less likely, and an empty text has 0.
         """
         self.require_trained("masked_lm")
-        return inference.pseudo_log_likelihood(self._runner, texts, method=method, progress=progress)
+        return inference.pseudo_log_likelihood(self._torch_runner, texts, method=method, progress=progress)
 
     def token_log_probs(
         self, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
@@ -294,7 +295,7 @@ class Model(ModelRunners):
             UsageError: a left-to-right model.
         """
         self.require_trained("masked_lm")
-        return inference.token_log_probs(self._runner, texts, method=method, progress=progress)
+        return inference.token_log_probs(self._torch_runner, texts, method=method, progress=progress)
 
     def predict(self, examples: Iterable[Any], *, report: InferenceReport | None = None) -> list[Any]:
         """Predictions of the model's task, in order.
@@ -308,7 +309,7 @@ class Model(ModelRunners):
             UsageError: a str or a table instead of examples.
         """
         trained = self._trained_for_use()
-        return inference.predict(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
+        return inference.predict(self._runner, trained.task, examples, trained.layout, report)
 
     def predict_stream(
         self,
@@ -324,7 +325,7 @@ class Model(ModelRunners):
         trained = self._trained_for_use()
         layout = Layout(trained.layout.max_length, on_long or trained.layout.on_long)
         return inference.predict_stream(
-            self._runner_for(trained.task.head),
+            self._runner,
             trained.task,
             examples,
             layout,
@@ -375,11 +376,11 @@ class Model(ModelRunners):
             DataError, UsageError: no examples; another form; a label that is missing, or whose name the model lacks.
         """
         trained = self._trained_for_use()
-        return inference.evaluate(self._runner_for(trained.task.head), trained.task, examples, trained.layout, report)
+        return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> inference.Trace:
         """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
-        return inference.trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
+        return inference.trace(self._torch_runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained

@@ -33,21 +33,19 @@ class ModelRunners:
         return self.checkpoint.tokenizer
 
     @property
-    def _runner(self) -> Runner:
-        return self._runner_of(self.network)
+    def inference_network(self) -> Network:
+        """The network with arrays while it has them, if its encoder is prepared without torch; else `network`."""
+        parts = self.checkpoint.parts
+        return parts if runs_in_arrays(parts.encoder, self.precision) else self.network
 
     @property
-    def _array_runner(self) -> Runner:
-        """The same without torch, where the weights are still arrays and need none."""
-        parts = self.checkpoint.parts
-        is_plain = runs_in_arrays(parts.encoder, self.precision) and not len(parts.projection)
-        return self._runner_of(parts) if is_plain else self._runner
+    def _runner(self) -> Runner:
+        return self._runner_of(self.inference_network)
 
-    def _runner_for(self, head: str) -> Runner:
-        """`_array_runner` for a head, if its steps have arrays too."""
-        heads = self.checkpoint.parts.heads
-        is_plain = head in heads and getattr(heads[head], "runs_in_arrays", False)
-        return self._array_runner if is_plain else self._runner
+    @property
+    def _torch_runner(self) -> Runner:
+        """For methods whose steps have no arrays."""
+        return self._runner_of(self.network)
 
     def _runner_of(self, network: Network) -> Runner:
         if self._prepared is None or not self._prepared.fits(network.encoder):

@@ -1,12 +1,13 @@
 """Weights that several served models have in common, such as those of adapters to one base model, once in memory."""
 
 from collections.abc import Sequence
+from operator import eq
 from typing import Any
 
-import torch
-
+from bertkit.device import device_of
 from bertkit.model.model import Model
-from bertkit.transformer.cuda_graphs import GraphedEncoder
+from bertkit.transformer.kernels.arrays import are_equal
+from bertkit.transformer.modules import ArrayModule, assign
 from bertkit.transformer.prepared.encoder import PreparedTransformer
 
 
@@ -23,16 +24,26 @@ def share_equal_weights(models: Sequence[Model]) -> None:
 
 
 def _are_alike(model: Model, other: Model) -> bool:
-    return (model.config, model.precision, model.device) == (other.config, other.precision, other.device)
+    weights = (each.checkpoint.parts.encoder.embeddings.word.weight for each in (model, other))
+    return (model.config, model.precision) == (other.config, other.precision) and eq(*map(device_of, weights))
 
 
 def _share(model: Model, trunk: Model) -> bool:
     """Whether a model has weights of the trunk, whose memory it uses then."""
-    is_shared, parameters = False, dict(trunk.network.named_parameters())
-    for name, parameter in model.network.named_parameters():
+    networks = [each.inference_network for each in (model, trunk)]
+    if len({isinstance(network, ArrayModule) for network in networks}) > 1:
+        networks = [each.network for each in (model, trunk)]
+    network, parameters = networks[0], dict(networks[1].named_parameters())
+    is_shared = False
+    for name, parameter in network.named_parameters():
         other = parameters.get(name)
-        if other is not None and torch.equal(parameter, other):
-            parameter.data, is_shared = other.data, True
+        if other is None or not are_equal(parameter, other):
+            continue
+        is_shared = True
+        if isinstance(network, ArrayModule):
+            assign(network, {name: other})  # pyrefly: ignore
+        else:
+            parameter.data = other.data
     if is_shared:
         _prepared(model).share(_prepared(trunk))
     return is_shared
@@ -40,4 +51,4 @@ def _share(model: Model, trunk: Model) -> bool:
 
 def _prepared(model: Model) -> PreparedTransformer:
     encoder: Any = model._runner.encoder
-    return encoder.prepared if isinstance(encoder, GraphedEncoder) else encoder
+    return getattr(encoder, "prepared", encoder)  # that of a `GraphedEncoder`

@@ -7,17 +7,19 @@ float64 decides. If the processor does not multiply 8-bit numbers exactly, float
 the rounding error of a sum (Higham 2002, section 3.1).
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from bertkit.compiled import lean, lean_part
 from bertkit.errors import DataError, UsageError
 from bertkit.executor import map_on_cores
+from bertkit.later import has_torch, torch
 
 BLOCK_ROWS = 1024
 """Vectors on each side of a block: its scores take 4 MiB, its pairs at most 24 MiB."""
@@ -117,7 +119,10 @@ class Vectors:
 
 @cache
 def has_exact_int8() -> bool:
-    """Whether torch multiplies 8-bit numbers exactly here: without VNNI or AMX, sums of two products may saturate."""
+    """Whether torch is installed and multiplies 8-bit numbers exactly here: without VNNI or AMX, sums of two products
+    may saturate."""
+    if not has_torch():
+        return False
     largest = torch.full((64, 64), 127, dtype=torch.int8)
     largest[::3] = -128
     return (largest.int() @ largest.T.int()).equal(torch._int_mm(largest, largest.T))

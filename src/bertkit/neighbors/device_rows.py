@@ -1,12 +1,13 @@
 """Rows of an array on a GPU, and the largest of their values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.device import free_bytes, send_each
+from bertkit.later import Tensor, torch
 
 QUERIES_AT_ONCE = 1024
 VALUES_AT_ONCE = 2**25  # 128 MiB of float32

@@ -7,14 +7,15 @@ largest upper bounds. If the last of them cannot be among the nearest, no other 
 returned ones exactly. If it can, as with many equal rows, the query is left to a scan on the CPU.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.device import full_float32, receive, send
+from bertkit.later import Tensor, torch
 from bertkit.neighbors.device_rows import DeviceRows, as_integers, largest, queries_at_once
 from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity

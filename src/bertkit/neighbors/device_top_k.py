@@ -5,14 +5,15 @@ score and id: if the last of them is below the k-th, all that equal the k-th are
 query again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.device import full_float32, receive, send
 from bertkit.errors import DataError
+from bertkit.later import Tensor, torch
 from bertkit.neighbors.device_rows import DeviceRows, as_integers, largest, queries_at_once
 from bertkit.neighbors.exact import check_shapes, top_k
 

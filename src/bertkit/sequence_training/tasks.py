@@ -33,12 +33,8 @@ class SequenceTask:
 
 def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
     """A new model, an encoder-decoder model, or one whose stacks start from a BERT."""
-    from bertkit.checkpoint.encoder_decoder import (
-        is_encoder_decoder,
-        new_encoder_decoder,
-        open_encoder_decoder,
-        warm_started,
-    )
+    from bertkit.checkpoint.config_file import is_encoder_decoder
+    from bertkit.checkpoint.encoder_decoder import new_encoder_decoder, open_encoder_decoder, warm_started
     from bertkit.generation import SequenceToSequence
     from bertkit.tokenizer.byte_level import train_byte_level
 

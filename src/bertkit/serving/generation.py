@@ -1,18 +1,23 @@
 """Text generation for requests: steps in turns on the cores, and answers in the form of text-generation-inference."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertkit.generation import Generated, GenerationSettings
+from bertkit.generation import GenerationSettings
 from bertkit.serving.engine import Engine
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
 from bertkit.serving.served_models import ServedGenerator, some_word
 from bertkit.serving.ticket import Ticket
+
+if TYPE_CHECKING:
+    from bertkit.generation import Generated
 
 _CONTEXT = 4
 """Tokens before a token that are decoded with it, for the characters that it adds."""

@@ -1,12 +1,11 @@
 """The routes of inspection: pages that show one text inside a model, for the playground."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
-from bertkit.model import Model
 from bertkit.serving.bodies import ModelBody
 from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.routes import Routes
@@ -17,11 +16,8 @@ from bertkit.serving.ticket import Ticket
 _MOST_TOKENS = 64
 """The memory of a view grows with the square of the tokens, times layers and heads."""
 
-_VIEWS: dict[str, Callable[[Model, str, str | None], Any]] = {
-    "input": inspect_input,
-    "attention": inspect_attention,
-    "lens": inspect_lens,
-}
+_VIEWS = {"input": "inspect_input", "attention": "inspect_attention", "lens": "inspect_lens"}
+"""Functions of `bertkit.inspection`, which imports torch."""
 
 
 class InspectBody(ModelBody):
@@ -47,7 +43,7 @@ def _endpoint(service: Service, view: str) -> Callable[..., Work]:
         served, _ = service.models.choose(body.model, kinds, what)
 
         def make() -> dict[str, Any]:
-            made = _VIEWS[view](served.model, body.inputs, body.pair)
+            made = getattr(import_module("bertkit.inspection"), _VIEWS[view])(served.model, body.inputs, body.pair)
             return {"title": made.title, "page": made.page()}
 
         def work(ticket: Ticket) -> Any:

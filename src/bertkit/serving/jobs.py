@@ -15,16 +15,16 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertkit.batch import Batch, collate, length_sorted_batches
+from bertkit.batch import Batch, length_sorted_batches
 from bertkit.errors import BertkitError
 from bertkit.inference import InferenceReport, Runner
+from bertkit.later import Tensor
 from bertkit.serving.queue import Part, TakenBatch
 from bertkit.serving.shared_run import SharedRun
 from bertkit.serving.ticket import Outcome, Ticket
 from bertkit.tokenizer import Encodings
+from bertkit.transformer.kernels.arrays import library_of, split
 
 Results = Sequence[Any] | np.ndarray
 Finish = Callable[[Any, Ticket], Any]
@@ -222,7 +222,8 @@ class Call:
         """`Runner.run` inside the call, which ``compute`` does at once."""
         chosen, _thread.chosen = _thread.chosen, None
         if chosen is not None:
-            return torch.cat([self._rows[index] for item in chosen for index in self._sequences_of(item)])
+            rows = [self._rows[index] for item in chosen for index in self._sequences_of(item)]
+            return library_of(rows[0]).concatenate(rows)
         if self._encodings is not None:  # another run than the first of the verb
             return compute()
         self._forward, self._rows_per_sequence = forward, rows_per_sequence
@@ -290,12 +291,12 @@ class Call:
         complete: list[int] = []
         for step in length_sorted_batches(self._encodings.seqlens[indices], most):
             chosen = indices[step]
-            batch = collate(self._encodings.take(chosen)).to(self.runner.device)
+            batch = self.runner.collate(self._encodings.take(chosen))
             with shared.of(numbers[step]):
                 rows = self._forward(batch, chosen)
-            counts = 1 if self._rows_per_sequence is None else self._rows_per_sequence[chosen].tolist()
+            counts = np.ones_like(chosen) if self._rows_per_sequence is None else self._rows_per_sequence[chosen]
             with self._lock:
-                for index, part in zip(chosen.tolist(), rows.split(counts), strict=True):
+                for index, part in zip(chosen.tolist(), split(rows, counts.tolist()), strict=True):
                     item = self._item_of[index]
                     self._rows[index] = part
                     self._missing[item] -= 1
@@ -346,7 +347,7 @@ def compute(batch: TakenBatch, most: int) -> list[Outcome]:
         return []
     needed = sorted({number for numbers in wanted.values() for number in numbers.values()})
     sequences = [(part.call, index) for part, index in map(batch.sequences.__getitem__, needed)]
-    shared = SharedRun(collate([call.sequence(index) for call, index in sequences]).to(sequences[0][0].runner.device))
+    shared = SharedRun(sequences[0][0].runner.collate([call.sequence(index) for call, index in sequences]))
     ended: list[Outcome] = []
     for call, numbers in wanted.items():
         indices, at = np.array(list(numbers.items())).T

@@ -1,8 +1,8 @@
 """Memory of a server: returned to the operating system when it is unused, and searched for cycles without long pauses.
 
 After large batches and the compilation of kernels, the C library keeps about a hundred megabytes of freed memory.
-Weights that were read from a mapped file, to prepare those of the kernels, also stay in memory until they are paged
-out.
+Weights that were read from a mapped file, to prepare those of the kernels, and the compiler also stay in memory until
+they are paged out.
 """
 
 import asyncio
@@ -13,10 +13,19 @@ from pathlib import Path
 
 _SECONDS = 5.0
 _MADV_PAGEOUT = 21  # Linux 5.4 and later: include/uapi/asm-generic/mman-common.h
+_M_ARENA_MAX = -8  # glibc: malloc/malloc.h
 _NEW_OBJECTS = 10_000, 50, 1_000
 """See `gc.set_threshold`: objects of the last 10,000 are searched, and those that outlived 50 searches."""
 
-_WEIGHTS = ".safetensors"
+_RARELY_READ = (".safetensors", "/libllvmlite.so")  # once kernels are prepared and compiled
+
+
+def use_one_heap() -> None:
+    """Let threads that start later allocate from one heap, where the C library is glibc: it returns freed memory at the
+    end of no other. Their arrays are few and large, so they rarely wait for each other."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_ARENA_MAX, 1)
 
 
 def exempt_from_collection() -> None:
@@ -43,8 +52,8 @@ def return_free_memory() -> None:
         trim(0)
 
 
-def page_out_stored_weights() -> None:
-    """Page out mapped weight files that no other process has mapped, where the system is Linux.
+def page_out_unused_files() -> None:
+    """Page out mapped weight files and the compiler, where no other process has mapped them and the system is Linux.
 
     A page that is used again is read from its file.
     """
@@ -53,7 +62,7 @@ def page_out_stored_weights() -> None:
     if madvise is None or not maps.is_file():
         return
     for line in maps.read_text(errors="surrogateescape").splitlines():
-        if line.endswith(_WEIGHTS):
+        if line.endswith(_RARELY_READ):
             start, end = (int(address, 16) for address in line.split(maxsplit=1)[0].split("-"))
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT)  # a refusal changes nothing
 

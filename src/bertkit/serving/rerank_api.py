@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import torch
 from pydantic import ConfigDict, Field
 
+from bertkit.heads.projection import activated
 from bertkit.serving.bodies import TextsBody
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
 from bertkit.serving.routes import Body, Routes, accepts
@@ -104,4 +104,4 @@ def _text_of(document: str | Document) -> str:
 def first_logits(rows: Sequence[np.ndarray], *, raw: bool = False) -> np.ndarray:
     """(N,) float32: the first logit of each row, or without ``raw`` its sigmoid."""
     logits = np.array(rows, np.float32)[:, 0]
-    return logits if raw else torch.from_numpy(logits).sigmoid().numpy()
+    return logits if raw else activated(logits, "Sigmoid")

@@ -30,7 +30,7 @@ class Body(BaseModel):
     """Base class of request bodies: types are not converted, unknown fields are refused, and null in a field means that
     it is absent, unless it is required: many clients write null for what their user did not set."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=(), defer_build=True)
     ignored: ClassVar[frozenset[str]] = frozenset()
     """Fields of known clients that change nothing here."""
 

@@ -1,21 +1,27 @@
 """Served models: names, roles, kinds, and the choice of a model for a request."""
 
+from __future__ import annotations
+
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import torch
+from typing import TYPE_CHECKING
 
 from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
+from bertkit.device import device_of
 from bertkit.errors import UsageError
-from bertkit.generation import Generator
 from bertkit.model import Model
-from bertkit.search.index import Index
 from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Tokenizer, Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertkit.generation import Generator
+    from bertkit.search.index import Index
 
 QUERY, DOCUMENT = "query", "document"
 _PROMPT_NAMES = {QUERY: QUERY_PROMPTS, DOCUMENT: DOCUMENT_PROMPTS}
@@ -105,14 +111,14 @@ class ServedModel(Served):
             and (self._is_reranker(trained.task) or not trained.task.of_vectors)
         ):
             return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
-        if self.model.checkpoint.sentence is None and "masked_lm" in self.model.network.heads:
+        if self.model.checkpoint.sentence is None and "masked_lm" in self.model.checkpoint.parts.heads:
             return FILL_MASK
         return FEATURES
 
     @cached_property
     def kinds(self) -> frozenset[str]:
         """See `Served.kinds`."""
-        has_masks = "masked_lm" in self.model.network.heads and self.kind in (FEATURES, FILL_MASK)
+        has_masks = "masked_lm" in self.model.checkpoint.parts.heads and self.kind in (FEATURES, FILL_MASK)
         return frozenset({self.kind, *([FEATURES, FILL_MASK] if has_masks else [])})
 
     @property
@@ -136,7 +142,7 @@ class ServedModel(Served):
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return device_of(self.model.checkpoint.parts.encoder.embeddings.word.weight)
 
     @staticmethod
     def _is_reranker(task: TextTask) -> bool:

@@ -1,5 +1,7 @@
 """A server: warmed up, listening, reloaded on SIGHUP, drained on SIGTERM and Ctrl-C."""
 
+from __future__ import annotations
+
 import asyncio
 import atexit
 import contextlib
@@ -11,17 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 import uvloop
 from starlette.middleware.cors import CORSMiddleware
 
 from bertkit.errors import UsageError
-from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.model.shared_weights import share_equal_weights
-from bertkit.search.index import Index
 from bertkit.serving.app import Application
 from bertkit.serving.connections import limited_protocol
 from bertkit.serving.engine import Engine
@@ -29,9 +29,10 @@ from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import (
     exempt_from_collection,
-    page_out_stored_weights,
+    page_out_unused_files,
     return_free_memory,
     return_memory_when_idle,
+    use_one_heap,
 )
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.reload import Reload, has_threads, in_thread
@@ -39,6 +40,10 @@ from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, 
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel, warm_up
+
+if TYPE_CHECKING:
+    from bertkit.generation import Generator
+    from bertkit.search.index import Index
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")
@@ -95,6 +100,7 @@ def serve(
         UsageError: the address is in use, or not one of this machine.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    use_one_heap()
     handlers = {number: signal.getsignal(number) for number in (*_STOPPING, signal.SIGHUP)}
     try:
         with _listening(address) as listener:
@@ -222,7 +228,7 @@ def _warm_up(models: ServedModels, engine: Engine) -> None:
     if models.index is not None:
         models.index.search("a", 1)  # compiles what passes over vectors and words need
     exempt_from_collection()
-    page_out_stored_weights()
+    page_out_unused_files()
     return_free_memory()
 
 

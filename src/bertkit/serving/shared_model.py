@@ -3,16 +3,15 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch
 from bertkit.inference import InferenceReport, Runner
 from bertkit.inference.runner import inferred
+from bertkit.later import Tensor
 from bertkit.model import Model
 from bertkit.serving.engine import LONE_TOKENS, Engine, end_tokenization
 from bertkit.serving.jobs import Job, current_call
@@ -23,7 +22,9 @@ from bertkit.serving.ticket import Ticket, Waiter, current_ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
+from bertkit.transformer.kernels.arrays import library_of, split
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
+from bertkit.transformer.modules import ArrayModule
 
 Result = TypeVar("Result")
 
@@ -60,7 +61,7 @@ class SharedRunner(Runner):
         ticket.queue_seconds += waiter.ticket.queue_seconds
         ticket.inference_seconds += waiter.ticket.inference_seconds
         on_batch(np.array(indices))
-        return torch.cat(rows)
+        return library_of(rows[0]).concatenate(rows)
 
     def one(self, work: Callable[[], Result]) -> Result:
         """As `Runner.one`, on one core."""
@@ -88,13 +89,13 @@ class _Rows:
     def compute(self, items: Sequence[int], report: InferenceReport) -> Sequence[Tensor]:
         """See `Verb.compute`."""
         chosen = np.array(items)
-        counts = None if self.rows_per_sequence is None else self.rows_per_sequence[chosen]
+        counts = np.ones_like(chosen) if self.rows_per_sequence is None else self.rows_per_sequence[chosen]
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
             return self.forward(batch, chosen[indices])
 
         rows = self.runner.run(self.encodings.take(chosen), forward, rows_per_sequence=counts)
-        return rows.split(1 if counts is None else counts.tolist())
+        return split(rows, counts.tolist())
 
 
 class SharedModel(Model):
@@ -102,13 +103,21 @@ class SharedModel(Model):
 
     def __init__(self, model: Model, engine: Engine) -> None:
         super().__init__(model.checkpoint, model.precision, model.precision_reason)
-        runner = model._runner
+        self._engine = engine
+        self._shared = self._shared_runner(model._runner)
+
+    def _shared_runner(self, runner: Runner) -> SharedRunner:
         encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
-        self._shared = SharedRunner(runner.network, runner.tokenizer, encoder, engine=engine)
+        return SharedRunner(runner.network, runner.tokenizer, encoder, engine=self._engine)
 
     @property
     def _runner(self) -> Runner:
         return self._shared
+
+    @cached_property
+    def _torch_runner(self) -> Runner:
+        network = self.network
+        return self._shared if self._shared.network is network else self._shared_runner(self._runner_of(network))
 
 
 def warm_up(model: Model, engine: Engine) -> None:
@@ -121,10 +130,12 @@ def warm_up(model: Model, engine: Engine) -> None:
         num_full, rest = divmod(num_tokens, most)
         lengths = [most] * num_full + [rest] * (rest > 2)
         texts = [" ".join([word] * (length - 2)) for length in lengths]
-        batch = collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
-        return on(inferred, partial(runner.encoder, batch.to(runner.device)))
+        batch = runner.collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
+        return on(inferred, partial(runner.encoder, batch))
 
     counts = ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]
+    if isinstance(runner.network, ArrayModule):  # whose products do not depend on the number of rows
+        counts = ROW_COUNTS[0], ROW_COUNTS[-1]
     run(counts[0]).result()  # loads and compiles what all of them need
     for future in [run(count) for count in reversed(counts)]:
         future.result()

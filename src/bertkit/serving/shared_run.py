@@ -3,15 +3,16 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from bertkit.batch import Batch
+from bertkit.later import torch
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
+from bertkit.transformer.modules import nn
 
 
 class SharedRun:
@@ -20,25 +21,26 @@ class SharedRun:
     def __init__(self, packed: Batch) -> None:
         self._packed = packed
         self._outputs: dict[tuple[tuple[str, bool], ...], EncoderOutput] = {}
-        self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
+        bounds: Any = packed.cu_seqlens
+        self._bounds = (bounds if packed.is_in_arrays else bounds.cpu().numpy()).astype(np.int64)
 
     @contextmanager
     def of(self, numbers: np.ndarray) -> Iterator[None]:
         """The output for these sequences, in order, is that of the encoder on this thread."""
         starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
         is_run = bool((starts[1:] == ends[:-1]).all())
-        device = self._packed.input_ids.device
-        self._tokens = (
-            slice(int(starts[0]), int(ends[-1]))
-            if is_run
-            else torch.from_numpy(ranges(starts, ends - starts)).to(device)
-        )
-        self._sequences = torch.from_numpy(numbers).to(device)
+        self._tokens = slice(int(starts[0]), int(ends[-1])) if is_run else self._index(ranges(starts, ends - starts))
+        self._sequences = self._index(numbers)
         _thread.shared = self
         try:
             yield
         finally:
             _thread.shared = None
+
+    def _index(self, numbers: np.ndarray) -> Any:
+        """Indices of rows of the output."""
+        ids = self._packed.input_ids
+        return numbers if self._packed.is_in_arrays else torch.from_numpy(numbers).to(ids.device)
 
     def output(self, encoder: PreparedEncoder, **options: bool) -> EncoderOutput:
         """The encoder's output for the chosen sequences; computed for all sequences at the first call with these

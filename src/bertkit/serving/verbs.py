@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.inference import FilledMask, InferenceReport, Runner, embed_sparse
+from bertkit.later import Tensor
 from bertkit.serving.jobs import Results, likely_tokens
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
 from bertkit.serving.served_models import ServedModel
@@ -102,10 +102,11 @@ class TokenVectors(ModelVerb):
         )  # fmt: skip
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            return runner.encoder(batch, with_pooled=False).last_hidden_state.float().cpu()
+            rows: Any = runner.encoder(batch, with_pooled=False).last_hidden_state
+            return rows if batch.is_in_arrays else rows.float().cpu()
 
         counted = encodings.after_prompts(runner.tokenizer.num_known(prompt)) if prompt else encodings
-        rows = finite(runner.run(counted, forward, rows_per_sequence=encodings.seqlens).numpy())
+        rows = finite(np.asarray(runner.run(counted, forward, rows_per_sequence=encodings.seqlens)))
         ends = encodings.cu_seqlens[1:][np.flatnonzero(np.diff(encodings.text_index, append=len(items)))]
         return np.split(rows, ends[:-1])
 

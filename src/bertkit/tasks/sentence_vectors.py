@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.tasks.task import TextTask
@@ -51,4 +53,6 @@ class OnSentenceVectors(TextTask):
     def logits_of(self, network: Network, rows: Tensor) -> Tensor:
         """See `TextTask.logits_of`; for pairs the (N, C) logits of their vectors."""
         head: Any = network.heads[self.head]
-        return head(rows.to(head.classifier.weight)).cpu() if self.num_vectors == 2 else rows
+        if self.num_vectors != 2:
+            return rows
+        return head(rows) if isinstance(rows, np.ndarray) else head(rows.to(head.classifier.weight)).cpu()

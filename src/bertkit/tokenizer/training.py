@@ -6,12 +6,11 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from threading import Event, Thread
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
-from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -116,7 +115,9 @@ def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lin
         stopped.set()
 
 
-def _bar(texts: Iterable[str], what: str, total: int | None = None) -> tqdm:
+def _bar(texts: Iterable[str], what: str, total: int | None = None) -> Any:
+    from tqdm import tqdm
+
     return tqdm(texts, desc=what, total=total, unit=" texts", unit_scale=True, delay=2, disable=None)
 
 

@@ -7,6 +7,8 @@ sequences.
 
 from typing import Any, cast
 
+import numpy as np
+
 from bertkit.batch import Batch
 from bertkit.later import Tensor, torch
 from bertkit.transformer.attention import PositionValues
@@ -18,7 +20,7 @@ from bertkit.transformer.layer_config import RotaryPositions
 from bertkit.transformer.modules import nn
 from bertkit.transformer.recorder import Recorder
 from bertkit.transformer.relative import RelativePositions
-from bertkit.transformer.rotary import Rotary, rotary_of
+from bertkit.transformer.rotary import Rotary, rotary_of, rotary_rows
 
 
 class Pooler(nn.Module):
@@ -107,16 +109,22 @@ class Encoder(nn.Module):
         return hidden_states if self.final_norm is None else self.final_norm(hidden_states)
 
     def rotary(self, num_positions: int) -> dict[RotaryPositions, Rotary]:
-        """As `rotary_at` the first positions."""
-        if not any(isinstance(layer.config.positions, RotaryPositions) for layer in self.in_order()):
-            return {}
-        return self.rotary_at(torch.arange(num_positions, device=self.embeddings.word.weight.device))
+        """The angles at the first positions, for inference, as `rotary_at`: arrays for an encoder with arrays."""
+        kinds, weight = self._rotary_kinds(), self.embeddings.word.weight
+        rows = {kind: rotary_rows(num_positions, kind.theta, width, kind.factor) for kind, width in kinds.items()}
+        if isinstance(weight, np.ndarray):
+            return rows
+        return {kind: Rotary(*(torch.from_numpy(part).to(weight.device) for part in rows[kind])) for kind in rows}
 
     def rotary_at(self, position_ids: Tensor) -> dict[RotaryPositions, Rotary]:
         """The angles at (T,) positions, for each kind of rotary positions in use."""
+        kinds = self._rotary_kinds().items()
+        return {kind: rotary_of(position_ids, kind.theta, width, kind.factor) for kind, width in kinds}
+
+    def _rotary_kinds(self) -> dict[RotaryPositions, int]:
+        """The kinds of rotary positions in use, with the width of a head."""
         layers = [layer.config for layer in self.in_order()]
-        kinds = {layer.positions: layer.head_dim for layer in layers if isinstance(layer.positions, RotaryPositions)}
-        return {kind: rotary_of(position_ids, kind.theta, width, kind.factor) for kind, width in kinds.items()}
+        return {layer.positions: layer.head_dim for layer in layers if isinstance(layer.positions, RotaryPositions)}
 
     def distance_bias(self, longest: int) -> Tensor | RelativePositions | None:
         """Bias by distance of all layers, as in `PositionValues`, for sequences of up to ``longest`` tokens; None in

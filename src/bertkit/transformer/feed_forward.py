@@ -9,6 +9,7 @@ from typing import Any
 
 from bertkit.later import Tensor
 from bertkit.transformer.kernels import activate, apply_linear, dropout, gate, joined
+from bertkit.transformer.kernels.arrays import library_of
 from bertkit.transformer.layer_config import LayerConfig
 from bertkit.transformer.modules import nn
 
@@ -46,7 +47,8 @@ class FeedForward(nn.Module):
 
     def _gate_first(self, expanded: Tensor, dim: int) -> Tensor:
         """Both halves of the expanded dimension, the gate first."""
-        return expanded.roll(expanded.shape[dim] // 2, dims=dim) if self.kind == "last" else expanded
+        half = expanded.shape[dim] // 2
+        return library_of(expanded).roll(expanded, half, dim) if self.kind == "last" else expanded
 
     def linears(self) -> list[tuple[Tensor, Any]]:
         """Weight and bias of two matrix products: gate and expand as one (2 F outputs), or expand; project."""

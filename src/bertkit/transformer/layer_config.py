@@ -118,6 +118,13 @@ class LayerConfig:
     def _has_neighboring_pairs(self) -> bool:
         return isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
 
+    @property
+    def stores_thirds(self) -> bool:
+        """Whether queries, keys and values are stored as attention reads them: `as_thirds` changes nothing."""
+        return self.input_widths[0] == self.input_widths[1] and not (
+            self.has_inputs_by_head or self._has_neighboring_pairs
+        )
+
     def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
         """Queries, keys and values of all heads, a third each, as attention reads them: key/value heads are repeated,
         one for each query head.

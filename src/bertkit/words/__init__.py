@@ -2,7 +2,7 @@
 
 Takes: files and folders of word vectors; texts; a model.
 Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.
-May import: later, errors, files, locate, executor, compiled, randomness, tokenizer, batch, transformer, tasks,
+May import: later, errors, files, locate, device, executor, compiled, randomness, tokenizer, batch, transformer, tasks,
 checkpoint, training, inference, neighbors, model.
 """
 

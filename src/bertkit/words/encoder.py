@@ -1,5 +1,7 @@
 """Static encoders: a text vector is the average of token vectors that do not depend on context."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -7,14 +9,15 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-import torch
 
 from bertkit.checkpoint import SentenceSettings
+from bertkit.device import device_of
 from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError, warn
 from bertkit.executor import executor, map_on_cores
 from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.embed import kept_components, prompt_of
 from bertkit.inference.runner import bar_of, chunks, text_length
+from bertkit.later import torch
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.words.averages import average
 from bertkit.words.finite import row_not_finite
@@ -55,7 +58,7 @@ class StaticEncoder:
     ngrams: np.ndarray | None = field(default=None, repr=False)
 
     @classmethod
-    def open(cls, path: str | Path) -> "StaticEncoder":
+    def open(cls, path: str | Path) -> StaticEncoder:
         """Open word vectors.
 
         Args:
@@ -72,7 +75,7 @@ class StaticEncoder:
         return open_static(path)
 
     @classmethod
-    def of_words(cls, words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> "StaticEncoder":
+    def of_words(cls, words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
         """Create an encoder from words and (num_words, D) vectors; with (num_words,) ``rows`` words may share vectors.
 
         Args:
@@ -102,7 +105,7 @@ class StaticEncoder:
     @property
     def device(self) -> torch.device:
         """The CPU."""
-        return torch.device("cpu")
+        return device_of(self.vectors)
 
     @property
     def sentence_settings(self) -> SentenceSettings:
@@ -206,9 +209,7 @@ class StaticEncoder:
                 yield chunk, self._embed_chunk(chunk, chosen, report)
                 bar.update(len(chunk))
 
-    def weighted(
-        self, by: Weighting, texts: Iterable[str] | None = None, *, smoothing: float = _SIF
-    ) -> "StaticEncoder":
+    def weighted(self, by: Weighting, texts: Iterable[str] | None = None, *, smoothing: float = _SIF) -> StaticEncoder:
         """The encoder with other token weights.
 
         Args:

@@ -6,12 +6,12 @@ The recipe of model2vec (Tulkens and van Dongen 2024), without its clean-up of t
 from dataclasses import replace
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import UsageError
+from bertkit.later import torch
 from bertkit.model import Model
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.opening import input_embeddings
@@ -49,16 +49,15 @@ def extract(model: Model, dimensions: int = 256, *, progress: bool | None = None
     return replace(encoder, vectors=vectors, rows=rows, settings=settings).weighted("sif")
 
 
-@torch.inference_mode()
 def token_outputs(model: Model, token_ids: np.ndarray) -> np.ndarray:
     """(n, D) float32: the mean of the last hidden states of [CLS], if the tokenizer has it, a token and [SEP]."""
     ids = torch.empty((len(token_ids), 3), dtype=torch.long)
     ids[:, 0], ids[:, 2] = model.tokenizer.cls_id, model.tokenizer.sep_id
     ids[:, 1] = torch.from_numpy(token_ids)
     ids = ids[:, not model.tokenizer.engine.template.has_first :]
-    device = next(model.encoder.parameters()).device
-    states = model.encoder(Batch.from_padded(ids.to(device))).last_hidden_state
-    return states.unflatten(0, ids.shape).mean(dim=1).float().cpu().numpy()
+    with torch.inference_mode():
+        states = model.encoder(Batch.from_padded(ids.to(model.device))).last_hidden_state
+        return states.unflatten(0, ids.shape).mean(dim=1).float().cpu().numpy()
 
 
 def principal_components(vectors: np.ndarray, dimensions: int) -> np.ndarray:

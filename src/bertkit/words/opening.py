@@ -10,6 +10,7 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.transformer.kernels.arrays import floats
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.spacy_folder import read_spacy, spacy_vocabulary
 from bertkit.words.static_folder import is_static_folder, read_static_folder
@@ -98,7 +99,7 @@ def input_embeddings(model: Model) -> StaticEncoder:
 
     Special tokens have no vector, and neither have [unused] entries.
     """
-    vectors = model.encoder.embeddings.word.weight.detach().float().cpu().numpy()
+    vectors = floats(model.checkpoint.parts.encoder.embeddings.word.weight)
     tokens = tokens_of(model.tokenizer.engine)
     rows = np.full(len(tokens.vocabulary), -1, np.int32)
     for token_id, token in enumerate(tokens.vocabulary.tokens):

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.own_record import NAME, read_section, write_record
 from bertkit.checkpoint.sentence import read_static_settings, settings_json
-from bertkit.checkpoint.weights import read_tensors, stored_tensors
+from bertkit.checkpoint.weights import read_arrays, stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
@@ -151,12 +150,12 @@ def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
 
 def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Vectors, rows and weights, as in `StaticEncoder`; ``named`` is the number of entries of the tokenizer."""
-    tensors = read_tensors(list(stored_tensors(folder).values()))
+    tensors = read_arrays(stored_tensors(folder).values(), None)
     stored = tensors.get("embedding.weight", tensors.get("embeddings"))
     num_tokens = len(tokens.vocabulary)
     if stored is None or stored.ndim != 2:
         raise CheckpointError(f"{folder} holds {', '.join(sorted(tensors))}: expected embedding.weight or embeddings")
-    vectors = stored.to(torch.float32).numpy()
+    vectors = stored.astype(np.float32, copy=False)
     if (row := row_not_finite(vectors)) is not None:
         raise CheckpointError(f"{folder}, vector {row}: a number is NaN or infinite; fetch or train the model again")
     mapping, scale = tensors.get("mapping"), tensors.get("weights")
@@ -164,11 +163,11 @@ def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray,
     rows, weights = np.full(num_tokens, -1, np.int32), np.ones(num_tokens, np.float32)
     if num_stored < named or (scale is not None and len(scale) < named):
         raise CheckpointError(f"{folder} has vectors of {num_stored} tokens, its tokenizer {named}: fetch it again")
-    rows[:named] = np.arange(named) if mapping is None else mapping.numpy()[:named]
+    rows[:named] = np.arange(named) if mapping is None else mapping[:named]
     if rows.max() >= len(vectors):
         raise CheckpointError(f"{folder} maps a token to vector {rows.max()} of {len(vectors)}: fetch it again")
     special = tokens.vocabulary.special
     rows[[tokens.vocabulary.id(name) for name in (special.cls, special.sep) if name.startswith(HIDDEN)]] = -1
     if scale is not None:
-        weights[:named] = scale.to(torch.float32).numpy()[:named]
+        weights[:named] = scale[:named]
     return vectors, rows, weights

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import tokenizers
-import torch
 
+from bertkit.executor import num_threads
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.library import Engine, LibraryTokenizer, encode_in_parts
 from bertkit.tokenizer.published import tokenizer_json
@@ -82,7 +82,7 @@ class EngineTokens:
             texts,
             first_index=first_index,
             with_spans=False,
-            num_threads=torch.get_num_threads(),
+            num_threads=num_threads(),
         )
         return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
 

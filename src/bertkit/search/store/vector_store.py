@@ -13,7 +13,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from bertkit.device import resolve_device
+from bertkit.device import is_cpu, resolve_device
 from bertkit.errors import StoreError, UsageError, checked_count
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
@@ -52,7 +52,7 @@ class VectorStore:
         self._database, self._writer_lock = Database(folder), WriterLock(folder)
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # state of the transaction in progress
-        self._views = Views(folder, None if device == "cpu" else resolve_device(device))
+        self._views = Views(folder, None if is_cpu(device) else resolve_device(device))
         self._passes = SharedPasses()
         self._is_writer = False
 
@@ -80,7 +80,8 @@ class VectorStore:
         """
         if scan not in BLOCK_BYTES:
             raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, BLOCK_BYTES))}")
-        resolve_device(device)  # an unknown one is refused before any work
+        if not is_cpu(device):
+            resolve_device(device)  # an unknown one is refused before any work
         folder = Path(folder)
 
         def fill(connection: sqlite3.Connection) -> None:

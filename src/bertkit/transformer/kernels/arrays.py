@@ -6,6 +6,7 @@ Networks without torch have arrays throughout; with torch, a tensor of the CPU i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,11 @@ def array(tensor: Rows) -> np.ndarray:
 
 def floats(tensor: Rows) -> np.ndarray:
     """The numbers in float32, row by row; a copy only of another dtype or layout."""
-    numbers = tensor if isinstance(tensor, np.ndarray) else tensor.detach().float().numpy()
+    numbers = tensor if isinstance(tensor, np.ndarray) else tensor.detach().float().cpu().numpy()
     return np.ascontiguousarray(numbers, np.float32)
 
 
-def as_given(rows: np.ndarray, given: Rows) -> Rows:
+def as_given(rows: Rows, given: Rows) -> Rows:
     """Rows in float32 as an array, or as a tensor of the dtype of another."""
     return rows if isinstance(given, np.ndarray) else torch.from_numpy(rows).to(given.dtype)
 
@@ -42,6 +43,21 @@ def as_given(rows: np.ndarray, given: Rows) -> Rows:
 def library_of(rows: Rows) -> Any:
     """numpy for an array, torch for a tensor: functions that both have."""
     return np if isinstance(rows, np.ndarray) else torch
+
+
+def are_equal(one: Rows | None, other: Rows | None) -> bool:
+    """True for rows of the same shape and numbers, or without any."""
+    if one is None or other is None:
+        return one is other
+    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else torch.equal(one, other))
+
+
+def split(rows: Rows, counts: list[int]) -> Sequence[Rows]:
+    """Rows in parts of these numbers of rows."""
+    if not isinstance(rows, np.ndarray):
+        return rows.split(counts)
+    ends = np.cumsum(counts).tolist()
+    return [rows[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def empty(given: Rows, *shape: int) -> Rows:

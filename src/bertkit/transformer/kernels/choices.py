@@ -23,18 +23,22 @@ from __future__ import annotations
 import importlib.util
 from typing import Literal
 
-from bertkit.later import Tensor, torch
+from bertkit.later import Tensor, has_torch, torch
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
-from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_wide_registers
+from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.relative import PositionRows
 
 
 def multiplies_panels_fast(precision: str = "float32") -> bool:
-    """Whether products of this package are at least as fast as oneDNN's, so that inference needs no torch: of 32-bit
-    numbers and bytes on x86 without AMX (measured on AMD Zen 3 and 4), of bfloat16 with AVX2 and without AVX-512."""
-    has_vectors = has_wide_registers("avx2") and has_wide_registers("fma")
+    """Whether products of this package are at least as fast as oneDNN's, or there is no torch, so that inference needs
+    none: of 32-bit numbers and bytes on x86 without AMX (measured on AMD Zen 3 and 4), of bfloat16 with AVX2 and
+    without AVX-512."""
+    has_avx2 = has_wide_registers("avx2")
+    has_vectors = has_avx2 and has_wide_registers("fma")
     if precision == "bfloat16":
         return has_vectors and not has_wide_registers()
+    if not has_torch():
+        return has_fused_multiplication() if precision == "float32" else has_avx2 and precision == "int8"
     return has_vectors and precision in ("float32", "int8") and "amx-tile" not in instruction_sets()
 
 

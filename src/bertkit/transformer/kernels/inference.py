@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from bertkit.later import Tensor, is_torch_loaded, torch
-from bertkit.transformer.kernels.arrays import Rows
+from bertkit.transformer.kernels.arrays import Rows, as_given, floats, norm_arrays
 from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.linear import CompiledLinear, multiply_unpacked
 from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
+from bertkit.transformer.kernels.rows import norm_rows
 
 _this_thread = threading.local()
 
 _MOST_PACKED = 2**21
-"""Weights from here on, as those of a vocabulary, are not packed for each product."""
+"""More weights, as those of a vocabulary, are not packed for each product."""
 
 
 @contextmanager
@@ -42,9 +43,16 @@ def is_inference() -> bool:
     return getattr(_this_thread, "is_inference", False)
 
 
+def is_for_arrays(x: Rows) -> bool:
+    """True for a tensor whose numbers inference computes as an array, so that they have the bits of one."""
+    if isinstance(x, np.ndarray) or not is_inference():
+        return False
+    return x.device.type == "cpu" and x.dtype == torch.float32
+
+
 def invariant_linear(x: Rows, weight: Rows, bias: Rows | None) -> Rows:
     """``x W^T + b`` on the CPU: (M, K) to (M, N)."""
-    if isinstance(x, np.ndarray) or (_is_float32(x, weight) and weight.numel() < _MOST_PACKED):
+    if isinstance(x, np.ndarray) or _is_packed(x, weight):
         return _packed_linear(weight, bias)(x)
 
     def probe() -> Multiply:
@@ -55,8 +63,17 @@ def invariant_linear(x: Rows, weight: Rows, bias: Rows | None) -> Rows:
     return multiply_rows(kind, lambda rows: multiply_unpacked(rows, weight, bias), probe, x)
 
 
-def _is_float32(x: Tensor, weight: Tensor) -> bool:
-    return multiplies_panels_fast() and x.dtype == weight.dtype == torch.float32
+def _is_packed(x: Tensor, weight: Tensor) -> bool:
+    is_kept = not weight.is_inference() or weight.numel() < _MOST_PACKED
+    return is_kept and multiplies_panels_fast() and x.dtype == weight.dtype == torch.float32
+
+
+def invariant_norm(x: Rows, norm: Any) -> Rows:
+    """A normalization on the CPU: (N, D) to the same."""
+    rows = floats(x)
+    normed = np.empty_like(rows)
+    norm_rows(rows, None, norm_arrays(norm), normed, None)
+    return as_given(normed, x)
 
 
 def _packed_linear(weight: Rows, bias: Rows | None) -> CompiledLinear:

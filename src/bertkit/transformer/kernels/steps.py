@@ -32,7 +32,7 @@ from bertkit.transformer.kernels.attention import (
     recorded_attention,
     written_out_attention,
 )
-from bertkit.transformer.kernels.inference import invariant_linear, is_inference
+from bertkit.transformer.kernels.inference import invariant_linear, invariant_norm, is_for_arrays, is_inference
 from bertkit.transformer.kernels.row_invariance import training_row_count
 from bertkit.transformer.kernels.training_rows import Dropout
 from bertkit.transformer.recorder import LayerRecord
@@ -124,6 +124,16 @@ def project(x: Tensor, layer: nn.Linear) -> Tensor:
     if is_inference() and device_of(x).type == "cpu":
         return invariant_linear(x, layer.weight, layer.bias)
     return layer(x)
+
+
+def normalize(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """A normalization in a head: (N, D) to the same."""
+    return invariant_norm(x, norm) if isinstance(x, np.ndarray) or is_for_arrays(x) else norm(x)
+
+
+def like(x: Tensor, given: Tensor) -> Tensor:
+    """``x`` in the dtype of another tensor; arrays have it."""
+    return x if isinstance(x, np.ndarray) else x.to(given.dtype)
 
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:

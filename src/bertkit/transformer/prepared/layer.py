@@ -5,9 +5,12 @@ Shape letters: T total_tokens, D hidden_size.
 
 from typing import Any
 
-from bertkit.later import Tensor, torch
+from bertkit.executor import map_on_cores
+from bertkit.later import Tensor
 from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.kernels.arrays import are_equal
 from bertkit.transformer.layer import Layer, State
+from bertkit.transformer.modules import ArrayModule
 
 _PRODUCTS = "query_key_value", "output", "expand", "project"
 """Those of `Layer.linears`."""
@@ -44,7 +47,7 @@ class PreparedLayer:
             own, others: the layers that they were prepared from.
         """
         for name, ours, theirs in zip(_PRODUCTS, own.linears(), others.linears(), strict=True):
-            if all(_are_equal(*same) for same in zip(ours, theirs, strict=True)):
+            if all(are_equal(*same) for same in zip(ours, theirs, strict=True)):
                 setattr(self, name, getattr(other, name))
         self.linears[: len(_PRODUCTS)] = [getattr(self, name) for name in _PRODUCTS]
 
@@ -80,10 +83,6 @@ class PreparedLayer:
         )
 
 
-def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
-
-
 class Attention:
     """Attention of the layers of a call."""
 
@@ -103,7 +102,10 @@ class PreparedLayers:
     def __init__(self, stack: Any, steps: Any) -> None:
         modules, final_norm = stack.in_order(), stack.final_norm
         bias = stack.distance_bias(stack.config.max_position_embeddings) if isinstance(stack, Encoder) else None
-        prepared = {id(module): PreparedLayer(module, steps, bias) for module in modules}
+        distinct = {id(module): module for module in modules}
+        in_parallel = map_on_cores if isinstance(stack, ArrayModule) else map
+        layers = in_parallel(lambda module: PreparedLayer(module, steps, bias), distinct.values())
+        prepared = dict(zip(distinct, layers, strict=True))
         self.layers, self.steps = [prepared[id(module)] for module in modules], steps
         self.is_pre_norm = final_norm is not None
         self.norms = [layer.attention_norm if self.is_pre_norm else None for layer in self.layers]
