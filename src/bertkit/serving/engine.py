@@ -204,6 +204,8 @@ class Engine:
         """Give free cores something to do."""
         while True:
             with self._lock:
+                if not self.num_waiting:
+                    return
                 if self._num_running < self.cores.num_threads:
                     work = self._taken(is_extra=False)
                 elif self._num_long == self._num_running and not self._is_extra_running:

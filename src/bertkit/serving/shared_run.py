@@ -1,12 +1,11 @@
 """One run of an encoder for the sequences of several calls."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.tokenizer.ragged import ranges
@@ -22,21 +21,17 @@ class SharedRun:
         self._outputs: dict[tuple[tuple[str, bool], ...], EncoderOutput] = {}
         self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
 
-    @contextmanager
-    def of(self, numbers: np.ndarray) -> Iterator[None]:
-        """The output for these sequences, in order, is that of the encoder on this thread."""
-        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
-        is_run = bool((starts[1:] == ends[:-1]).all())
-        device = self._packed.input_ids.device
-        self._tokens = (
-            slice(int(starts[0]), int(ends[-1]))
-            if is_run
-            else torch.from_numpy(ranges(starts, ends - starts)).to(device)
-        )
-        self._sequences = torch.from_numpy(numbers).to(device)
+    def rows(self, numbers: np.ndarray, forward: Callable[[], Tensor]) -> Tensor:
+        """``forward()``, in which the output of the encoder is that for these sequences, in order."""
+        starts, ends, device = self._bounds[numbers], self._bounds[numbers + 1], self._packed.input_ids.device
+        self._tokens: slice | Tensor = slice(int(starts[0]), int(ends[-1]))
+        self._sequences: slice | Tensor = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        if (numbers[1:] != numbers[:-1] + 1).any():
+            self._tokens = torch.from_numpy(ranges(starts, ends - starts)).to(device)
+            self._sequences = torch.from_numpy(numbers).to(device)
         _thread.shared = self
         try:
-            yield
+            return forward()
         finally:
             _thread.shared = None
 
