@@ -17,7 +17,7 @@ from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, inputs_
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
 from bertkit.serving.rerank_api import RerankBody, ranking
-from bertkit.serving.routes import Body, Routes, accepts, checked
+from bertkit.serving.routes import Body, Routes, checked
 from bertkit.serving.served_models import (
     ANSWERING,
     CLASSIFICATION,
@@ -77,10 +77,6 @@ class _Labels(TextsBody):
     function_to_apply: str | None = None
 
 
-class _ZeroShot(ClassifyBody, TextsBody):
-    pass
-
-
 class _Entities(EntitiesBody):
     aggregation_strategy: Literal["simple"] = "simple"
 
@@ -89,10 +85,6 @@ class _Answers(AnswerBody):
     top_k: _Count = 1
     handle_impossible_answer: bool = False
     align_to_words: Literal[True] = True
-
-
-class _Masks(FillBody):
-    inputs: Annotated[str, accepts("a text")]
 
 
 class _Items(Body):
@@ -121,11 +113,11 @@ def _labels(served: ServedModel, body: _Labels) -> Question:
     return Question(texts, verb, texts, labels)
 
 
-def _zero_shot(served: ServedModel, body: _ZeroShot) -> Question:
+def _zero_shot(served: ServedModel, body: ClassifyBody) -> Question:
     columns = InferenceLabels.of(served.task.label_names or ())
     if columns is None:
         raise InvalidRequest(f"candidate_labels: {served.name} has no label named entailment")
-    return zero_shot(served, columns, body, body.policy)
+    return zero_shot(served, columns, body)
 
 
 def _entities(served: ServedModel, body: _Entities) -> Question:
@@ -155,7 +147,7 @@ def _answers(served: ServedModel, body: _Answers) -> Question:
     return answer(served, (body.question, body.context), answers)
 
 
-def _masks(served: ServedModel, body: _Masks) -> Question:
+def _masks(served: ServedModel, body: FillBody) -> Question:
     text = body.inputs
 
     def candidates(mask: FilledMask) -> Any:
@@ -188,10 +180,10 @@ def _as_they_are(served: ServedModel, body: _Items) -> Question:
 _BY_KIND: dict[str, tuple[type[Body], _Ask]] = {
     FEATURES: (EmbedBody, _features),
     CLASSIFICATION: (_Labels, _labels),
-    "zero-shot": (_ZeroShot, _zero_shot),
+    "zero-shot": (ClassifyBody, _zero_shot),
     TAGGING: (_Entities, _entities),
     ANSWERING: (_Answers, _answers),
-    FILL_MASK: (_Masks, _masks),
+    FILL_MASK: (FillBody, _masks),
     RERANKING: (RerankBody, ranking),
 }
 
