@@ -46,10 +46,9 @@ class Served:
     kind: str
     max_length: int
     tokenizer: Tokenizer
-    device: torch.device
 
-    def __init__(self, name: str, precision: str) -> None:
-        self.name, self.precision, self.loaded = name, precision, int(time.time())
+    def __init__(self, name: str, precision: str, device: torch.device) -> None:
+        self.name, self.precision, self.device, self.loaded = name, precision, device, int(time.time())
         self.kinds = frozenset[str]()
         self.prompts: Mapping[str, str] = {}
 
@@ -76,9 +75,9 @@ class ServedModel(Served):
     """An encoder with its heads."""
 
     def __init__(self, name: str, precision: str, model: Model) -> None:
-        super().__init__(name, precision)
+        super().__init__(name, precision, model.device)
         settings, most = model.sentence_settings, model.config.max_position_embeddings
-        self.model, self.tokenizer, self.device, self.prompts = model, model.tokenizer, model.device, settings.prompts
+        self.model, self.tokenizer, self.prompts = model, model.tokenizer, settings.prompts
         self.max_length = min(settings.max_seq_length or model.tokenizer.model_max_length or most, most)
         self.kind, has_masks = _kind_of(model), "masked_lm" in model.network.heads
         both = (FEATURES, FILL_MASK)
@@ -104,10 +103,9 @@ class ServedGenerator(Served):
     """A generative model."""
 
     def __init__(self, name: str, precision: str, generator: Generator) -> None:
-        super().__init__(name, precision)
+        super().__init__(name, precision, next(generator.network.parameters()).device)
         of_source, of_target = generator.max_lengths
         self.generator, self.tokenizer, self.max_length = generator, generator.tokenizer, of_source or of_target
-        self.device = next(generator.network.parameters()).device
         self.kind = REWRITING if of_source else CONTINUING
         self.kinds = frozenset({self.kind})
 

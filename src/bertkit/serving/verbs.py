@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -27,13 +27,17 @@ TextOrIds = str | tuple[int, ...]
 class ModelVerb:
     """A method of a model; see `jobs.Verb`."""
 
-    bytes_per_token: ClassVar[int] = 0  # see `Verb.bytes_per_token`
     served: ServedModel
     on_long: OnLong | None = None  # policy for long texts; None: as in training
 
     @property
     def runner(self) -> Runner:
         return self.served.model._runner
+
+    @property
+    def bytes_per_token(self) -> int:
+        """See `Verb.bytes_per_token`."""
+        return 0
 
     def likely_tokens(self, item: Any) -> int:
         """See `Verb.likely_tokens`."""
