@@ -482,29 +482,29 @@ def test_requests_read_whole_commits_of_a_store_whose_writer_is_killed(simulated
     assert all(fates[fate] > 2 for fate in ("answered", "read", "committed", "full", "killed")), fates
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_hundred_thousand_orders_of_events(simulated, tmp_path, monkeypatch):
     """In as many processes as there are cores, which have a copy of the patched engine."""
     num_processes = len(os.sched_getaffinity(0))
 
-    def part(number: int) -> None:
+    def part(number: int, sender: Any) -> None:
         gc.freeze()  # its searches leave out what is here already
         fates = Counter[str]()
         try:
             fates = sum(map(simulated, range(2_000 + number, 101_600, num_processes)), fates)
             fates += with_stores(simulated, range(101_600 + number, 102_000, num_processes), tmp_path, monkeypatch)
-            results.put(fates)
+            sender.send(fates)
         except BaseException as error:
-            results.put(repr(error))
+            sender.send(repr(error))
 
     context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    processes = [context.Process(target=part, args=(number,)) for number in range(num_processes)]
-    for process in processes:
-        process.start()
-    parts = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
+    receivers = []
+    for number in range(num_processes):
+        receiver, sender = context.Pipe(duplex=False)
+        context.Process(target=part, args=(number, sender)).start()
+        sender.close()  # so that the end of a process is the end of what comes from it
+        receivers.append(receiver)
+    parts = [receiver.recv() for receiver in receivers]
     assert all(isinstance(fates, Counter) for fates in parts), parts
     fates = sum(parts, Counter())
     assert fates["answered"] > 100_000 and fates["killed"] > 10, fates
