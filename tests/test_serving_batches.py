@@ -13,7 +13,7 @@ from random_models import our_model
 from bertkit import InferenceReport, Model
 from bertkit.executor import Executor
 from bertkit.inference import Runner
-from bertkit.serving.engine import Engine, Turns
+from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job
 from bertkit.serving.queue import Part, Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
@@ -280,27 +280,20 @@ def test_full_queue_rejects_whole_request_with_retry_after(model):
 
 
 def test_turns_are_taken_by_few_threads_in_the_order_in_which_they_come():
-    turns, order, inside, most = Turns(2), [], [], []
-
-    def take(number: int) -> None:
-        for _ in range(3):
-            with turns:
-                inside.append(number)
-                most.append(len(inside))
-                order.append(number)
-                inside.remove(number)
-
-    turns.__enter__(), turns.__enter__()
-    threads = []
-    for number in range(5):
-        threads.append(threading.Thread(target=take, args=(number,)))
-        threads[-1].start()
-        while turns.num_wanted < 3 + number:
+    engine, order, gate = Engine(ServerSettings()), [], threading.Event()
+    engine.passes = Executor(1)
+    ticket = Ticket(None, deadline=float("inf"))
+    with ThreadPoolExecutor(6) as pool:
+        first = pool.submit(engine.turn, lambda: gate.wait(20), ticket)
+        for number in range(5):
+            while engine._num_turns < 1 + number:
+                pass
+            pool.submit(engine.turn, lambda number=number: order.append(number), ticket)
+        while engine._num_turns < 6:
             pass
-    turns.__exit__()
-    for thread in threads:
-        thread.join()
-    assert order == [0, 1, 2, 3, 4] * 3 and set(most) == {1} and turns.num_wanted == 1
+        assert engine.is_busy and order == []
+        gate.set()
+    assert first.result() and order == [0, 1, 2, 3, 4] and not engine.is_busy
 
 
 def test_failed_request_does_not_affect_others(model):

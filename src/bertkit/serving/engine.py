@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -44,31 +45,6 @@ _MOST_ITEMS, _MOST_LIKELY_TOKENS = 256, 4_096
 """Size of what a core encodes at a time; at least one item."""
 
 
-class Turns:
-    """A context that few threads enter at the same time, in the order in which they come."""
-
-    def __init__(self, num_threads: int) -> None:
-        self.num_wanted = 0  # threads inside or waiting
-        self._num_threads, self._lock = num_threads, threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-
-    def __enter__(self) -> None:
-        gate = threading.Lock()
-        with self._lock:
-            self.num_wanted += 1
-            if self.num_wanted <= self._num_threads:
-                return
-            gate.acquire()
-            self._waiting.append(gate)
-        gate.acquire()  # until it is released by a thread that leaves
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self.num_wanted -= 1
-            if self._waiting:
-                self._waiting.popleft().release()
-
-
 @dataclass
 class _Work:
     """What a core does next: encode some items, and compute a batch."""
@@ -97,8 +73,8 @@ class Engine:
         self._num_arrived = self._num_arrived_tokens = 0  # items, and their likely tokens
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
-        self.passes = Executor(self.cores.num_threads)  # of searches; share the cores by preemption
-        self._turns = Turns(self.cores.num_threads)  # of generation; share the cores by preemption
+        self.passes = Executor(self.cores.num_threads)  # of searches and generation; share the cores by preemption
+        self._num_turns = 0  # steps of texts that wait for a thread, or have one
         self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
         self._num_started = 0  # works on cores
@@ -118,7 +94,7 @@ class Engine:
     @property
     def is_busy(self) -> bool:
         """Whether a core computes a batch, or a step of a text."""
-        return bool(self._num_running or self._turns.num_wanted or self._is_extra_running)
+        return bool(self._num_running or self._num_turns or self._is_extra_running)
 
     @property
     def seconds_waiting(self) -> float:
@@ -184,7 +160,7 @@ class Engine:
                 self._num_reserved -= num_tokens
 
     def turn(self, work: Callable[[], Result], ticket: Ticket) -> Result:
-        """``work()`` on this thread, in turns with the steps of other texts.
+        """``work()`` for the current request, in turns with the steps of other texts.
 
         Raises:
             TimedOut, Canceled: the request ended; nothing was computed.
@@ -192,18 +168,30 @@ class Engine:
         joined = end_tokenization(ticket)
         if ticket.seconds_left <= 0:
             raise late(self.seconds_waiting)
-        with self._turns:
+
+        def step() -> Result:
+            yield_to_event_loop()
             began = time.perf_counter()
+            ticket.queue_seconds += began - joined
             try:
                 return inferred(work)
             finally:
-                ticket.queue_seconds += began - joined
                 ticket.inference_seconds += time.perf_counter() - began
+
+        with self._lock:
+            self._num_turns += 1
+        try:
+            return self.passes.submit(copy_context().run, step).result()
+        finally:
+            with self._lock:
+                self._num_turns -= 1
 
     def _start(self) -> None:
         """Give free cores something to do."""
         while True:
             with self._lock:
+                if not self.num_waiting:
+                    return
                 if self._num_running < self.cores.num_threads:
                     work = self._taken(is_extra=False)
                 elif self._num_long == self._num_running and not self._is_extra_running:
@@ -217,7 +205,7 @@ class Engine:
 
     def _taken(self, *, is_extra: bool) -> _Work | None:
         """The next work, counted as running; None if there is none. Call it with the lock."""
-        num_others = self._num_running + self._turns.num_wanted + self._is_extra_running + self.num_waiting
+        num_others = self._num_running + self._num_turns + self._is_extra_running + self.num_waiting
         slices = self._taken_slices(short_only=is_extra)
         work = _Work(slices, TakenBatch() if slices else self._taken_batch(is_extra), is_extra=is_extra)
         num_tokens = sum(sum(job.likely_tokens[first:end]) for job, first, end in slices)

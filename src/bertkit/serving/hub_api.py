@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from bertkit.inference import FilledMask
@@ -17,8 +16,8 @@ from bertkit.serving.bodies import PromptBody, Texts, TextsBody
 from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, inputs_of, vectors_of
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
-from bertkit.serving.rerank_api import first_logits
-from bertkit.serving.routes import Body, Routes, accepts, checked
+from bertkit.serving.rerank_api import RerankBody, ranking
+from bertkit.serving.routes import Body, Routes, checked
 from bertkit.serving.served_models import (
     ANSWERING,
     CLASSIFICATION,
@@ -32,6 +31,7 @@ from bertkit.serving.served_models import (
 )
 from bertkit.serving.service import Question, Service, Work
 from bertkit.serving.task_api import (
+    AnswerBody,
     ClassifyBody,
     EntitiesBody,
     FillBody,
@@ -77,39 +77,14 @@ class _Labels(TextsBody):
     function_to_apply: str | None = None
 
 
-class _ZeroShot(ClassifyBody, TextsBody):
-    pass
-
-
 class _Entities(EntitiesBody):
     aggregation_strategy: Literal["simple"] = "simple"
 
 
-class _Question(Body):
-    question: Annotated[str, Field(min_length=1)]
-    context: Annotated[str, Field(min_length=1)]
-
-
-class _Answers(Body):
-    inputs: _Question
+class _Answers(AnswerBody):
     top_k: _Count = 1
     handle_impossible_answer: bool = False
     align_to_words: Literal[True] = True
-
-
-class _Masks(FillBody):
-    inputs: Annotated[str, accepts("a text")]
-
-
-class _Query(Body):
-    query: Annotated[str, Field(min_length=1)]
-    texts: Annotated[list[str], Field(min_length=1)]
-
-
-class _Ranking(TextsBody):
-    inputs: _Query
-    raw_scores: Literal[False] = False
-    return_text: Literal[False] = False
 
 
 class _Items(Body):
@@ -138,11 +113,11 @@ def _labels(served: ServedModel, body: _Labels) -> Question:
     return Question(texts, verb, texts, labels)
 
 
-def _zero_shot(served: ServedModel, body: _ZeroShot) -> Question:
+def _zero_shot(served: ServedModel, body: ClassifyBody) -> Question:
     columns = InferenceLabels.of(served.task.label_names or ())
     if columns is None:
         raise InvalidRequest(f"candidate_labels: {served.name} has no label named entailment")
-    return zero_shot(served, columns, body, body.policy)
+    return zero_shot(served, columns, body)
 
 
 def _entities(served: ServedModel, body: _Entities) -> Question:
@@ -169,10 +144,10 @@ def _answers(served: ServedModel, body: _Answers) -> Question:
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if body.top_k == 1 else rows[: body.top_k]
 
-    return answer(served, (body.inputs.question, body.inputs.context), answers)
+    return answer(served, (body.question, body.context), answers)
 
 
-def _masks(served: ServedModel, body: _Masks) -> Question:
+def _masks(served: ServedModel, body: FillBody) -> Question:
     text = body.inputs
 
     def candidates(mask: FilledMask) -> Any:
@@ -193,17 +168,6 @@ def _masks(served: ServedModel, body: _Masks) -> Question:
     return filled(served, body, shape, 80 + len(text))
 
 
-def _ranking(served: ServedModel, body: _Ranking) -> Question:
-    query, texts = body.inputs.query, body.inputs.texts
-
-    def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
-        scores = first_logits(rows)
-        return [{"index": index, "score": scores[index]} for index in np.argsort(-scores, kind="stable").tolist()]
-
-    verb, pairs = Prediction(served, body.policy, as_logits=True), [(query, text) for text in texts]
-    return Question([query, *texts], verb, pairs, ranked)
-
-
 def _as_they_are(served: ServedModel, body: _Items) -> Question:
     items = body.inputs if isinstance(body.inputs, list) else [body.inputs]
 
@@ -216,11 +180,11 @@ def _as_they_are(served: ServedModel, body: _Items) -> Question:
 _BY_KIND: dict[str, tuple[type[Body], _Ask]] = {
     FEATURES: (EmbedBody, _features),
     CLASSIFICATION: (_Labels, _labels),
-    "zero-shot": (_ZeroShot, _zero_shot),
+    "zero-shot": (ClassifyBody, _zero_shot),
     TAGGING: (_Entities, _entities),
     ANSWERING: (_Answers, _answers),
-    FILL_MASK: (_Masks, _masks),
-    RERANKING: (_Ranking, _ranking),
+    FILL_MASK: (FillBody, _masks),
+    RERANKING: (RerankBody, ranking),
 }
 
 
@@ -252,6 +216,8 @@ def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) 
         return generated(service, served, checked(GenerateBody, given), _as_hub_texts)
     given = {name: value for name, value in [*envelope, *parameters.items()] if value is not None}
     given.pop("parameters", None)
+    if served.kind in (ANSWERING, RERANKING) and isinstance(envelope.inputs, dict):
+        given = given.pop("inputs") | given  # its fields are those of the body
     is_zero_shot = served.kind == CLASSIFICATION and "candidate_labels" in given
     body_type, ask = _BY_KIND.get("zero-shot" if is_zero_shot else served.kind, (_Items, _as_they_are))
     if served.kind == FEATURES:

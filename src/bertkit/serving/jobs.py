@@ -9,8 +9,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -199,8 +199,7 @@ class Call:
         self._may_run, self._began = may_run, time.perf_counter()
         report = InferenceReport(num_texts=self._first)
         try:
-            with _part_of(self):
-                results = self.verb.compute(self.items, report)
+            results = self._results(self.items, report, None)
         except _Waits:
             return None
         if self._encodings is None:  # the verb computes without the encoder
@@ -209,8 +208,16 @@ class Call:
             (job,) = self.jobs
             job.ticket.num_tokens += report.num_tokens
             job.ticket.count(report.num_texts_cut, report)
-            self._counts = [[0] * 4] * len(self.items)
+            self._counts = [(0, 0, 0, 0)] * len(self.items)
         return self._spread(range(len(self.items)), results)
+
+    def _results(self, items: Sequence[Any], report: InferenceReport, chosen: list[int] | None) -> Results:
+        """The results of some items, in a run of the encoder, or from the rows of the chosen ones in its place."""
+        _thread.call, _thread.chosen = self, chosen
+        try:
+            return self.verb.compute(items, report)
+        finally:
+            _thread.call = None
 
     def run(
         self,
@@ -256,15 +263,14 @@ class Call:
         parts = [slice(start, end) for start, end in pairwise(bounds)]
         self._keys = [(self.group, ids[part].tobytes(), types[part].tobytes()) for part in parts]
         counts = [encodings.seqlens, encodings.num_tokens_cut, encodings.num_unknown, encodings.are_empty()]
-        numbers = np.arange(len(self.items))
-        item_of = numbers
-        if len(encodings) != len(numbers):  # windows
-            item_of = encodings.text_index
-            counts = [np.bincount(item_of, row, len(numbers)).astype(np.int64) for row in counts]
-        self._counts: list[list[int]] = np.stack(counts, axis=1).tolist()  # of each item
-        self._item_of: list[int] = item_of.tolist()  # of each sequence
-        self._bounds: list[int] = np.searchsorted(item_of, [*numbers, len(numbers)]).tolist()
-        self._missing = [len(self._sequences_of(item)) for item in range(len(numbers))]
+        numbers = range(len(self.items) + 1)
+        self._item_of, self._bounds = [*numbers[:-1]], [*numbers]  # of each sequence, and of each item
+        if len(encodings) != len(self.items):  # windows
+            self._item_of = encodings.text_index.tolist()
+            self._bounds = np.searchsorted(encodings.text_index, numbers).tolist()
+            counts = [np.bincount(encodings.text_index, row, numbers[-1]).astype(np.int64) for row in counts]
+        self._counts = list(zip(*(row.tolist() for row in counts), strict=True))  # of each item
+        self._missing = [end - start for start, end in pairwise(self._bounds)]
 
     def sequence(self, index: int) -> "_Sequence":
         """A sequence, for `collate`."""
@@ -289,11 +295,11 @@ class Call:
         most so many tokens; returns the items whose last rows these are."""
         assert self._encodings is not None
         complete: list[int] = []
-        for step in length_sorted_batches(self._encodings.seqlens[indices], most):
+        lengths = self._encodings.seqlens[indices]
+        for step in length_sorted_batches(lengths, most) if lengths.sum() > most else [slice(None)]:
             chosen = indices[step]
             batch = self.runner.collate(self._encodings.take(chosen))
-            with shared.of(numbers[step]):
-                rows = self._forward(batch, chosen)
+            rows = shared.rows(numbers[step], partial(self._forward, batch, chosen))
             counts = np.ones_like(chosen) if self._rows_per_sequence is None else self._rows_per_sequence[chosen]
             with self._lock:
                 for index, part in zip(chosen.tolist(), split(rows, counts.tolist()), strict=True):
@@ -308,8 +314,7 @@ class Call:
         """Compute the results of items that have all of their rows; the outcomes of the jobs that this ended. An error
         reaches only the job of its item."""
         try:
-            with _part_of(self, items):
-                results = self.verb.compute([self.items[item] for item in items], InferenceReport())
+            results = self._results([self.items[item] for item in items], InferenceReport(), items)
         except Exception as error:
             if len(items) > 1:
                 return [outcome for item in items for outcome in self.finish([item])]
@@ -369,15 +374,6 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-
-
-@contextmanager
-def _part_of(call: Call, items: list[int] | None = None) -> Iterator[None]:
-    _thread.call, _thread.chosen = call, items
-    try:
-        yield
-    finally:
-        _thread.call = None
 
 
 def current_call() -> Call | None:

@@ -11,7 +11,7 @@ from bertkit.heads.projection import activated
 from bertkit.serving.bodies import TextsBody
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
 from bertkit.serving.routes import Body, Routes, accepts
-from bertkit.serving.served_models import RERANKING
+from bertkit.serving.served_models import RERANKING, ServedModel
 from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Prediction
@@ -56,52 +56,58 @@ def rerank_routes(service: Service) -> Routes:
     @routes.post("/rerank", "/v1/rerank", "/v2/rerank")
     def rerank(body: RerankBody) -> Question:
         """Score texts against a query, best first."""
-        served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
-        if (body.texts is None) == (body.documents is None):
-            raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
-        if body.rank_fields is not None and body.rank_fields != ["text"]:
-            raise MalformedRequest(
-                f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only"
-            )
-        texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
-        if not texts:
-            raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
-        if not body.query:
-            raise EmptyInput("`query` cannot be empty")
-
-        def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
-            scores = first_logits(rows, raw=body.raw_scores)
-            order = np.argsort(-scores, kind="stable").tolist()
-            if body.documents is None:
-                return [
-                    {"index": index, **({"text": texts[index]} if body.return_text else {}), "score": scores[index]}
-                    for index in order
-                ]
-            return {
-                "results": [
-                    {
-                        "index": index,
-                        "relevance_score": scores[index],
-                        **({"document": {"text": texts[index]}} if body.return_documents else {}),
-                    }
-                    for index in order[: body.top_n]
-                ],
-                "model": body.model or served.name,
-                "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
-                "meta": {"billed_units": {"search_units": 1}},
-            }
-
-        verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
-        return Question([body.query, *texts], verb, pairs, ranked)
+        return ranking(service.models.choose(body.model, [RERANKING], "a re-ranker")[0], body)
 
     return routes
+
+
+def ranking(served: ServedModel, body: RerankBody) -> Question:
+    """The texts or documents with their scores.
+
+    Raises:
+        Refusal: both or none of them, none in it, no query, or another field to score documents by.
+    """
+    if (body.texts is None) == (body.documents is None):
+        raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
+    if body.rank_fields is not None and body.rank_fields != ["text"]:
+        raise MalformedRequest(f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only")
+    texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
+    if not texts:
+        raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
+    if not body.query:
+        raise EmptyInput("`query` cannot be empty")
+
+    def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
+        scores = _first_logits(rows, raw=body.raw_scores)
+        order = np.argsort(-scores, kind="stable").tolist()
+        if body.documents is None:
+            return [
+                {"index": index, **({"text": texts[index]} if body.return_text else {}), "score": scores[index]}
+                for index in order
+            ]
+        return {
+            "results": [
+                {
+                    "index": index,
+                    "relevance_score": scores[index],
+                    **({"document": {"text": texts[index]}} if body.return_documents else {}),
+                }
+                for index in order[: body.top_n]
+            ],
+            "model": body.model or served.name,
+            "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
+            "meta": {"billed_units": {"search_units": 1}},
+        }
+
+    verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
+    return Question([body.query, *texts], verb, pairs, ranked)
 
 
 def _text_of(document: str | Document) -> str:
     return document if isinstance(document, str) else document.text
 
 
-def first_logits(rows: Sequence[np.ndarray], *, raw: bool = False) -> np.ndarray:
+def _first_logits(rows: Sequence[np.ndarray], *, raw: bool) -> np.ndarray:
     """(N,) float32: the first logit of each row, or without ``raw`` its sigmoid."""
     logits = np.array(rows, np.float32)[:, 0]
     return logits if raw else activated(logits, "Sigmoid")

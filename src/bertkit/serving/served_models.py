@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
@@ -39,47 +36,32 @@ CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classificatio
 CONTINUING, REWRITING = "text-generation", "text2text-generation"
 
 
-@dataclass(frozen=True)
-class Served(ABC):
-    """A served model with its name."""
+class Served:
+    """A served model with its name.
 
-    name: str
-    precision: str  # of inference
-    loaded: int = field(default_factory=lambda: int(time.time()), kw_only=True)  # seconds since 1970
+    Attributes:
+        precision: of inference.
+        kind: the pipeline tag of the model, as on the Hugging Face hub.
+        kinds: all kinds of the model: an encoder that fills masks also has vectors.
+        max_length: maximum sequence length in tokens.
+        prompts: those of a sentence encoder by name.
+        device: that of the weights.
+        loaded: when, in seconds since 1970.
+    """
 
-    @property
-    @abstractmethod
-    def kind(self) -> str:
-        """The pipeline tag of the model, as on the Hugging Face hub."""
+    kind: str
+    max_length: int
+    tokenizer: Tokenizer
 
-    @property
-    @abstractmethod
-    def kinds(self) -> frozenset[str]:
-        """All kinds of the model: an encoder that fills masks also has vectors."""
-
-    @property
-    @abstractmethod
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
-    @abstractmethod
-    def max_length(self) -> int:
-        """Maximum sequence length in tokens."""
+    def __init__(self, name: str, precision: str, device: torch.device) -> None:
+        self.name, self.precision, self.device, self.loaded = name, precision, device, int(time.time())
+        self.kinds = frozenset[str]()
+        self.prompts: Mapping[str, str] = {}
 
     @property
     def most_characters(self) -> int:
         """Maximum number of characters of a text that may not be truncated."""
         return _CHARACTERS_PER_TOKEN * self.max_length
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """The device of the weights."""
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """Prompts of a sentence encoder by name."""
-        return {}
 
     def prompt_of(self, role: str | None, prompt_name: str | None) -> str | None:
         """The requested prompt name, or that of the role if the model has one.
@@ -95,89 +77,43 @@ class Served(ABC):
         return next((name for name in _PROMPT_NAMES.get(role or "", ()) if name in self.prompts), None)
 
 
-@dataclass(frozen=True)
 class ServedModel(Served):
     """An encoder with its heads."""
 
-    model: Model
-
-    @cached_property
-    def kind(self) -> str:
-        """See `Served.kind`."""
-        trained = self.model.checkpoint.trained
-        if (
-            trained is not None
-            and trained.task.head
-            and (self._is_reranker(trained.task) or not trained.task.of_vectors)
-        ):
-            return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
-        if self.model.checkpoint.sentence is None and "masked_lm" in self.model.checkpoint.parts.heads:
-            return FILL_MASK
-        return FEATURES
-
-    @cached_property
-    def kinds(self) -> frozenset[str]:
-        """See `Served.kinds`."""
-        has_masks = "masked_lm" in self.model.checkpoint.parts.heads and self.kind in (FEATURES, FILL_MASK)
-        return frozenset({self.kind, *([FEATURES, FILL_MASK] if has_masks else [])})
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.model.tokenizer
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """See `Served.prompts`."""
-        return self.model.sentence_settings.prompts
+    def __init__(self, name: str, precision: str, model: Model) -> None:
+        super().__init__(name, precision, device_of(model.checkpoint.parts.encoder.embeddings.word.weight))
+        settings, most = model.sentence_settings, model.config.max_position_embeddings
+        self.model, self.tokenizer, self.prompts = model, model.tokenizer, settings.prompts
+        self.max_length = min(settings.max_seq_length or model.tokenizer.model_max_length or most, most)
+        self.kind, has_masks = _kind_of(model), "masked_lm" in model.checkpoint.parts.heads
+        both = (FEATURES, FILL_MASK)
+        self.kinds = frozenset(both if has_masks and self.kind in both else [self.kind])
 
     @property
     def task(self) -> TextTask:
         return self.model.trained.task
 
-    @cached_property
-    def max_length(self) -> int:
-        """See `Served.max_length`."""
-        settings, most = self.model.sentence_settings, self.model.config.max_position_embeddings
-        return min(settings.max_seq_length or self.tokenizer.model_max_length or most, most)
 
-    @property
-    def device(self) -> torch.device:
-        return device_of(self.model.checkpoint.parts.encoder.embeddings.word.weight)
-
-    @staticmethod
-    def _is_reranker(task: TextTask) -> bool:
-        return task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1
+def _kind_of(model: Model) -> str:
+    task = None if model.checkpoint.trained is None else model.checkpoint.trained.task
+    if task is not None and task.head:
+        if task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1:
+            return RERANKING
+        if not task.of_vectors:
+            return task.pipeline
+    is_plain = model.checkpoint.sentence is None and "masked_lm" in model.checkpoint.parts.heads
+    return FILL_MASK if is_plain else FEATURES
 
 
-@dataclass(frozen=True)
 class ServedGenerator(Served):
     """A generative model."""
 
-    generator: Generator
-
-    @property
-    def kind(self) -> str:
-        """See `Served.kind`."""
-        return REWRITING if self.generator.max_lengths[0] else CONTINUING
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """See `Served.kinds`."""
-        return frozenset({self.kind})
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.generator.tokenizer
-
-    @property
-    def max_length(self) -> int:
-        """See `Served.max_length`."""
-        of_source, of_target = self.generator.max_lengths
-        return of_source or of_target
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.generator.network.parameters()).device
+    def __init__(self, name: str, precision: str, generator: Generator) -> None:
+        super().__init__(name, precision, next(generator.network.parameters()).device)
+        of_source, of_target = generator.max_lengths
+        self.generator, self.tokenizer, self.max_length = generator, generator.tokenizer, of_source or of_target
+        self.kind = REWRITING if of_source else CONTINUING
+        self.kinds = frozenset({self.kind})
 
 
 def role_of(input_type: str | None) -> str | None:

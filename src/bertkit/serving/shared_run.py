@@ -1,14 +1,13 @@
 """One run of an encoder for the sequences of several calls."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.later import torch
+from bertkit.later import Tensor, torch
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
@@ -24,16 +23,16 @@ class SharedRun:
         bounds: Any = packed.cu_seqlens
         self._bounds = (bounds if packed.is_in_arrays else bounds.cpu().numpy()).astype(np.int64)
 
-    @contextmanager
-    def of(self, numbers: np.ndarray) -> Iterator[None]:
-        """The output for these sequences, in order, is that of the encoder on this thread."""
+    def rows(self, numbers: np.ndarray, forward: Callable[[], Tensor]) -> Tensor:
+        """``forward()``, in which the output of the encoder is that for these sequences, in order."""
         starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
-        is_run = bool((starts[1:] == ends[:-1]).all())
-        self._tokens = slice(int(starts[0]), int(ends[-1])) if is_run else self._index(ranges(starts, ends - starts))
-        self._sequences = self._index(numbers)
+        self._tokens: Any = slice(int(starts[0]), int(ends[-1]))
+        self._sequences: Any = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        if (numbers[1:] != numbers[:-1] + 1).any():
+            self._tokens, self._sequences = self._index(ranges(starts, ends - starts)), self._index(numbers)
         _thread.shared = self
         try:
-            yield
+            return forward()
         finally:
             _thread.shared = None
 

@@ -56,12 +56,12 @@ class AnswerBody(ModelBody):
 class FillBody(ModelBody):
     """Body of /fill."""
 
-    inputs: Annotated[str, Field(description="A text with [MASK] where tokens are missing.")]
+    inputs: Annotated[str, accepts("a text"), Field(description="A text with [MASK] where tokens are missing.")]
     top_k: Annotated[int, Field(ge=1, le=1_000, description="Number of tokens to return for each.")] = 5
     on_long: Annotated[OnLong, Field(description="What to do with a text that is too long.")] = "window"
 
 
-class ClassifyBody(ModelBody):
+class ClassifyBody(TextsBody):
     """Body of /classify."""
 
     inputs: Annotated[str, Field(description="A text.")]
@@ -129,7 +129,6 @@ def zero_shot(
     served: ServedModel,
     columns: InferenceLabels,
     body: ClassifyBody,
-    on_long: OnLong = "truncate",
 ) -> Question:
     """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
 
@@ -153,7 +152,7 @@ def zero_shot(
         order = np.argsort(-scores, kind="stable").tolist()
         return [{"label": labels[index], "score": scores[index]} for index in order]
 
-    verb = Prediction(served, on_long, as_logits=True)
+    verb = Prediction(served, body.policy, as_logits=True)
     return Question([body.inputs, *labels], verb, pairs, scored)
 
 
