@@ -44,7 +44,7 @@ def command(
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
     from bertkit.evidence.promises import promise_error, promise_recall, store_error, store_recall
     from bertkit.extraction.opening import open_extractor
-    from bertkit.extraction.settings import NAME, reads_schemas
+    from bertkit.extraction.settings import is_extraction
     from bertkit.locate import is_adapter
     from bertkit.tasks.example_file import labeled_file
     from bertkit.tasks.reading.tagged import read_tagged
@@ -52,12 +52,12 @@ def command(
     folder, bad_rows = Path(expanduser(model)), bad_rows_of(skip_bad)
     if not folder.is_dir() or is_adapter(str(folder)):
         raise UsageError(f"{model} is not a folder of a whole model, where the threshold is stored: save it first")
-    is_extraction = (folder / NAME).is_file() or reads_schemas(folder)
-    if (error if is_extraction else recall) is not None:
+    finds_entities = is_extraction(folder)
+    if (error if finds_entities else recall) is not None:
         raise UsageError("--error is for a classifier, and --recall for an extraction model: choose the other one")
     roles = columns_of(columns)
     promise: Any
-    if is_extraction:
+    if finds_entities:
         rows = list(read_tagged(data, columns=roles, scheme="BIO", snap_spans=True, bad_rows=bad_rows))
         _check_rows(rows, data)
         extractor = open_extractor(folder, precision=compute.precision, device=compute.device)

@@ -1,7 +1,7 @@
 """Extraction of entities from texts of any length."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,16 @@ from bertkit.extraction.decoding import Entity, best_spans, entity_of
 from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import PROJECTION, Layers
 from bertkit.extraction.prompts import Prompt, checked_labels, prompts_of
+from bertkit.extraction.schema import Schema, named
+from bertkit.extraction.schema_reading import Reading
 from bertkit.extraction.scorer import Candidates, Scorer
 from bertkit.extraction.settings import ExtractionSettings
+from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
-from bertkit.inference.runner import Runner, checked_text, chunks, inferred, text_length
+from bertkit.inference.runner import Runner, inferred
 from bertkit.tokenizer import Encodings
-from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _SEQUENCES_AT_A_TIME = 256
-
-
-@dataclass
-class ExtractionReport:
-    """What was read."""
-
-    num_texts: int = 0
-    num_characters: int = 0
-    num_words: int = 0
-    num_windows: int = 0
-    num_tokens: int = 0  # computed: labels, special tokens and overlaps of windows included
-    label_groups: tuple[tuple[str, ...], ...] = ()  # labels that the model read together
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -49,6 +35,11 @@ class _Plan:
     window_tokens: int  # tokens of the words of a window
     label_values: list[Any] | None  # of a model with an encoder of labels: `Scorer.shared_labels`
 
+    @property
+    def label_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The labels that are read together."""
+        return tuple(tuple(self.labels[index] for index in prompt.labels) for prompt in self.prompts)
+
 
 @dataclass(frozen=True)
 class _Sequence:
@@ -59,91 +50,50 @@ class _Sequence:
     prompt: Prompt
 
 
-class Extractor:
-    """Finds spans of texts for labels that are given at run time.
-
-    Long texts are read in windows, so nothing is left out. The score of an entity has the same bits regardless of the
-    other texts and of the order of the labels.
-    """
+class Extractor(WindowedExtractor[_Plan]):
+    """Finds spans of texts for labels that are given at run time; see `WindowedExtractor`."""
 
     def __init__(
         self, runner: Runner, settings: ExtractionSettings, layers: Layers, scorer: Scorer,
         label_encoder: LabelEncoder | None, threshold: float = 0.5,
     ) -> None:  # fmt: skip
-        self.threshold = threshold  # default of `extract`: what `bertkit calibrate` stored, or 0.5
-        self.settings, self._runner, self._layers, self._scorer = settings, runner, layers, scorer
-        self._label_encoder = label_encoder
         self._most_tokens = runner.max_positions - 2  # between [CLS] and [SEP]
+        super().__init__(runner, WordSplitter(runner.tokenizer, self._most_tokens // 8), threshold)
+        self.settings, self._layers, self._scorer = settings, layers, scorer
+        self._label_encoder = label_encoder
         of_spans = 0 if settings.of_tokens else settings.max_width - 1
         self._context = max(of_spans, settings.max_words // 8)
-        self._splitter = WordSplitter(runner.tokenizer, self._most_tokens // 8)
 
-    def extract(
-        self,
-        texts: Iterable[str],
-        labels: Sequence[str],
-        *,
-        threshold: float | None = None,
-        nested: bool = False,
-        report: ExtractionReport | None = None,
-    ) -> list[tuple[Entity, ...]]:
-        """The entities of each text, in the order of the text.
+    def _plan_of(self, schema: Schema) -> _Plan:
+        for field in fields(schema):
+            labels = getattr(schema, field.name)
+            if labels and field.name != "entities":
+                raise UsageError(f"the schema has {field.name}: this model reads entities only")
+            if labels and isinstance(labels, Mapping):
+                raise UsageError(f'{field.name} have descriptions: this model reads names only, such as ["person"]')
+        return self._plan(named(schema.entities)[0])
 
-        Args:
-            labels: what to look for, such as "person"; their order does not matter.
-            threshold: entities have a higher score; from 0 to 1; None: that of the model.
-            nested: also entities inside others; by default no two overlap.
-            report: counts what is read.
+    def _windows(self, words: Words, plan: _Plan) -> list[Window]:
+        return windows_of(words, plan.window_tokens, self.settings.max_words, self._context)
 
-        Raises:
-            UsageError: no labels, or a label that is empty, given twice or too long; a threshold out of range; a str
-                instead of texts.
-        """
-        return list(self.extract_stream(texts, labels, threshold=threshold, nested=nested, report=report))
-
-    def extract_stream(
-        self,
-        texts: Iterable[str],
-        labels: Sequence[str],
-        *,
-        threshold: float | None = None,
-        nested: bool = False,
-        report: ExtractionReport | None = None,
-    ) -> Iterator[tuple[Entity, ...]]:
-        """`extract` in bounded memory; a text is in memory as a whole."""
-        refuse_one_text(texts)
-        threshold = self.threshold if threshold is None else threshold
-        check_threshold(threshold)
-        plan, report = self._plan(labels), report or ExtractionReport()
-        report.label_groups = tuple(tuple(plan.labels[i] for i in prompt.labels) for prompt in plan.prompts)
-        return self._stream(texts, plan, threshold, nested, report)
-
-    def _stream(
-        self, texts: Iterable[str], plan: _Plan, threshold: float, nested: bool, report: ExtractionReport
-    ) -> Iterator[tuple[Entity, ...]]:
-        for chunk in chunks(map(checked_text, texts), text_length):
-            words = self._splitter.split(chunk)
-            windows = [windows_of(each, plan.window_tokens, self.settings.max_words, self._context) for each in words]
-            sequences = [
-                _Sequence(text, window, prompt)
-                for text, of_text in enumerate(windows)
-                for window in of_text
-                for prompt in plan.prompts
-            ]
-            report.num_texts += len(chunk)
-            report.num_characters += sum(map(len, chunk))
-            report.num_words += sum(len(each.starts) for each in words)
-            report.num_windows += sum(map(len, windows))
-            found: list[list[tuple[Candidates, Window]]] = [[] for _ in chunk]
-            for first in range(0, len(sequences), _SEQUENCES_AT_A_TIME):
-                part = sequences[first : first + _SEQUENCES_AT_A_TIME]
-                for sequence, candidates in zip(
-                    part, self._candidates(words, part, plan, threshold, report), strict=True
-                ):
-                    if len(candidates.score):
-                        found[sequence.text].append((candidates, sequence.window))
-            for text, each, of_text in zip(chunk, words, found, strict=True):
-                yield _entities(text, each, of_text, plan.labels, nested)
+    def _readings(
+        self, chunk: Chunk, plan: _Plan, threshold: float, report: ExtractionReport, **options: bool
+    ) -> Iterator[Reading]:
+        sequences = [
+            _Sequence(text, window, prompt)
+            for text, of_text in enumerate(chunk.windows)
+            for window in of_text
+            for prompt in plan.prompts
+        ]
+        found: list[list[tuple[Candidates, Window]]] = [[] for _ in chunk.texts]
+        for first in range(0, len(sequences), _SEQUENCES_AT_A_TIME):
+            part = sequences[first : first + _SEQUENCES_AT_A_TIME]
+            candidates = self._candidates(chunk.words, part, plan, threshold, report)
+            for sequence, each in zip(part, candidates, strict=True):
+                if len(each.score):
+                    found[sequence.text].append((each, sequence.window))
+        for text, words, of_text in zip(chunk.texts, chunk.words, found, strict=True):
+            yield Reading(_entities(text, words, of_text, plan.labels, options["nested"]))
 
     def _plan(self, labels: Sequence[str]) -> _Plan:
         names, tokenizer = checked_labels(labels), self._runner.tokenizer
@@ -243,9 +193,3 @@ def _entities(
         entity_of(text, words, candidates, index, labels[candidates.label[index]], found[window_of[index]][1])
         for index in best_spans(candidates, nested=nested).tolist()
     )
-
-
-def check_threshold(threshold: float) -> None:
-    """Raise UsageError unless the threshold is a number from 0 to 1."""
-    if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")

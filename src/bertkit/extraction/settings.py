@@ -126,6 +126,11 @@ _OF_SCHEMAS: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, wit
 }
 
 
+def is_extraction(folder: Path) -> bool:
+    """Whether a folder holds a model in the form of GLiNER or GLiNER2."""
+    return (folder / NAME).is_file() or reads_schemas(folder)
+
+
 def reads_schemas(folder: Path) -> bool:
     """Whether a folder holds a model in the form of GLiNER2."""
     content = None if (folder / NAME).exists() else read_json(folder / "config.json")

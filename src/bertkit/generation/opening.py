@@ -9,6 +9,7 @@ from bertkit.checkpoint.encoder_decoder import is_encoder_decoder, open_encoder_
 from bertkit.checkpoint.generation_rules import rules_not_applied
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError, warn
+from bertkit.extraction.settings import is_extraction
 from bertkit.generation.causal import Causal
 from bertkit.generation.sequence_to_sequence import SequenceToSequence
 from bertkit.locate import locate, transformer_folder
@@ -53,6 +54,8 @@ def writes_text(name: str | Path) -> bool:
         CheckpointError: no such model, or a config.json that cannot be read.
     """
     folder = transformer_folder(locate(name))
+    if is_extraction(folder):
+        return False
     return is_encoder_decoder(folder) or _continues_texts(read_config(folder).transformer)
 
 

@@ -31,6 +31,7 @@ _CHARACTERS_PER_TOKEN = 250  # as in text-embeddings-inference
 FEATURES, RERANKING, FILL_MASK = "feature-extraction", "text-ranking", "fill-mask"
 CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classification", "question-answering"
 CONTINUING, REWRITING = "text-generation", "text2text-generation"
+EXTRACTION = "zero-shot-extraction"  # the hub has no name for it
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class ServedModel(Served):
     @cached_property
     def kind(self) -> str:
         """See `Served.kind`."""
+        if self.model.is_extractor:
+            return EXTRACTION
         trained = self.model.checkpoint.trained
         if (
             trained is not None

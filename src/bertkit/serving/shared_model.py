@@ -101,7 +101,7 @@ class SharedModel(Model):
     """A Model whose methods share batches across threads."""
 
     def __init__(self, model: Model, engine: Engine) -> None:
-        super().__init__(model.checkpoint, model.precision, model.precision_reason)
+        super().__init__(model.checkpoint, model.precision, model.precision_reason, model._opened_extractor)
         runner = model._runner
         encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
         self._shared = SharedRunner(runner.network, runner.tokenizer, encoder, engine=engine)
