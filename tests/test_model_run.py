@@ -39,7 +39,8 @@ def texts_of(number: int) -> list[str]:
 
 def alone(models: dict[str, Model], texts: list[str]) -> list[tuple[Any, ...]]:
     tagger, topics = models["tagger"], models["topics"]
-    columns = [tagger.extract(texts), topics.predict(texts), tagger.embed(texts).tolist(), tagger.redact(texts)]
+    vectors = tagger.embed(texts, on_long="window").tolist()
+    columns = [tagger.extract(texts), topics.predict(texts), vectors, tagger.redact(texts)]
     return list(zip(*columns, strict=True))
 
 

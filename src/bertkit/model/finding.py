@@ -180,8 +180,9 @@ class ModelFinding(ModelPredictions):
         """Results of several heads for each text, from one pass of the encoder; with the bits of each head alone.
 
         Args:
-            heads: "entities" (`extract`), "redaction" (`redact`), "vector" (`embed`) or "prediction" (`predict`) of
-                this model, and further models, whose predictions are wanted: fine-tuned over the same frozen encoder.
+            heads: "entities" (`extract`), "redaction" (`redact`), "vector" (`embed`, of the whole text) or "prediction"
+                (`predict`) of this model, and further models, whose predictions are wanted: fine-tuned over the same
+                frozen encoder.
             labels, threshold: of entities and redactions, as in `extract`.
 
         Returns:
@@ -198,7 +199,7 @@ class ModelFinding(ModelPredictions):
         own: dict[str, Callable[[Any, Any], Any]] = {
             "entities": lambda model, part: model.extract(part, **options),
             "redaction": lambda model, part: model.redact(part, **options),
-            "vector": lambda model, part: model.embed(part),
+            "vector": lambda model, part: model.embed(part, on_long="window"),
             "prediction": lambda model, part: model.predict(part),
         }
         if isinstance(heads, str) or not heads:
