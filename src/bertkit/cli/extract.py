@@ -35,8 +35,8 @@ def command(
     labels
         What to look for, separated by commas: person,place.
     schema
-        A JSON file instead, for a model in the form of GLiNER2: {"entities": [...], "records": {...},
-        "relations": [...], "classes": {...}, "multilabel_classes": {...}}.
+        A JSON file instead: {"entities": [...], "relations": [...]} for a model that relates entities; a model in the
+        form of GLiNER2 also reads "records": {...}, "classes": {...} and "multilabel_classes": {...}.
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold
@@ -44,7 +44,7 @@ def command(
     nested
         Also print entities inside others.
     """
-    from bertkit.extraction import ExtractionReport, Schema, SchemaExtractor, open_extractor
+    from bertkit.extraction import ExtractionReport, Schema, open_extractor
     from bertkit.files.json_files import read_json_value
 
     if (text is None) == (input is None):
@@ -55,8 +55,6 @@ def command(
     report = ExtractionReport()
     extractor = open_extractor(model, precision=compute.precision, device=compute.device)
     if schema is not None:
-        if not isinstance(extractor, SchemaExtractor):
-            raise UsageError(f"{model} reads labels, and no schema: give --labels")
         if (content := read_json_value(schema)) is None:
             raise UsageError(f"--schema {schema}: no such file")
         (reading,) = extractor.read([whole], Schema.from_json(content), threshold=threshold, report=report)
