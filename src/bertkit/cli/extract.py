@@ -36,8 +36,8 @@ def command(
     labels
         What to look for, separated by commas: person,place; of a token classification by default all of its labels.
     schema
-        A JSON file instead, for a model in the form of GLiNER2: {"entities": [...], "records": {...},
-        "relations": [...], "classes": {...}, "multilabel_classes": {...}}.
+        A JSON file instead: {"entities": [...], "relations": [...]} for a model that relates entities; a model in the
+        form of GLiNER2 also reads "records": {...}, "classes": {...} and "multilabel_classes": {...}.
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold

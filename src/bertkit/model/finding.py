@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoint import Checkpoint
@@ -123,9 +124,13 @@ class ModelFinding(ModelPredictions):
         from bertkit.extraction.decoding import Entity
         from bertkit.extraction.windowed import ExtractionReport, check_threshold
 
-        check_threshold(lowest := threshold or 0.0)
+        task: Any = self.trained.task
+        if threshold is not None:
+            check_threshold(threshold)
+            task = replace(task, threshold=threshold)
         found, read, counts = list[tuple[Entity, ...]](), InferenceReport(), report or ExtractionReport()
-        for examples, predictions in self.predict_stream(map(checked_text, texts), report=read, on_long="window"):
+        options: dict[str, Any] = {"report": read, "decode": task.decode, "on_long": "window"}
+        for examples, predictions in self.predict_stream(map(checked_text, texts), **options):
             counts.num_texts += len(predictions)
             counts.num_characters += sum(example.num_characters for example in examples)
             counts.num_words += sum(len(each.words) for each in predictions)
@@ -133,7 +138,7 @@ class ModelFinding(ModelPredictions):
                 tuple(
                     Entity(each.start, each.end, each.text, each.label, each.probability, None)
                     for each in prediction.entities
-                    if each.label in labels and each.probability > lowest
+                    if each.label in labels
                 )
                 for prediction in predictions
             ]
