@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 STORED = Path(__file__).parent / "data" / "gliner.json"
 
+RELATIONS = ["in the", "near"]
 LABELS = ["city", "name of a person", "zoo"]
 TEXTS = [
     "Ann was in the old zoo of Bern, near a river.",
@@ -53,6 +54,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "encoder_config": _DEBERTA, **_COMMON, "labels_encoder": "labels", "labels_encoder_config": _BERT,
         "span_mode": "token_level",
     },
+    "relation-span": {"encoder_config": _BERT, **_COMMON, "relations_layer": "none", "embed_rel_token": False},
+    "relation-token": {
+        "encoder_config": _DEBERTA, **_COMMON, "relations_layer": "none", "span_mode": "token_level", "max_width": 6,
+    },
+    "relation-dot": {"encoder_config": _DEBERTA, **_COMMON, "relations_layer": "dot", "num_rnn_layers": 0},
+    "relation-bilinear": {"encoder_config": _BERT, **_COMMON, "relations_layer": "bilinear"},
+    "relation-mlp": {"encoder_config": _BERT, **_COMMON, "relations_layer": "mlp"},
 }  # fmt: skip
 """Arguments of the config of each model."""
 
@@ -84,12 +92,13 @@ def _make(arguments: dict[str, Any]) -> dict[str, Any]:
     arguments = json.loads(json.dumps(arguments))
     side = "BiEncoder" if "labels_encoder" in arguments else "UniEncoder"
     kind = side + ("Token" if arguments.pop("span_mode", "") == "token_level" else "Span")
+    kind += "Relex" if "relations_layer" in arguments else ""
     config = getattr(configs, f"{kind}Config")(**arguments)
     tokenizer, labels_tokenizer = (BertTokenizerFast(vocab={w: i for i, w in enumerate(_WORDS)}) for _ in range(2))
     options = {"labels_tokenizer": labels_tokenizer} if side == "BiEncoder" else {}
     model = getattr(models, f"{kind}GLiNER")(config, tokenizer=tokenizer, **options)
     if side == "UniEncoder":
-        tokenizer.add_tokens(["[FLERT]", config.ent_token, config.sep_token], special_tokens=True)
+        tokenizer.add_tokens(["[FLERT]", *model._get_special_tokens()], special_tokens=True)
         model.resize_embeddings()
     model.double().eval()
     tensors = {name: list(value.shape) for name, value in model.model.state_dict().items()}
@@ -100,14 +109,18 @@ def _make(arguments: dict[str, Any]) -> dict[str, Any]:
         model.model.load_state_dict({name: stored_value(name, shape, seed) for name, shape in tensors.items()})
         outputs = [_outputs(model, text) for text in TEXTS]
         entities, largest = outputs[0]["flat"], max(max(output["logits"]) for output in outputs)
-        if (
+        related = [output["relations"] for output in outputs if "relations" in output]
+        is_plain = (
             2 < len(entities) < 7 and len({entity[2] for entity in entities}) > 1 and largest < 12
-        ):  # without equal scores
+        )  # without equal scores
+        if 0 < sum(map(len, related)) < 300 if related else is_plain:
             return {"files": files, "tensors": tensors, "seed": seed, "outputs": outputs}
     raise ValueError("no seed finds entities")
 
 
 def _outputs(model: Any, text: str) -> dict[str, Any]:
+    if hasattr(model.config, "rel_token"):
+        return _related_outputs(model, text)
     words, *_ = model.prepare_inputs([text])
     batch = model.create_collator()(model.prepare_base_input(words), entity_types=LABELS)
     with torch.no_grad():
@@ -122,6 +135,42 @@ def _outputs(model: Any, text: str) -> dict[str, Any]:
     return {"shape": logits.shape, "logits": [float(f"{x:.9g}") for x in logits.flatten()], **entities}
 
 
+def _related_outputs(model: Any, text: str) -> dict[str, Any]:
+    """Outputs of a model with relations: logits without any relation, as `Extractor.extract`, and both of them with."""
+    words, *_ = model.prepare_inputs([text])
+    batch = model.create_collator()(model.prepare_base_input(words), entity_types=LABELS, relation_types=list[str]())
+    with torch.no_grad():
+        logits = model.run_batch(batch, threshold=THRESHOLD).logits[0].numpy()
+    result: dict[str, Any] = {"shape": logits.shape, "logits": [float(f"{x:.9g}") for x in logits.flatten()]}
+
+    def row(span: dict[str, Any]) -> list[Any]:
+        return [span["start"], span["end"], span["label"], span["score"]]
+
+    for name in ("flat", "nested"):
+        found, _ = model.inference(
+            [text], LABELS, relations=[], threshold=THRESHOLD, flat_ner=name == "flat", return_relations=True
+        )
+        result[name] = [row(each) for each in found[0]]
+    (found,), (relations,) = model.inference(
+        [text], LABELS, relations=RELATIONS, threshold=THRESHOLD, return_relations=True
+    )
+    spans = [row(each) for each in found]
+    related = {
+        (each["relation"], each["head"]["entity_idx"], each["tail"]["entity_idx"]): each["score"] for each in relations
+    }  # a span that several labels propose is related several times, and to itself
+    return result | {
+        "related_entities": spans,
+        "relations": [
+            [label, *spans[head][:3], *spans[tail][:3], float(f"{score:.9g}")]
+            for (label, head, tail), score in related.items() if head != tail
+        ],
+    }  # fmt: skip
+
+
 if __name__ == "__main__":
-    made = {name: _make(arguments) for name, arguments in MODELS.items()}
+    import sys
+
+    chosen = sys.argv[1:] or MODELS
+    kept = json.loads(STORED.read_text()) if sys.argv[1:] else {}
+    made = kept | {name: _make(MODELS[name]) for name in chosen}
     STORED.write_text(json.dumps(made, separators=(",", ":")) + "\n")

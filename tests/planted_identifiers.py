@@ -26,6 +26,7 @@ class Planted(NamedTuple):
     text: str
     values: list[str]
     format: str
+    kinds: list[str]  # of the values
 
 
 def _digits(rng: random.Random, count: int) -> str:
@@ -92,8 +93,9 @@ def _token(rng: random.Random) -> str:
     )
 
 
-IDENTIFIERS: list[Callable[[random.Random], str]] = [
-    _email, _email, _card, _iban, _phone, _phone, _ssn, _address, _mac, _token,
+IDENTIFIERS: list[tuple[str, Callable[[random.Random], str]]] = [
+    ("EMAIL", _email), ("EMAIL", _email), ("CARD", _card), ("IBAN", _iban), ("PHONE", _phone), ("PHONE", _phone),
+    ("SSN", _ssn), ("IP", _address), ("MAC", _mac), ("SECRET", _token),
 ]  # fmt: skip
 
 
@@ -129,7 +131,8 @@ def document(seed: int) -> Planted:
     """A document of a format and a language, of a seed."""
     rng = random.Random(seed)
     words = _WORDS[rng.choice(list(_WORDS))]
-    values = [rng.choice(IDENTIFIERS)(rng) for _ in range(rng.randint(1, 4))]
+    planted = [(kind, make(rng)) for kind, make in (rng.choice(IDENTIFIERS) for _ in range(rng.randint(1, 4)))]
+    kinds, values = [kind for kind, _ in planted], [value for _, value in planted]
     items = [*values, *(_other(rng) for _ in range(rng.randint(1, 5)))]
     rng.shuffle(items)
 
@@ -158,10 +161,11 @@ def document(seed: int) -> Planted:
     elif kind == "mail":
         text = f"From: <{_email(rng)}>\r\nDate: Sat, 28 Nov 2026 10:15:00 +0100\r\nSubject: {some()}\r\n\r\n"
         values.append(text[text.index("<") + 1 : text.index(">")])
+        kinds.append("EMAIL")
         text += "".join(f"> {some()} ({item})\r\n" for item in items)
     else:
         text = "".join(
             rng.choice([f'value_{i} = "{item}"\n', f"# {item}\n", f"call('{item}', {i})\n"])
             for i, item in enumerate(items)
         )
-    return Planted(text, values, kind)
+    return Planted(text, values, kind, kinds)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gliner_reference import LABELS, STORED, TEXTS, THRESHOLD, write_model
+from gliner_reference import LABELS, RELATIONS, STORED, TEXTS, THRESHOLD, write_model
 
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.extraction import Extractor, open_extractor
+from bertkit.extraction import ExtractionReport, Extractor, Reading, Schema, open_extractor
 from bertkit.extraction.settings import NAME
 
 PUBLISHED = json.loads(STORED.read_text())
@@ -110,7 +110,8 @@ def test_texts_and_thresholds_that_cannot_be_used_are_refused(folders, texts, op
         ("fuse_layers", True),
         ("post_fusion_schema", "l2l-l2t"),
         ("represent_spans", True),
-        ("relations_layer", "dot"),
+        ("relations_layer", "gcn"),
+        ("triples_layer", "DistMult"),
         ("labels_decoder", "gpt2"),
         ("words_splitter_type", "spacy"),
         ("hidden_size", 0),
@@ -151,6 +152,74 @@ def test_folders_that_are_incomplete_are_refused(tmp_path):
         open_extractor(pickled)
     (pickled / "config.json").write_text(json.dumps(settings["encoder_config"]))
     assert open_extractor(pickled).extract(["old zoo"], LABELS)
+
+
+RELATED = [name for name, model in PUBLISHED.items() if "relations" in model["outputs"][0]]
+SCHEMA = Schema(LABELS, relations=RELATIONS)
+
+
+def relations_of(reading: Reading) -> list[list[Any]]:
+    sides = [(each.label, each.head, each.tail) for each in reading.relations]
+    return [[label, *(value for side in two for value in (side.start, side.end, side.label))] for label, *two in sides]
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_relations_are_those_of_the_published_package(folders, name):
+    found = open_extractor(folders[name]).read(TEXTS, SCHEMA, threshold=THRESHOLD)
+    for reading, output in zip(found, PUBLISHED[name]["outputs"], strict=True):
+        entities = sorted(output["related_entities"])
+        assert spans(reading.entities) == [each[:3] for each in entities]
+        np.testing.assert_allclose([each.score for each in reading.entities], [each[3] for each in entities], atol=1e-5)
+        relations = sorted(output["relations"], key=lambda each: (each[1:3], each[4:6], each[0]))
+        assert relations_of(reading) == [each[:-1] for each in relations]
+        np.testing.assert_allclose(
+            [each.score for each in reading.relations], [each[-1] for each in relations], atol=1e-5
+        )
+    assert any(reading.relations for reading in found)
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_relations_have_equal_bits_in_any_batch_stream_and_order(folders, name):
+    extractor, random = open_extractor(folders[name]), np.random.default_rng(7)
+    words = "Ann Bern zoo river old near was in the a of years".split()
+    texts = [" ".join(random.choice(words, random.integers(0, 90))) for _ in range(12)]
+    report = ExtractionReport()
+    expected = [extractor.read([text], SCHEMA, report=report)[0] for text in texts]
+    assert report.num_windows > len(texts)
+    assert sum(len(each.relations) for each in expected) > 100
+    order = random.permutation(len(texts))
+    schema = Schema(LABELS[::-1], relations=RELATIONS[::-1])
+    assert list(extractor.read_stream((texts[i] for i in order), schema)) == [expected[i] for i in order]
+    for text, reading in zip(texts, expected, strict=True):
+        for each in reading.relations:
+            first, last = sorted((each.head, each.tail), key=lambda side: (side.start, side.end))
+            assert first.window[0] <= first.start and last.end <= first.window[1], "one window holds both"
+            assert each.head in reading.entities and each.tail in reading.entities and each.head != each.tail
+            assert text[each.head.start : each.head.end] == each.head.text
+
+
+def test_schemas_that_a_model_does_not_read_are_refused(folders):
+    related, plain = open_extractor(folders[RELATED[0]]), open_extractor(folders["span-bert"])
+    assert plain.read(TEXTS, Schema(LABELS))[0].entities == plain.extract(TEXTS, LABELS)[0]
+    for extractor, schema, words in (
+        (plain, SCHEMA, "has relations: this model reads entities only"),
+        (related, Schema(LABELS, classes={"a": ["b", "c"]}), "has classes: this model reads entities and relations"),
+        (related, Schema({"zoo": "old"}), "entities have descriptions"),
+        (related, Schema(relations=RELATIONS), "no labels"),
+        (related, Schema(LABELS, relations=["in", "in"]), "'in' is given twice"),
+        (related, Schema(LABELS, relations=["in " * 40]), "the relations have 43 tokens: expected at most 15"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            extractor.read(["a zoo"], schema)
+
+
+def test_command_prints_relations(folders, tmp_path, capsys):
+    (tmp_path / "schema.json").write_text(json.dumps({"entities": LABELS, "relations": RELATIONS}))
+    options = ("--schema", tmp_path / "schema.json", "--model", folders[RELATED[0]], "--threshold", THRESHOLD)
+    assert extract(TEXTS[0], *options) == 0
+    reading = json.loads(capsys.readouterr().out)
+    assert len(reading["relations"]) == len(PUBLISHED[RELATED[0]]["outputs"][0]["relations"])
+    assert reading["relations"][0].keys() == {"label", "head", "tail", "score"}
 
 
 def extract(*arguments: str | Path | float) -> int:

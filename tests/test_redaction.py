@@ -161,16 +161,14 @@ def test_names_of_a_tagger_are_replaced(tagger: SimpleNamespace) -> None:
 
 @pytest.fixture
 def tagger() -> SimpleNamespace:
-    from bertkit.tasks import TokenClassification
+    def extract(texts: Sequence[str], labels: Sequence[str], *, threshold: float | None) -> list[list[SimpleNamespace]]:
+        assert (labels, threshold) == (["PER"], None)
+        return [
+            [SimpleNamespace(start=one.start(), end=one.end(), label="PER") for one in re.finditer("Ada", text)]
+            for text in texts
+        ]
 
-    def predict(texts: Sequence[str]) -> list[SimpleNamespace]:
-        def entities(text: str) -> list[SimpleNamespace]:
-            return [SimpleNamespace(start=one.start(), end=one.end(), label="PER") for one in re.finditer("Ada", text)]
-
-        return [SimpleNamespace(entities=entities(text)) for text in texts]
-
-    task = TokenClassification(("O", "B-PER", "I-PER"), scheme="BIO")
-    return SimpleNamespace(trained=SimpleNamespace(task=task), predict=predict)
+    return SimpleNamespace(entity_labels=lambda labels: labels or ("PER",), extract=extract)
 
 
 def test_a_key_restores_the_text() -> None:
@@ -205,10 +203,8 @@ def test_rejects_unknown_kinds_regions_and_models() -> None:
         Redactor(regions=["XX"])
     with pytest.raises(UsageError, match="kinds is empty"):
         Redactor([])
-    with pytest.raises(UsageError, match="trained for regression: expected token-classification"):
-        Redactor(
-            tagger=SimpleNamespace(trained=SimpleNamespace(task=SimpleNamespace(name="regression", entity_types=())))
-        )
+    with pytest.raises(UsageError, match="labels without a model"):
+        Redactor(labels=["person"])
     with pytest.raises(UsageError, match="expected a str"):
         Redactor().redact(b"x")  # pyrefly: ignore
 

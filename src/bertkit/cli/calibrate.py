@@ -18,6 +18,7 @@ def command(
     model: Path,
     error: float | None = None,
     recall: float | None = None,
+    entity_precision: float | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     compute: Compute = EXACT,
@@ -30,52 +31,55 @@ def command(
         Labeled examples that the model was not trained on: csv, tsv, jsonl or parquet; for an extraction model texts
         with spans, or CoNLL.
     model
-        The folder of a classifier or of an extraction model, which is changed.
+        The folder of a classifier, a tagger or an extraction model, which is changed.
     error
-        Of a classifier: the largest share of all texts that may get a wrong label; by default 0.05. For texts of
-        which it is not sure enough, it then abstains.
+        Of a classifier: the largest share of the answered texts that may get a wrong label; by default 0.05. For
+        texts of which it is not sure enough, it then abstains.
     recall
-        Of an extraction model: the smallest share of entities that must be found; by default 0.95.
+        Of a tagger or extraction model: the smallest share of entities that must be found; by default 0.95.
+    entity_precision
+        Of these instead: the smallest share of the found entities that must be right.
     columns
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
     skip_bad
         Skip rows that cannot be used, and count them.
     """
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
-    from bertkit.evidence.promises import promise_error, promise_recall, store_error, store_recall
+    from bertkit.evidence.promises import SHARES, promise, promises_of, store_promise
     from bertkit.extraction.opening import open_extractor
-    from bertkit.extraction.settings import NAME, reads_schemas
+    from bertkit.extraction.settings import is_extraction
     from bertkit.locate import is_adapter
     from bertkit.tasks.example_file import labeled_file
     from bertkit.tasks.reading.tagged import read_tagged
 
-    folder, bad_rows = Path(expanduser(model)), bad_rows_of(skip_bad)
+    folder, bad_rows, roles = Path(expanduser(model)), bad_rows_of(skip_bad), columns_of(columns)
     if not folder.is_dir() or is_adapter(str(folder)):
         raise UsageError(f"{model} is not a folder of a whole model, where the threshold is stored: save it first")
-    is_extraction = (folder / NAME).is_file() or reads_schemas(folder)
-    if (error if is_extraction else recall) is not None:
-        raise UsageError("--error is for a classifier, and --recall for an extraction model: choose the other one")
-    roles = columns_of(columns)
-    promise: Any
-    if is_extraction:
+    asked = {"error": error, "recall": recall, "precision": entity_precision}
+    shares = {kind: share for kind, share in asked.items() if share is not None}
+    if len(shares) > 1:
+        raise UsageError(f"{' and '.join(shares)} are asked for: a threshold keeps one promise, so give one of them")
+    finds_entities = is_extraction(folder)
+    opened: Any = (
+        open_extractor(folder, precision=compute.precision, device=compute.device)
+        if finds_entities
+        else open_trained(str(folder), compute)
+    )
+    able = promises_of(opened)
+    kind = next(iter(shares or able), None)
+    if kind not in able:
+        others = f", and no {kind}" if kind else ""
+        raise UsageError(f"{model} can promise {' or '.join(able) or 'nothing'}{others}")
+    if finds_entities:
         rows = list(read_tagged(data, columns=roles, scheme="BIO", snap_spans=True, bad_rows=bad_rows))
-        _check_rows(rows, data)
-        extractor = open_extractor(folder, precision=compute.precision, device=compute.device)
-        promise = promise_recall(extractor, rows, 0.95 if recall is None else recall)
-        store_recall(folder, promise)
     else:
-        opened = open_trained(str(folder), compute)
         task = opened.trained.task
         rows = list(task.read(labeled_file(task, data, columns=roles, bad_rows=bad_rows)))
-        _check_rows(rows, data)
-        promise = promise_error(opened, rows, 0.05 if error is None else error)
-        store_error(folder, opened)
-    note_reading(bad_rows)
-    note_skipped(bad_rows.rows)
-    emit([asdict(promise)])
-    note(f"{folder}: stored; predictions and extraction use it from now on")
-
-
-def _check_rows(rows: list[Any], data: Path) -> None:
     if not rows:
         raise DataError(f"{data} has no rows: expected labeled examples")
+    kept = promise(opened, rows, kind, shares.get(kind, SHARES[kind]))
+    store_promise(folder, opened, kept)
+    note_reading(bad_rows)
+    note_skipped(bad_rows.rows)
+    emit([asdict(kept)])
+    note(f"{folder}: stored; predictions and extraction use it from now on")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, Compute
+from bertkit.cli.models import EXACT, Compute, labels_given, open_model
 from bertkit.cli.output import emit, note
 from bertkit.cli.text_files import text_pieces
 from bertkit.errors import UsageError
@@ -31,12 +31,13 @@ def command(
     text
         The text, unless --input is given.
     model
-        An extraction model: a folder in the form of GLiNER, with gliner_config.json, or of GLiNER2.
+        An extraction model: a folder in the form of GLiNER, with gliner_config.json, or of GLiNER2; or a model that was
+        fine-tuned for token classification.
     labels
-        What to look for, separated by commas: person,place.
+        What to look for, separated by commas: person,place; of a token classification by default all of its labels.
     schema
-        A JSON file instead, for a model in the form of GLiNER2: {"entities": [...], "records": {...},
-        "relations": [...], "classes": {...}, "multilabel_classes": {...}}.
+        A JSON file instead: {"entities": [...], "relations": [...]} for a model that relates entities; a model in the
+        form of GLiNER2 also reads "records": {...}, "classes": {...} and "multilabel_classes": {...}.
     input
         A text in UTF-8 instead; "-" is standard input.
     threshold
@@ -44,34 +45,29 @@ def command(
     nested
         Also print entities inside others.
     """
-    from bertkit.extraction import ExtractionReport, Schema, SchemaExtractor, open_extractor
+    from bertkit.extraction import ExtractionReport, Schema
     from bertkit.files.json_files import read_json_value
 
     if (text is None) == (input is None):
         raise UsageError("expected a text or --input FILE, and not both")
-    if (labels is None) == (schema is None):
+    if labels is not None and schema is not None:
         raise UsageError("expected either --labels or --schema")
     whole = "".join(text_pieces(input)) if input is not None else text or ""
-    report = ExtractionReport()
-    extractor = open_extractor(model, precision=compute.precision, device=compute.device)
+    opened, report = open_model(model, compute), ExtractionReport()
     if schema is not None:
-        if not isinstance(extractor, SchemaExtractor):
-            raise UsageError(f"{model} reads labels, and no schema: give --labels")
         if (content := read_json_value(schema)) is None:
             raise UsageError(f"--schema {schema}: no such file")
-        (reading,) = extractor.read([whole], Schema.from_json(content), threshold=threshold, report=report)
+        reading = opened.extract(whole, schema=Schema.from_json(content), threshold=threshold, report=report)
         emit([asdict(reading)], as_json=True)
     else:
-        names = [label.strip() for label in (labels or "").split(",")] if (labels or "").strip() else []
-        (entities,) = extractor.extract([whole], names, threshold=threshold, nested=nested, report=report)
+        given = labels_given(labels)
+        entities = opened.extract(whole, given, threshold=threshold, nested=nested, report=report)
         emit(
             {"text": each.text, "label": each.label, "score": each.score, "start": each.start, "end": each.end}
             for each in entities
         )
     if input is not None:
-        groups = (
-            ""
-            if schema is not None or len(report.label_groups) == 1
-            else f"; labels in {len(report.label_groups)} groups"
-        )
-        note(f"{input}: {report.num_characters:,} characters in {report.num_windows:,} windows{groups}")
+        windows = f" in {report.num_windows:,} windows" if report.num_windows else ""
+        many = schema is None and len(report.label_groups) > 1
+        groups = f"; labels in {len(report.label_groups)} groups" if many else ""
+        note(f"{input}: {report.num_characters:,} characters{windows}{groups}")

@@ -191,6 +191,13 @@ def change_trained(
         opened.change_task(words=words)
 
 
+def labels_given(labels: str | None) -> list[str] | None:
+    """The labels of ``--labels``, which are separated by commas; None if there is no such option."""
+    if labels is None:
+        return None
+    return [label.strip() for label in labels.split(",")] if labels.strip() else []
+
+
 def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:
     """The tokenizer of a model, or of a vocab.txt, which does not record whether it is cased.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, Compute, open_trained
+from bertkit.cli.models import EXACT, Compute, labels_given, open_model
 from bertkit.cli.output import InputFile, OutPath, note
 from bertkit.cli.text_files import text_pieces
 from bertkit.errors import UsageError
@@ -25,6 +25,8 @@ def command(
     kinds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     regions: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     model: str | None = None,
+    labels: str | None = None,
+    threshold: float | None = None,
     key: Path | None = None,
     restore: bool = False,
     report: Path | None = None,
@@ -43,7 +45,12 @@ def command(
     regions
         Countries (two letters) of telephone numbers without an international prefix; by default US GB DE FR.
     model
-        A model fine-tuned for token classification, whose entities, such as names and places, are replaced too.
+        A model fine-tuned for token classification, whose entities, such as names and places, are replaced too; or an
+        extraction model.
+    labels
+        What an extraction model looks for, separated by commas: person,place.
+    threshold
+        Score above which an entity of the model is replaced; by default that of the model.
     key
         Numbers the placeholders, and writes what they stand for to this file; an existing one is extended.
     restore
@@ -53,7 +60,7 @@ def command(
     """
     from bertkit.files.json_files import write_json
     from bertkit.redaction import Key
-    from bertkit.redaction.redactor import REGIONS, Redactor
+    from bertkit.redaction.redactor import Redactor
 
     paths = [path for path in (out, report, None if restore else key) if path is not None]
     for path in paths:
@@ -64,14 +71,16 @@ def command(
     if restore:
         if key is None:
             raise UsageError("--restore needs --key: the file that was written with the text")
-        if kinds or regions or model or report:
+        if kinds or regions or model or labels or report:
             raise UsageError("--restore takes --key and --out only: placeholders say what they stand for")
         _write(Key.read(key).restore(text_pieces(input)), out)
         return
     redactor = Redactor(
         kinds,
-        regions=REGIONS if regions is None else regions,
-        tagger=None if model is None else open_trained(model, compute),
+        regions=regions,
+        tagger=None if model is None else open_model(model, compute),
+        labels=labels_given(labels),
+        threshold=threshold,
         key=None if key is None else Key.read(key) if key.exists() else Key(),
         is_json=extension(input) in (".json", ".jsonl", ".ndjson"),
     )

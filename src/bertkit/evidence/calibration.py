@@ -10,6 +10,7 @@ import numpy as np
 
 from bertkit.evidence.intervals import wilson_interval
 from bertkit.evidence.outcomes import Outcomes
+from bertkit.tasks.probabilities import softmax
 
 NUM_BINS = 15
 FEWEST_EXAMPLES = 20
@@ -58,7 +59,7 @@ class Calibration:
 
 def calibration_of(outcomes: Outcomes) -> Calibration | None:
     """Calibration of predictions; None for a task without probabilities, or if no word was encoded."""
-    judgments = _judgments(outcomes)
+    judgments = judgments_of(outcomes)
     if judgments is None or not len(judgments.targets):
         return None
     confidence, right = judgments.confidence(judgments.logits), judgments.right
@@ -73,7 +74,9 @@ def calibration_of(outcomes: Outcomes) -> Calibration | None:
 
 
 @dataclass(frozen=True)
-class _Judgments:
+class Judgments:
+    """Decisions between labels, with their logits."""
+
     name: str
     logits: np.ndarray  # (U, C)
     targets: np.ndarray  # (U,) int64
@@ -83,10 +86,11 @@ class _Judgments:
 
     def confidence(self, logits: np.ndarray) -> np.ndarray:
         """(U,)"""
-        return _softmax(logits)[np.arange(len(logits)), self.said]
+        return softmax(logits)[np.arange(len(logits)), self.said]
 
 
-def _judgments(outcomes: Outcomes) -> _Judgments | None:
+def judgments_of(outcomes: Outcomes) -> Judgments | None:
+    """The decisions on all examples, or on their words; None for a task without probabilities."""
     probabilities, targets, first = outcomes.probabilities, outcomes.targets, outcomes.in_first_half
     if probabilities is None:
         return None
@@ -95,13 +99,13 @@ def _judgments(outcomes: Outcomes) -> _Judgments | None:
         logits = np.stack([np.log1p(-known), np.log(known)], axis=1)
         halves = np.repeat(first, targets.shape[1])
         name = "each label of each example: how often an example has a label with that probability"
-        return _Judgments(name, logits, has, np.ones_like(has), has == 1, halves)
+        return Judgments(name, logits, has, np.ones_like(has), has == 1, halves)
     logits, said, halves = np.log(np.maximum(probabilities, _SMALLEST)), outcomes.predicted, first
     if outcomes.was_read is None:
-        return _Judgments("the label of each example", logits, targets, said, said == targets, halves)
+        return Judgments("the label of each example", logits, targets, said, said == targets, halves)
     read, halves = outcomes.was_read, halves[outcomes.example_of]
     logits, targets, said = logits[read], targets[read], said[read]
-    return _Judgments("the label of each word", logits, targets, said, said == targets, halves[read])
+    return Judgments("the label of each word", logits, targets, said, said == targets, halves[read])
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
@@ -113,7 +117,7 @@ def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> flo
 
 def mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
     """Mean negative log-likelihood, nats."""
-    probabilities = _softmax(logits)[np.arange(len(targets)), targets]
+    probabilities = softmax(logits)[np.arange(len(targets)), targets]
     return float(-np.log(np.maximum(probabilities, _SMALLEST)).mean())
 
 
@@ -127,12 +131,12 @@ def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     of_targets = logits[np.arange(len(targets)), targets]
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        expected = (_softmax(logits * np.exp(middle)) * logits).sum(axis=1)
+        expected = (softmax(logits * np.exp(middle)) * logits).sum(axis=1)
         low, high = (low, middle) if (expected - of_targets).mean() > 0 else (middle, high)
     return float(np.exp(-(low + high) / 2))
 
 
-def _scaled(judgments: _Judgments) -> Temperature | None:
+def _scaled(judgments: Judgments) -> Temperature | None:
     first = judgments.in_first_half
     if first.all() or not first.any():
         return None
@@ -160,8 +164,3 @@ def _bins(confidence: np.ndarray, right: np.ndarray) -> list[Bin]:
 
 def _bins_of(confidence: np.ndarray) -> np.ndarray:
     return np.minimum((confidence * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)

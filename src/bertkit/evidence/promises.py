@@ -1,4 +1,4 @@
-"""Calibration of a model on labeled rows: a temperature, and a threshold with a promised error or recall."""
+"""Calibration of a model on labeled rows: a temperature, and a threshold with a promised error, recall or precision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,137 +10,218 @@ import numpy as np
 from bertkit.checkpoint.own_record import change_section
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import DataError, UsageError
-from bertkit.evidence.calibration import fitted_temperature
-from bertkit.evidence.conformal import error_threshold, recall_threshold, rows_needed
+from bertkit.evidence.calibration import fitted_temperature, judgments_of
+from bertkit.evidence.conformal import Answers, answers_needed, answers_threshold, recall_threshold
+from bertkit.evidence.outcomes import outcomes_of
 from bertkit.extraction import Extractor, SchemaExtractor
 from bertkit.extraction.opening import SECTION
-from bertkit.inference import InferenceReport
 from bertkit.model import Model
-from bertkit.tasks import SequenceClassification
 from bertkit.tasks.examples import TaggedText
-from bertkit.tasks.tags import entities_in
-from bertkit.tasks.texts import mean_over_windows
+from bertkit.tasks.tags import Scheme, entities_in
+
+SHARES = {"error": 0.05, "recall": 0.95, "precision": 0.9}
+"""Promises by kind, with the share that is promised unless another is given."""
 
 LOWEST_SCORE = 0.001
-"""Scores up to this are not looked at: such entities count as missed."""
+"""Scores of extraction models up to this are not looked at: such entities count as missed."""
+
+Span = tuple[int, int, str]
+"""First character, end (exclusive) and label."""
 
 
 @dataclass(frozen=True)
 class ErrorPromise:
     """Settings of a classifier, and what they do to the rows that the threshold was chosen on."""
 
-    error: float  # promised: the largest share of all texts that get a wrong label
+    error: float  # promised: the largest share of the texts with an answer that get a wrong label
     temperature: float
     threshold: float
     num_rows: int
     share_answered: float
-    share_wrong: float  # of all rows
+    share_wrong: float  # of the answered ones
 
 
 @dataclass(frozen=True)
-class RecallPromise:
-    """The threshold of an extraction model, and what it does to the rows that it was chosen on."""
+class EntityPromise:
+    """The threshold of a tagger or extraction model, and what it does to the rows that it was chosen on."""
 
-    recall: float  # promised: the smallest share of entities that are found
+    kind: str  # recall: the smallest share of entities that are found; precision: of those found that are right
+    share: float  # promised
+    temperature: float  # 1 for an extraction model
     threshold: float
     labels: tuple[str, ...]
     num_rows: int
     num_entities: int
-    share_found: float
+    recall: float
+    precision: float
+
+
+def promises_of(model: Model | Extractor | SchemaExtractor) -> tuple[str, ...]:
+    """What a threshold of a model can promise: some of the keys of SHARES."""
+    return model.trained.task.promises if isinstance(model, Model) else ("recall", "precision")
+
+
+def promise(
+    model: Model | Extractor | SchemaExtractor, examples: Sequence[Any], kind: str, share: float
+) -> ErrorPromise | EntityPromise:
+    """`promise_error` or `promise_entities`."""
+    if kind == "error" and isinstance(model, Model):
+        return promise_error(model, examples, share)
+    return promise_entities(model, examples, kind, share)
 
 
 def promise_error(model: Model, examples: Sequence[Any], error: float) -> ErrorPromise:
-    """Fit the temperature on a random half of the rows, and the threshold on the other; the model uses both from now
-    on.
+    """Fit the temperature on a random quarter of the rows, and choose the threshold on the others; the model uses both
+    from now on.
 
     Args:
         examples: labeled rows that the model was not trained on, as in `Model.evaluate`.
         error: above 0 and below 1.
 
     Raises:
-        DataError: too few rows, a single label, or a label that the model lacks.
+        DataError: too few rows, a single label, a label that the model lacks, or an error that no threshold keeps.
         UsageError: a model without one label for each text, or an error out of range.
     """
-    task = model.trained.task
-    if not isinstance(task, SequenceClassification):
-        raise UsageError(f"the model was trained for {task.name}: expected {SequenceClassification.name}")
     _check_share(error, "error")
-    rows, report = [task.labeled_example(example) for example in examples], InferenceReport()
+    task = _task_with_promise(model, "error")
+    rows = [task.labeled_example(example) for example in examples]
     targets = task.targets(rows)
-    if len(rows) < 2 * rows_needed(error):
+    first, second = _parts(len(rows))
+    if len(second) < answers_needed(error):
         raise DataError(
-            f"{len(rows)} rows: an error of {error:g} needs at least {2 * rows_needed(error)}, half of them for the "
-            "temperature; give more rows, or promise less"
+            f"{len(rows)} rows, a quarter of them for the temperature: an error of {error:g} needs at least "
+            f"{answers_needed(error)} others; give more rows, or promise less"
         )
     if len(np.unique(targets)) < 2:
         raise DataError(f"every row has the label {task.label_names[targets[0]]!r}: expected at least two labels")
-    model.change_task(temperature=1.0, threshold=0.0)
-    parts = model.predict_stream(rows, report=report, decode=_logits)
-    logits = np.array([row for _, part in parts for row in part], np.float64)  # (N, C)
-    order = np.random.default_rng(0).permutation(len(rows))
-    first, second = order[: len(rows) // 2], order[len(rows) // 2 :]
-    temperature = fitted_temperature(logits[first], targets[first])
-    model.change_task(temperature=temperature)
-    predictions = model.predict([rows[index] for index in second], report=report)
+    temperature = _fit_temperature(model, [rows[index] for index in first])
+    predictions = model.predict(rows)
     confidence = np.array([max(each.probabilities.values()) for each in predictions])
-    is_wrong = task.predicted(predictions) != targets[second]
-    threshold = error_threshold(confidence, is_wrong, error)
+    answers = Answers(confidence, task.predicted(predictions) != targets, np.arange(len(rows)))
+    threshold = _threshold(answers, first, second, error, "a smaller share of wrong labels")
     model.change_task(threshold=threshold)
-    answered = confidence > threshold
-    return ErrorPromise(
-        error, temperature, threshold, len(rows), float(answered.mean()), float((answered & is_wrong).mean())
-    )
+    answered = confidence[second] > threshold
+    wrong = answers.is_wrong[second][answered]
+    return ErrorPromise(error, temperature, threshold, len(rows), float(answered.mean()), float(wrong.mean()))
 
 
-def promise_recall(
-    extractor: Extractor | SchemaExtractor, examples: Sequence[TaggedText], recall: float
-) -> RecallPromise:
-    """Choose the threshold of an extraction model, which uses it from now on; for the labels of the rows.
+def promise_entities(
+    model: Model | Extractor | SchemaExtractor, examples: Sequence[Any], kind: str, share: float
+) -> EntityPromise:
+    """Choose the threshold of a tagger or of an extraction model, for the labels of the rows; it is used from now on.
+
+    The temperature of a tagger is fitted on a random quarter of the rows.
 
     Args:
-        examples: texts with BIO tags.
-        recall: above 0 and below 1.
+        examples: labeled rows that the model was not trained on; for an extraction model texts with BIO tags.
+        kind: "recall" or "precision".
+        share: above 0 and below 1.
 
     Raises:
-        DataError: no entities, too few, or a recall that no threshold reaches.
-        UsageError: a recall out of range.
+        DataError: no entities, too few, or a share that no threshold reaches.
+        UsageError: a model that finds no entities, or a share out of range.
     """
-    _check_share(recall, "recall")
-    entities = [_spans(example) for example in examples]
+    _check_share(share, kind)
+    scheme: Scheme = "BIO"
+    if isinstance(model, Model):
+        task = _task_with_promise(model, kind)
+        examples, scheme = [task.labeled_example(example) for example in examples], task.scheme
+    entities = [_spans(example, scheme) for example in examples]
     labels = tuple(sorted({label for spans in entities for *_, label in spans}))
     if not labels:
         raise DataError(f"{len(examples)} rows have no entity: expected texts with labeled entities")
-    results = extractor.extract([example.text for example in examples], labels, threshold=LOWEST_SCORE)
-    scores, row_of = list[float](), list[int]()
-    for row, (spans, found) in enumerate(zip(entities, results, strict=True)):
-        score_of = {(each.start, each.end, each.label): each.score for each in found}
-        scores += [score_of.get(span, -1.0) for span in spans]
-        row_of += [row] * len(spans)
-    values = np.array(scores)
-    threshold = max(LOWEST_SCORE, recall_threshold(values, np.array(row_of), len(examples), recall))
-    extractor.threshold = threshold
-    found_share = float((values > threshold).mean())
-    return RecallPromise(recall, threshold, labels, len(examples), len(values), found_share)
+    first, second = _parts(len(examples))
+    temperature = _fit_temperature(model, [examples[index] for index in first]) if isinstance(model, Model) else 1.0
+    found = _found(model, examples, labels)
+    used = second if isinstance(model, Model) or kind == "precision" else np.arange(len(examples))
+    scores, row_of = _scores_of(entities, found)
+    if kind == "recall":
+        chosen = np.isin(row_of, used)
+        threshold = recall_threshold(scores[chosen], np.searchsorted(used, row_of[chosen]), len(used), share)
+    else:
+        threshold = _threshold(_answers(entities, found), first, second, 1 - share, "a larger share of right entities")
+    if isinstance(model, Model):
+        model.change_task(threshold=threshold)
+    else:
+        model.threshold = threshold = max(LOWEST_SCORE, threshold)
+    chosen, answers = scores[np.isin(row_of, used)], _answers(entities, found).of_rows(used)
+    right = ~answers.is_wrong[answers.confidence > threshold]
+    return EntityPromise(
+        kind, share, temperature, threshold, labels, len(examples), len(scores),
+        float((chosen > threshold).mean()), float(right.mean()) if len(right) else 1.0,
+    )  # fmt: skip
 
 
-def store_error(folder: Path, model: Model) -> None:
-    """Write the task of a model, with temperature and threshold, into its folder."""
-    change_section(folder, "task", task_json(model.trained))
+def store_promise(
+    folder: Path, model: Model | Extractor | SchemaExtractor, promise: ErrorPromise | EntityPromise
+) -> None:
+    """Write temperature and threshold of a model into its folder."""
+    if isinstance(model, Model):
+        change_section(folder, "task", task_json(model.trained))
+    elif isinstance(promise, EntityPromise):
+        content = {"threshold": promise.threshold, promise.kind: promise.share, "labels": promise.labels}
+        change_section(folder, SECTION, content | {"num_entities": promise.num_entities})
 
 
-def store_recall(folder: Path, promise: RecallPromise) -> None:
-    """Write the threshold of an extraction model into its folder."""
-    content = {"threshold": promise.threshold, "recall": promise.recall, "labels": promise.labels}
-    change_section(folder, SECTION, content | {"num_entities": promise.num_entities})
+def _task_with_promise(model: Model, kind: str) -> Any:
+    task = model.trained.task
+    if kind not in task.promises:
+        able = " or ".join(task.promises) or "nothing"
+        raise UsageError(f"the model was trained for {task.name}, which can promise {able}, and no {kind}")
+    return task
 
 
-def _logits(examples: Sequence[Any], encodings: Any, logits: np.ndarray) -> list[np.ndarray]:
-    return list(mean_over_windows(encodings, logits))
+def _parts(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted indices of a random quarter, and of the others."""
+    order = np.random.default_rng(0).permutation(number)
+    return np.sort(order[: number // 4]), np.sort(order[number // 4 :])
 
 
-def _spans(example: TaggedText) -> list[tuple[int, int, str]]:
+def _fit_temperature(model: Model, examples: Sequence[Any]) -> float:
+    """Set the temperature of a model to the one fitted on these examples, and its threshold to 0."""
+    model.change_task(temperature=1.0, threshold=0.0)
+    judgments = judgments_of(outcomes_of(model, examples, progress=False))
+    assert judgments is not None, "tasks with a promise have probabilities"
+    temperature = fitted_temperature(judgments.logits, judgments.targets)
+    model.change_task(temperature=temperature)
+    return temperature
+
+
+def _threshold(answers: Answers, first: np.ndarray, second: np.ndarray, risk: float, wanted: str) -> float:
+    some, others = answers.of_rows(first), answers.of_rows(second)
+    threshold = answers_threshold(some, others, risk) if len(some.confidence) else None
+    if threshold is None:
+        raise DataError(
+            f"no threshold keeps the share of wrong answers up to {risk:g}: of {len(answers.is_wrong)} answers, "
+            f"{answers.is_wrong.mean():.1%} are wrong; give more rows, train the model, or do not ask for {wanted}"
+        )
+    return threshold
+
+
+def _found(model: Any, examples: Sequence[Any], labels: Sequence[str]) -> list[dict[Span, float]]:
+    """The entities that each text is said to have, with their scores."""
+    if isinstance(model, Model):
+        predictions = [each.entities for each in model.predict(examples)]
+        return [{(e.start, e.end, e.label): e.probability for e in some} for some in predictions]
+    results = model.extract([example.text for example in examples], labels, threshold=LOWEST_SCORE)
+    return [{(e.start, e.end, e.label): e.score for e in some} for some in results]
+
+
+def _scores_of(entities: list[list[Span]], found: list[dict[Span, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """(M,) scores of the labeled entities, -1 for those not found, and (M,) their rows."""
+    scores = [score_of.get(span, -1.0) for spans, score_of in zip(entities, found, strict=True) for span in spans]
+    return np.array(scores), np.repeat(np.arange(len(entities)), [len(spans) for spans in entities])
+
+
+def _answers(entities: list[list[Span]], found: list[dict[Span, float]]) -> Answers:
+    wrong = [span not in spans for spans, score_of in zip(entities, found, strict=True) for span in score_of]
+    scores = [score for score_of in found for score in score_of.values()]
+    return Answers(np.array(scores), np.array(wrong, np.bool_), np.repeat(np.arange(len(found)), list(map(len, found))))
+
+
+def _spans(example: TaggedText, scheme: Scheme) -> list[Span]:
     words = example.words or ()
-    spans = entities_in(example.tags or (), "BIO")
+    spans = entities_in(example.tags or (), scheme)
     return [(words[first][0], words[end - 1][1], label) for first, end, label in spans]
 
 

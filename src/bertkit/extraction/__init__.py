@@ -13,7 +13,6 @@ from bertkit.later import on_demand
 
 if TYPE_CHECKING:
     from bertkit.extraction.decoding import Entity as Entity
-    from bertkit.extraction.extractor import ExtractionReport as ExtractionReport
     from bertkit.extraction.extractor import Extractor as Extractor
     from bertkit.extraction.opening import open_extractor as open_extractor
     from bertkit.extraction.schema import Schema as Schema
@@ -21,5 +20,6 @@ if TYPE_CHECKING:
     from bertkit.extraction.schema_reading import Reading as Reading
     from bertkit.extraction.training import ExtractionTraining as ExtractionTraining
     from bertkit.extraction.training_settings import ExtractionTrainingSettings as ExtractionTrainingSettings
+    from bertkit.extraction.windowed import ExtractionReport as ExtractionReport
 
 __getattr__, __dir__ = on_demand(__name__)

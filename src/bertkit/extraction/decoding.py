@@ -19,7 +19,7 @@ class Entity:
     text: str
     label: str
     score: float  # from 0 to 1
-    window: tuple[int, int]  # characters, end exclusive, that the model read when it decided
+    window: tuple[int, int] | None  # characters, end exclusive, that the model read when it decided; None: of a tagger
 
 
 def entity_of(text: str, words: Words, spans: Candidates, index: int, label: str, window: Window) -> Entity:

@@ -1,8 +1,8 @@
 """Extraction of entities from texts of any length."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,34 +10,21 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.extraction.decoding import Entity, best_spans, entity_of
+from bertkit.extraction.decoding import best_spans, entity_of
 from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import PROJECTION, Layers
 from bertkit.extraction.prompts import Prompt, checked_labels, prompts_of
-from bertkit.extraction.scorer import Candidates, Scorer
+from bertkit.extraction.relations import Pairs, RelationScorer, pairs_of
+from bertkit.extraction.schema import Schema, named
+from bertkit.extraction.schema_reading import Reading, Relation
+from bertkit.extraction.scorer import NO_CANDIDATES, Candidates, Scorer
 from bertkit.extraction.settings import ExtractionSettings
+from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
-from bertkit.inference.runner import Runner, checked_text, chunks, inferred, text_length
+from bertkit.inference.runner import Runner, inferred
 from bertkit.tokenizer import Encodings
-from bertkit.tokenizer.tokenizer import refuse_one_text
 
 _SEQUENCES_AT_A_TIME = 256
-
-
-@dataclass
-class ExtractionReport:
-    """What was read."""
-
-    num_texts: int = 0
-    num_characters: int = 0
-    num_words: int = 0
-    num_windows: int = 0
-    num_tokens: int = 0  # computed: labels, special tokens and overlaps of windows included
-    label_groups: tuple[tuple[str, ...], ...] = ()  # labels that the model read together
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -45,12 +32,18 @@ class _Plan:
     """How texts are read for some labels."""
 
     labels: tuple[str, ...]
+    relations: tuple[str, ...]
     prompts: list[Prompt]
     window_tokens: int  # tokens of the words of a window
     label_values: list[Any] | None  # of a model with an encoder of labels: `Scorer.shared_labels`
 
+    @property
+    def label_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The labels that are read together."""
+        return tuple(tuple(self.labels[index] for index in prompt.labels) for prompt in self.prompts)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class _Sequence:
     """A window of a text, read for some of the labels."""
 
@@ -59,101 +52,99 @@ class _Sequence:
     prompt: Prompt
 
 
-class Extractor:
-    """Finds spans of texts for labels that are given at run time.
+class _Chosen(NamedTuple):
+    """Entities of a text."""
 
-    Long texts are read in windows, so nothing is left out. The score of an entity has the same bits regardless of the
-    other texts and of the order of the labels.
+    spans: Candidates
+    windows: list[Window]  # in which they were decided
+
+
+class _Encoded(NamedTuple):
+    """Sequences after the encoder."""
+
+    indices: np.ndarray  # of the sequences
+    word_rows: Tensor  # (W, D) of the words of all sequences, after the LSTM
+    word_bounds: np.ndarray  # cumulative numbers of words
+    prompt_rows: Callable[[list[np.ndarray]], Tensor]  # (n, D) of tokens in the prompts of the sequences
+
+
+class Extractor(WindowedExtractor[_Plan]):
+    """Finds spans of texts for labels that are given at run time, and relations between them; see `WindowedExtractor`.
+
+    A relation is decided where one window holds both entities.
     """
 
     def __init__(
         self, runner: Runner, settings: ExtractionSettings, layers: Layers, scorer: Scorer,
-        label_encoder: LabelEncoder | None, threshold: float = 0.5,
+        label_encoder: LabelEncoder | None, relation_scorer: RelationScorer | None = None, threshold: float = 0.5,
     ) -> None:  # fmt: skip
-        self.threshold = threshold  # default of `extract`: what `bertkit calibrate` stored, or 0.5
-        self.settings, self._runner, self._layers, self._scorer = settings, runner, layers, scorer
-        self._label_encoder = label_encoder
         self._most_tokens = runner.max_positions - 2  # between [CLS] and [SEP]
+        super().__init__(runner, WordSplitter(runner.tokenizer, self._most_tokens // 8), threshold)
+        self.settings, self._layers, self._scorer = settings, layers, scorer
+        self._label_encoder, self._relation_scorer = label_encoder, relation_scorer
         of_spans = 0 if settings.of_tokens else settings.max_width - 1
         self._context = max(of_spans, settings.max_words // 8)
-        self._splitter = WordSplitter(runner.tokenizer, self._most_tokens // 8)
 
-    def extract(
-        self,
-        texts: Iterable[str],
-        labels: Sequence[str],
-        *,
-        threshold: float | None = None,
-        nested: bool = False,
-        report: ExtractionReport | None = None,
-    ) -> list[tuple[Entity, ...]]:
-        """The entities of each text, in the order of the text.
+    def _plan_of(self, schema: Schema) -> _Plan:
+        known = ("entities",) if self._relation_scorer is None else ("entities", "relations")
+        for field in fields(schema):
+            labels = getattr(schema, field.name)
+            if labels and field.name not in known:
+                raise UsageError(f"the schema has {field.name}: this model reads {' and '.join(known)} only")
+            if labels and isinstance(labels, Mapping):
+                raise UsageError(f'{field.name} have descriptions: this model reads names only, such as ["person"]')
+        return self._plan(named(schema.entities)[0], named(schema.relations)[0] if schema.relations else ())
 
-        Args:
-            labels: what to look for, such as "person"; their order does not matter.
-            threshold: entities have a higher score; from 0 to 1; None: that of the model.
-            nested: also entities inside others; by default no two overlap.
-            report: counts what is read.
+    def _windows(self, words: Words, plan: _Plan) -> list[Window]:
+        return windows_of(words, plan.window_tokens, self.settings.max_words, self._context)
 
-        Raises:
-            UsageError: no labels, or a label that is empty, given twice or too long; a threshold out of range; a str
-                instead of texts.
-        """
-        return list(self.extract_stream(texts, labels, threshold=threshold, nested=nested, report=report))
-
-    def extract_stream(
-        self,
-        texts: Iterable[str],
-        labels: Sequence[str],
-        *,
-        threshold: float | None = None,
-        nested: bool = False,
-        report: ExtractionReport | None = None,
-    ) -> Iterator[tuple[Entity, ...]]:
-        """`extract` in bounded memory; a text is in memory as a whole."""
-        refuse_one_text(texts)
-        threshold = self.threshold if threshold is None else threshold
-        check_threshold(threshold)
-        plan, report = self._plan(labels), report or ExtractionReport()
-        report.label_groups = tuple(tuple(plan.labels[i] for i in prompt.labels) for prompt in plan.prompts)
-        return self._stream(texts, plan, threshold, nested, report)
-
-    def _stream(
-        self, texts: Iterable[str], plan: _Plan, threshold: float, nested: bool, report: ExtractionReport
-    ) -> Iterator[tuple[Entity, ...]]:
-        for chunk in chunks(map(checked_text, texts), text_length):
-            words = self._splitter.split(chunk)
-            windows = [windows_of(each, plan.window_tokens, self.settings.max_words, self._context) for each in words]
-            sequences = [
+    def _readings(
+        self, chunk: Chunk, plan: _Plan, threshold: float, report: ExtractionReport, **options: bool
+    ) -> Iterator[Reading]:
+        words, sequences = (
+            chunk.words,
+            [
                 _Sequence(text, window, prompt)
-                for text, of_text in enumerate(windows)
+                for text, of_text in enumerate(chunk.windows)
                 for window in of_text
                 for prompt in plan.prompts
-            ]
-            report.num_texts += len(chunk)
-            report.num_characters += sum(map(len, chunk))
-            report.num_words += sum(len(each.starts) for each in words)
-            report.num_windows += sum(map(len, windows))
-            found: list[list[tuple[Candidates, Window]]] = [[] for _ in chunk]
-            for first in range(0, len(sequences), _SEQUENCES_AT_A_TIME):
-                part = sequences[first : first + _SEQUENCES_AT_A_TIME]
-                for sequence, candidates in zip(
-                    part, self._candidates(words, part, plan, threshold, report), strict=True
-                ):
-                    if len(candidates.score):
-                        found[sequence.text].append((candidates, sequence.window))
-            for text, each, of_text in zip(chunk, words, found, strict=True):
-                yield _entities(text, each, of_text, plan.labels, nested)
+            ],
+        )
+        found: list[list[tuple[Candidates, Window]]] = [[] for _ in chunk.texts]
+        for first in range(0, len(sequences), _SEQUENCES_AT_A_TIME):
+            part = sequences[first : first + _SEQUENCES_AT_A_TIME]
+            for sequence, candidates in zip(part, self._candidates(words, part, plan, threshold, report), strict=True):
+                if len(candidates.score):
+                    found[sequence.text].append((candidates, sequence.window))
+        chosen = [_chosen(of_text, nested=options["nested"]) for of_text in found]
+        entities = [
+            tuple(entity_of(text, each, spans, index, plan.labels[spans.label[index]], window)
+                  for index, window in enumerate(of_spans))
+            for text, each, (spans, of_spans) in zip(chunk.texts, words, chosen, strict=True)
+        ]  # fmt: skip
+        related: list[list[tuple[int, int, int, float]]] = [[] for _ in chunk.texts]
+        if plan.relations:
+            for text, pairs, scores in self._related(words, chosen, plan, threshold, report):
+                pair, relation = np.nonzero(scores > threshold)
+                columns = (pairs.head[pair], pairs.tail[pair], relation, scores[pair, relation])
+                related[text] += zip(*(column.tolist() for column in columns), strict=True)
+        for own, of_text in zip(entities, related, strict=True):
+            relations = (
+                Relation(plan.relations[relation], own[head], own[tail], score)
+                for head, tail, relation, score in sorted(of_text)
+            )
+            yield Reading(own, relations=tuple(relations))
 
-    def _plan(self, labels: Sequence[str]) -> _Plan:
+    def _plan(self, labels: Sequence[str], relations: Sequence[str] = ()) -> _Plan:
         names, tokenizer = checked_labels(labels), self._runner.tokenizer
+        between = checked_labels(relations) if relations else ()
         if self._label_encoder is not None:
             encoder, vectors = self._label_encoder, self._label_encoder.vectors(names)
             values = inferred(lambda: self._scorer.shared_labels(vectors.to(encoder.layers.device)))
-            return _Plan(names, [Prompt.empty(len(names))], self._most_tokens, values)
-        prompts = prompts_of(names, tokenizer, self.settings, self._most_tokens // 2)
+            return _Plan(names, between, [Prompt.empty(len(names))], self._most_tokens, values)
+        prompts = prompts_of(names, tokenizer, self.settings, self._most_tokens // 2, between)
         longest = max(len(prompt.tokens) for prompt in prompts)
-        return _Plan(names, prompts, self._most_tokens - longest, None)
+        return _Plan(names, between, prompts, self._most_tokens - longest, None)
 
     def _candidates(
         self, words: list[Words], sequences: list[_Sequence], plan: _Plan, threshold: float, report: ExtractionReport
@@ -161,55 +152,81 @@ class Extractor:
         """The spans of each sequence above the threshold, with words and labels of the text and the plan."""
         results: list[Candidates | None] = [None] * len(sequences)
 
-        def keep(index: int, logits: np.ndarray) -> None:
-            window, prompt = sequences[index].window, sequences[index].prompt
-            num_starts = window.end_owned - window.first_owned
-            found = self._scorer.candidates(logits, num_starts, threshold)
-            results[index] = Candidates(
-                found.start + window.first_owned,
-                found.end + window.first_owned,
-                prompt.labels[found.label],
-                found.score,
-            )
+        def decide(encoded: _Encoded) -> None:
+            own = [sequences[index] for index in encoded.indices]
+            word_values, label_values = self._scorer.words(encoded.word_rows), plan.label_values
+            bounds, label_bounds = encoded.word_bounds, np.cumsum([0, *(len(each.prompt.labels) for each in own)])
+            if label_values is None:
+                label_values = self._scorer.labels(encoded.prompt_rows([each.prompt.label_tokens for each in own]))
+            for number, (index, each) in enumerate(zip(encoded.indices, own, strict=True)):
+                window, prompt = each.window, each.prompt
+                first = bounds[number] + window.first_owned - window.first
+                of_words = [values[first : bounds[number + 1]] for values in word_values]
+                of_labels = label_values
+                if plan.label_values is None:
+                    of_labels = [values[label_bounds[number] : label_bounds[number + 1]] for values in label_values]
+                num_starts = window.end_owned - window.first_owned
+                found = self._scorer.candidates(
+                    self._scorer.logits(of_words, of_labels, num_starts), num_starts, threshold
+                )
+                results[index] = Candidates(
+                    found.start + window.first_owned,
+                    found.end + window.first_owned,
+                    prompt.labels[found.label],
+                    found.score,
+                )
 
-        report.num_tokens += self._run(words, sequences, plan, keep)
+        report.num_tokens += self._run(words, sequences, decide)
         return [result for result in results if result is not None]
 
-    def _run(self, words: list[Words], sequences: list[_Sequence], plan: _Plan, keep: Any) -> int:
-        """Call ``keep`` with each index and the logits of its sequence, on several threads; returns the number of
-        tokens."""
+    def _related(
+        self, words: list[Words], chosen: list[_Chosen], plan: _Plan, threshold: float, report: ExtractionReport
+    ) -> Iterator[tuple[int, Pairs, np.ndarray]]:
+        """Text, pairs and (P, R) probabilities of the windows that hold pairs of entities, which are read again."""
+        scorer, prompt_of = self._relation_scorer, np.empty(len(plan.labels), np.int64)
+        assert scorer is not None, "the plan has relations"
+        for number, prompt in enumerate(plan.prompts):
+            prompt_of[prompt.labels] = number
+        found = [(text, each) for text, one in enumerate(chosen) for each in pairs_of(*one, prompt_of)]
+        for first in range(0, len(found), _SEQUENCES_AT_A_TIME):
+            part = found[first : first + _SEQUENCES_AT_A_TIME]
+            sequences = [_Sequence(text, each.window, plan.prompts[each.prompt]) for text, each in part]
+            results = [np.empty(0)] * len(part)
+
+            def decide(encoded: _Encoded, part: Any = part, sequences: Any = sequences, results: Any = results) -> None:
+                rows = encoded.prompt_rows([sequences[index].prompt.relation_tokens for index in encoded.indices])
+                bounds, number = encoded.word_bounds, len(plan.relations)
+                for at, index in enumerate(encoded.indices):
+                    text, pairs = part[index]
+                    of_words = encoded.word_rows[bounds[at] : bounds[at + 1]]
+                    of_relations = rows[at * number : (at + 1) * number]
+                    results[index] = scorer.probabilities(of_words, chosen[text].spans, pairs, of_relations, threshold)
+
+            report.num_tokens += self._run(words, sequences, decide)
+            yield from ((text, pairs, result) for (text, pairs), result in zip(part, results, strict=True))
+
+    def _run(self, words: list[Words], sequences: list[_Sequence], decide: Callable[[_Encoded], None]) -> int:
+        """Call ``decide`` with parts of the sequences, on several threads; returns the number of tokens."""
         encodings = self._encodings(words, sequences)
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
             hidden = self._runner.encoder(batch, with_pooled=False).last_hidden_state
             own = [sequences[index] for index in indices]
-            starts, prompts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64), [each.prompt for each in own]
+            starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
             num_words = np.array([each.window.end - each.window.first for each in own], np.int64)
             firsts = np.concatenate([
                 words[each.text].first_tokens[each.window.first : each.window.end]
                 - words[each.text].first_tokens[each.window.first]
                 for each in own
             ])  # fmt: skip
-            before = starts + 1 + [len(prompt.tokens) for prompt in prompts]
+            before = starts + 1 + [len(each.prompt.tokens) for each in own]
             word_rows = self._rows(hidden, firsts + np.repeat(before, num_words))
             bounds = np.cumsum([0, *num_words])
-            word_values = self._scorer.words(self._layers.through_lstm(word_rows, bounds))
-            label_values, num_labels = plan.label_values, [0] * len(own)
-            if label_values is None:
-                num_labels = [len(prompt.labels) for prompt in prompts]
-                places = np.concatenate(
-                    [start + prompt.label_tokens for start, prompt in zip(starts, prompts, strict=True)]
-                )
-                label_values = self._scorer.labels(self._rows(hidden, places))
-            label_bounds = np.cumsum([0, *num_labels])
-            for number, (index, each) in enumerate(zip(indices, own, strict=True)):
-                first = bounds[number] + each.window.first_owned - each.window.first
-                of_words = [values[first : bounds[number + 1]] for values in word_values]
-                of_labels = label_values
-                if plan.label_values is None:
-                    of_labels = [values[label_bounds[number] : label_bounds[number + 1]] for values in label_values]
-                num_starts = each.window.end_owned - each.window.first_owned
-                keep(int(index), self._scorer.logits(of_words, of_labels, num_starts))
+
+            def prompt_rows(places: list[np.ndarray]) -> Tensor:
+                return self._rows(hidden, np.concatenate([s + of for s, of in zip(starts, places, strict=True)]))
+
+            decide(_Encoded(indices, self._layers.through_lstm(word_rows, bounds), bounds, prompt_rows))
             return torch.zeros(len(own))
 
         if sequences:
@@ -231,21 +248,11 @@ class Extractor:
         return encodings_of(rows, [each.text for each in sequences])
 
 
-def _entities(
-    text: str, words: Words, found: list[tuple[Candidates, Window]], labels: Sequence[str], nested: bool
-) -> tuple[Entity, ...]:
+def _chosen(found: list[tuple[Candidates, Window]], *, nested: bool) -> _Chosen:
     """The entities of a text, from the candidates of its windows."""
     if not found:
-        return ()
+        return _Chosen(NO_CANDIDATES, [])
     candidates = Candidates(*map(np.concatenate, zip(*(each for each, _ in found), strict=True)))
     window_of = np.repeat(np.arange(len(found)), [len(each.score) for each, _ in found])
-    return tuple(
-        entity_of(text, words, candidates, index, labels[candidates.label[index]], found[window_of[index]][1])
-        for index in best_spans(candidates, nested=nested).tolist()
-    )
-
-
-def check_threshold(threshold: float) -> None:
-    """Raise UsageError unless the threshold is a number from 0 to 1."""
-    if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")
+    kept = best_spans(candidates, nested=nested)
+    return _Chosen(candidates.chosen(kept), [found[index][1] for index in window_of[kept].tolist()])

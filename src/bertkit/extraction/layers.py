@@ -18,6 +18,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 PROJECTION, LABELS_PROJECTION, LSTM = "token_rep_layer.projection", "token_rep_layer.labels_projection", "rnn.lstm."
 SPANS, LABELS, TOKENS = "span_rep_layer.span_rep_layer.", "prompt_rep_layer", "scorer."
+ADJACENCY, PAIRS = "relations_rep_layer.relation_rep_layer.", "pair_rep_layer"
 
 
 def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int | None) -> Shapes:
@@ -30,8 +31,19 @@ def shapes_of(settings: ExtractionSettings, text_width: int, labels_width: int |
     if settings.of_tokens:
         for name in ("proj_token", "proj_label"):
             shapes |= linear_shapes(TOKENS + name, width, 2 * width)
-        return shapes | mlp_shapes(f"{TOKENS}out_mlp", (0, 3), (3 * width, 4 * width, 3))
-    return shapes | span_shapes(width) | mlp_shapes(LABELS, (0, 3), (width, 4 * width, width))
+        shapes |= mlp_shapes(f"{TOKENS}out_mlp", (0, 3), (3 * width, 4 * width, 3))
+    if not settings.of_tokens or settings.relations is not None:
+        shapes |= span_shapes(width) | mlp_shapes(LABELS, (0, 3), (width, 4 * width, width))
+    return shapes if settings.relations is None else shapes | _relation_shapes(settings.relations.pairs, width)
+
+
+def _relation_shapes(pairs: str, width: int) -> Shapes:
+    shapes = mlp_shapes(PAIRS, (0, 3), (2 * width, 4 * width, width))
+    if pairs == "bilinear":
+        shapes |= linear_shapes(f"{ADJACENCY}proj", width, width)
+    elif pairs == "mlp":
+        shapes |= mlp_shapes(f"{ADJACENCY}mlp", (0, 2), (2 * width, width, 1))
+    return shapes
 
 
 def span_shapes(width: int) -> Shapes:

@@ -19,6 +19,7 @@ from bertkit.errors import CheckpointError
 from bertkit.extraction.extractor import Extractor
 from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import Layers, Shapes, lstm_shapes, shapes_of
+from bertkit.extraction.relations import RelationScorer
 from bertkit.extraction.schema_extractor import SchemaExtractor, shapes_of_heads
 from bertkit.extraction.scorer import SpanScorer, TokenScorer
 from bertkit.extraction.settings import (
@@ -79,10 +80,13 @@ def open_extractor(
     unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
     encoders = (f"{_ENCODERS}bert_layer.", f"{_ENCODERS}labels_encoder.")
     layers = _layers(shapes, place, encoders, unused)
-    _check_marker(settings, text.tokenizer, folder)
+    _check_markers(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
-    encoder = None if labels is None else LabelEncoder(labels, layers)
-    return Extractor(text, settings, layers, scorer, encoder, _threshold(folder))
+    encoder, relation_scorer = None if labels is None else LabelEncoder(labels, layers), None
+    if settings.relations is not None:
+        spans = scorer if isinstance(scorer, SpanScorer) else SpanScorer(layers, settings.max_width)
+        relation_scorer = RelationScorer(layers, settings.relations, spans)
+    return Extractor(text, settings, layers, scorer, encoder, relation_scorer, _threshold(folder))
 
 
 def _threshold(folder: Path) -> float:
@@ -163,17 +167,18 @@ def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Sh
     return Layers({name: values[stored[name].name].to(place.dtype).to(place.device) for name in shapes})
 
 
-def _check_marker(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:
-    """Check that the tokenizer has the marker of labels, with the stated id.
+def _check_markers(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:
+    """Check that the tokenizer has the markers of labels and relations, with the stated ids.
 
     Raises:
         CheckpointError: it does not.
     """
-    if settings.labels_encoder is not None:
-        return
-    marker, stated = settings.label_marker, settings.label_marker_id
-    if marker not in tokenizer.vocabulary or tokenizer.vocabulary.id(marker) != stated:
-        raise CheckpointError(
-            f"{folder}: {NAME} says class_token_index={stated}, and the tokenizer has no {marker} with this id: its "
-            "files belong to another model"
-        )
+    markers = [("class_token_index", settings.label_marker, settings.label_marker_id)]
+    if settings.relations is not None:
+        markers.append(("rel_token_index", settings.relations.marker, settings.relations.marker_id))
+    for key, marker, stated in markers if settings.labels_encoder is None else ():
+        if marker not in tokenizer.vocabulary or tokenizer.vocabulary.id(marker) != stated:
+            raise CheckpointError(
+                f"{folder}: {NAME} says {key}={stated}, and the tokenizer has no {marker} with this id: its files "
+                "belong to another model"
+            )

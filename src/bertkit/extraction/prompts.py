@@ -22,11 +22,12 @@ class Prompt:
     labels: np.ndarray  # (C,) int64 indices of the labels
     tokens: np.ndarray  # (n,) int64
     label_tokens: np.ndarray  # (C,) int64 index in the sequence, after [CLS], of the token that stands for each label
+    relation_tokens: np.ndarray  # (R,) int64 the same for each relation
 
     @classmethod
     def empty(cls, num_labels: int) -> Self:
         """The prompt of a model with an encoder of labels."""
-        return cls(np.arange(num_labels), np.empty(0, np.int64), np.empty(0, np.int64))
+        return cls(np.arange(num_labels), *(np.empty(0, np.int64),) * 3)
 
 
 def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -52,27 +53,39 @@ def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def prompts_of(
-    labels: Sequence[str], tokenizer: Tokenizer, settings: ExtractionSettings, most_tokens: int
+    labels: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: ExtractionSettings,
+    most_tokens: int,
+    relations: Sequence[str] = (),
 ) -> list[Prompt]:
     """Prompts that name all labels: as few as possible of at most ``most_tokens``, filled in the order of the labels.
+    Each names all relations.
 
     Raises:
-        UsageError: a label is longer than a prompt.
+        UsageError: a label, or all relations, are longer than a prompt.
     """
-    text_marker = _marker(settings.text_marker, tokenizer)
+    after, relation_places = _after_labels(relations, tokenizer, settings)
+    if len(after) > most_tokens // 2:
+        raise UsageError(
+            f"the relations have {len(after)} tokens: expected at most {most_tokens // 2}, the space that the model "
+            "has for them; ask for some of them at a time"
+        )
     prompts, indices, tokens, places = list[Prompt](), list[int](), list[int](), list[int]()
 
     def close() -> None:
-        prompts.append(Prompt(np.array(indices), np.array([*tokens, *text_marker]), np.array(places)))
+        prompts.append(
+            Prompt(np.array(indices), np.array([*tokens, *after]), np.array(places), len(tokens) + relation_places)
+        )
 
     for index, (label, ids) in enumerate(zip(labels, tokenizer.plain_ids(labels), strict=True)):
         named = [settings.label_marker_id, *ids.tolist()]
-        if len(named) + len(text_marker) > most_tokens or not len(ids):
+        if len(named) + len(after) > most_tokens or not len(ids):
             raise UsageError(
                 f"the label {label!r:.40} has {len(ids)} tokens: expected from 1 to "
-                f"{most_tokens - len(text_marker) - 1}, the space that the model has for labels"
+                f"{most_tokens - len(after) - 1}, the space that the model has for labels"
             )
-        if len(tokens) + len(named) + len(text_marker) > most_tokens:
+        if len(tokens) + len(named) + len(after) > most_tokens:
             close()
             indices, tokens, places = [], [], []
         indices.append(index)
@@ -80,6 +93,26 @@ def prompts_of(
         tokens += named
     close()
     return prompts
+
+
+def _after_labels(
+    relations: Sequence[str], tokenizer: Tokenizer, settings: ExtractionSettings
+) -> tuple[list[int], np.ndarray]:
+    """Tokens between the labels and the text, and the index among them, plus 1 for [CLS], of that of each relation.
+
+    Raises:
+        UsageError: a relation without tokens.
+    """
+    marker = _marker(settings.text_marker, tokenizer)
+    if (own := settings.relations) is None:
+        return marker, np.empty(0, np.int64)
+    tokens, places = [*marker], list[int]()
+    for relation, ids in zip(relations, tokenizer.plain_ids(relations), strict=True):
+        if not len(ids):
+            raise UsageError(f"the relation {relation!r:.40} has no tokens: expected words, such as 'lives in'")
+        places.append(1 + len(tokens) + (not own.reads_marker))
+        tokens += [own.marker_id, *ids.tolist()]
+    return tokens + marker, np.array(places, np.int64)
 
 
 def _marker(marker: str, tokenizer: Tokenizer) -> list[int]:

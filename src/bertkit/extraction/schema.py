@@ -59,6 +59,11 @@ class SchemaPrompt:
     tasks: list[Task]
     tokens: np.ndarray  # (n,) int64
 
+    @property
+    def label_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The labels of each task."""
+        return tuple(task.labels for task in self.tasks)
+
 
 def schema_prompt(schema: Schema, tokenizer: Tokenizer, most_tokens: int) -> SchemaPrompt:
     """The tokens of a schema. Names stand in alphabetical order, so that their order has no influence.

@@ -3,7 +3,7 @@
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -12,15 +12,13 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.extraction.counting import MOST_INSTANCES, Counting, counting_shapes
-from bertkit.extraction.decoding import Entity
-from bertkit.extraction.extractor import ExtractionReport, check_threshold
 from bertkit.extraction.layers import Layers, Shapes, mlp_shapes, span_shapes
-from bertkit.extraction.schema import Labels, Schema, SchemaPrompt, Task, named, schema_prompt
+from bertkit.extraction.schema import Schema, SchemaPrompt, Task, schema_prompt
 from bertkit.extraction.schema_reading import Finding, Reading, TextReader
 from bertkit.extraction.scorer import Candidates, SpanScorer
+from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
-from bertkit.inference.runner import Runner, checked_text, chunks, text_length
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.inference.runner import Runner
 
 _CLASSIFIER, _COUNT = "classifier", "count_pred"
 
@@ -35,103 +33,35 @@ def shapes_of_heads(width: int, *, with_transformer: bool) -> Shapes:
     )
 
 
-class SchemaExtractor:
-    """Answers the questions of a schema about texts of any length.
-
-    Long texts are read in windows. What is found has the same bits regardless of the other texts, and of the order of
-    names and labels in the schema.
-    """
+class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
+    """Answers the questions of a schema about texts of any length; see `WindowedExtractor`."""
 
     def __init__(self, runner: Runner, layers: Layers, max_width: int, threshold: float = 0.5) -> None:
-        self.threshold = threshold
-        self._runner, self._layers, self._max_width = runner, layers, max_width
+        splitter = WordSplitter(runner.tokenizer, runner.max_positions // 8, _word(), in_lower_case=True)
+        super().__init__(runner, splitter, threshold)
+        self._layers, self._max_width = layers, max_width
         self._scorer, self._counting = SpanScorer(layers, max_width), Counting(layers)
         self._most_tokens = runner.max_positions
-        self._splitter = WordSplitter(runner.tokenizer, self._most_tokens // 8, _word(), in_lower_case=True)
 
-    def extract(
-        self,
-        texts: Iterable[str],
-        labels: Labels,
-        *,
-        threshold: float | None = None,
-        nested: bool = False,
-        report: ExtractionReport | None = None,
-    ) -> list[tuple[Entity, ...]]:
-        """As `Extractor.extract`: by default no two entities overlap."""
-        named(labels)
-        found = self._read(texts, Schema(entities=labels), threshold, report, together=True, nested=nested)
-        return [reading.entities for reading in found]
+    def _plan_of(self, schema: Schema) -> SchemaPrompt:
+        return schema_prompt(schema, self._runner.tokenizer, self._most_tokens // 2)
 
-    def read(
-        self,
-        texts: Iterable[str],
-        schema: Schema,
-        *,
-        threshold: float | None = None,
-        report: ExtractionReport | None = None,
-    ) -> list[Reading]:
-        """What each text says of the schema.
+    def _words(self, texts: Sequence[str]) -> list[Words]:
+        return super()._words([_with_stop(text) for text in texts])
 
-        Args:
-            threshold: spans have at least this score; from 0 to 1. By default that of the model.
-            report: counts what is read.
+    def _windows(self, words: Words, plan: SchemaPrompt) -> list[Window]:
+        most_tokens = self._most_tokens - len(plan.tokens)
+        return windows_of(words, most_tokens, most_tokens, max(self._max_width - 1, most_tokens // 8))
 
-        Raises:
-            UsageError: an empty schema, or one that is too long; a threshold out of range; a str instead of texts.
-        """
-        return list(self.read_stream(texts, schema, threshold=threshold, report=report))
-
-    def read_stream(
-        self,
-        texts: Iterable[str],
-        schema: Schema,
-        *,
-        threshold: float | None = None,
-        report: ExtractionReport | None = None,
+    def _readings(
+        self, chunk: Chunk, plan: SchemaPrompt, threshold: float, report: ExtractionReport, **options: bool
     ) -> Iterator[Reading]:
-        """`read` in bounded memory; a text is in memory as a whole."""
-        return self._read(texts, schema, threshold, report, together=False, nested=False)
-
-    def _read(
-        self,
-        texts: Iterable[str],
-        schema: Schema,
-        threshold: float | None,
-        report: ExtractionReport | None,
-        **options: bool,
-    ) -> Iterator[Reading]:
-        refuse_one_text(texts)
-        threshold = self.threshold if threshold is None else threshold
-        check_threshold(threshold)
-        prompt = schema_prompt(schema, self._runner.tokenizer, self._most_tokens // 2)
-        report = report or ExtractionReport()
-        report.label_groups = tuple(task.labels for task in prompt.tasks)
-        return self._stream(texts, prompt, threshold, report, options)
-
-    def _stream(
-        self,
-        texts: Iterable[str],
-        prompt: SchemaPrompt,
-        threshold: float,
-        report: ExtractionReport,
-        options: dict[str, bool],
-    ) -> Iterator[Reading]:
-        most_tokens = self._most_tokens - len(prompt.tokens)
-        context = max(self._max_width - 1, most_tokens // 8)
-        for chunk in chunks(map(checked_text, texts), text_length):
-            words = self._splitter.split([_with_stop(text) for text in chunk])
-            windows = [windows_of(each, most_tokens, most_tokens, context) for each in words]
-            sequences = [(text, window) for text, of_text in enumerate(windows) for window in of_text]
-            report.num_texts += len(chunk)
-            report.num_characters += sum(map(len, chunk))
-            report.num_words += sum(len(each.starts) for each in words)
-            report.num_windows += len(sequences)
-            found: list[list[Finding]] = [[] for _ in chunk]
-            for (text, _), one in zip(sequences, self._run(words, sequences, prompt, threshold, report), strict=True):
-                found[text].append(one)
-            for text, each, of_text in zip(chunk, words, found, strict=True):
-                yield TextReader(text, each, of_text, **options).reading(prompt.tasks)
+        sequences = [(text, window) for text, of_text in enumerate(chunk.windows) for window in of_text]
+        found: list[list[Finding]] = [[] for _ in chunk.texts]
+        for (text, _), one in zip(sequences, self._run(chunk.words, sequences, plan, threshold, report), strict=True):
+            found[text].append(one)
+        for text, words, of_text in zip(chunk.texts, chunk.words, found, strict=True):
+            yield TextReader(text, words, of_text, **options).reading(plan.tasks)
 
     def _run(
         self,

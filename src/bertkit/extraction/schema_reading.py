@@ -18,6 +18,7 @@ class Relation:
     label: str
     head: Entity
     tail: Entity
+    score: float | None = None  # None: that of the model is of its sides only
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ class Candidates(NamedTuple):
         return Candidates(*(values[choice] for values in self))
 
 
+NO_CANDIDATES = Candidates(*(np.empty(0, np.int64),) * 3, np.empty(0))
+
+
 class Scorer(Protocol):
     """Scores of a model."""
 
@@ -93,6 +96,11 @@ class SpanScorer:
             return self.labels(labels)
         return [self.layers.product(self.layers.twice(LABELS, labels)), len(labels)]
 
+    def vectors(self, words: Sequence[Tensor], start: Tensor, end: Tensor) -> Tensor:
+        """(N, D) vectors of spans, by their first and last word."""
+        terms = torch.index_select(words[0], 0, start).add_(torch.index_select(words[1], 0, end)).relu_()
+        return self._last(terms.to(self.layers.device))
+
     def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
         """(starts, K, C); -inf beyond the last word."""
         if len(labels) > 1:
@@ -103,19 +111,18 @@ class SpanScorer:
         return logits
 
     def _many_logits(self, words: Sequence[Tensor], product: Any, num_labels: int, num_starts: int) -> np.ndarray:
-        starts, ends = words
-        logits = np.full((num_starts * self.max_width, num_labels), -np.inf, starts.numpy().dtype)
+        ends = words[1]
+        logits = np.full((num_starts * self.max_width, num_labels), -np.inf, ends.numpy().dtype)
         span = torch.arange(num_starts * self.max_width)
         start, end = span // self.max_width, span // self.max_width + span % self.max_width
         for part in span[end < len(ends)].split(_ROWS_AT_ONCE):
-            terms = torch.index_select(starts, 0, start[part]).add_(torch.index_select(ends, 0, end[part])).relu_()
-            logits[part.numpy()] = product(self._last(terms.to(self.layers.device))).cpu().numpy()
+            logits[part.numpy()] = product(self.vectors(words, start[part], end[part])).cpu().numpy()
         return logits.reshape(num_starts, self.max_width, num_labels)
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
         """As `Scorer.candidates`."""
         start, width, label = np.nonzero(logits > _logit(threshold) - 0.01)
-        score = _sigmoid(logits[start, width, label])
+        score = sigmoid(logits[start, width, label])
         found = Candidates(start, start + width, label, score)
         return found.chosen(score > threshold)
 
@@ -138,6 +145,8 @@ class TokenScorer:
 
     def labels(self, labels: Tensor) -> list[Tensor]:
         """(C, 4 D) terms, (C, D) factors."""
+        if f"{LABELS}.0.weight" in self.layers.values:  # of a model that relates entities
+            labels = self.layers.twice(LABELS, labels)
         return self._terms("proj_label", labels, self._of_label)
 
     def shared_labels(self, labels: Tensor) -> list[Any]:
@@ -160,7 +169,7 @@ class TokenScorer:
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
         """As `Scorer.candidates`."""
-        start, end, inside = np.moveaxis(_sigmoid(logits), 2, 0)
+        start, end, inside = np.moveaxis(sigmoid(logits), 2, 0)
         parts: list[tuple[np.ndarray, ...]] = []
         for first, label in np.argwhere(start[:num_starts] > threshold):
             lowest = np.minimum.accumulate(inside[first:, label])
@@ -169,12 +178,11 @@ class TokenScorer:
             score = np.minimum(np.minimum(lowest[ends - first], end[ends, label]), start[first, label])
             parts.append((np.full(len(ends), first), ends, np.full(len(ends), label), score))
         if not parts:
-            none = np.empty(0, np.int64)
-            return Candidates(none, none, none, np.empty(0, logits.dtype))
+            return NO_CANDIDATES
         return Candidates(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
+def sigmoid(logits: np.ndarray) -> np.ndarray:
     """In the precision of the logits: spans that are certain have equal scores, as published."""
     return (1 / (1 + np.exp(-np.clip(logits.astype(np.float64), -700, 700)))).astype(logits.dtype)
 

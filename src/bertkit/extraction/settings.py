@@ -9,6 +9,9 @@ from bertkit.files.json_files import check_required_values, member, read_json
 
 NAME = "gliner_config.json"
 
+PAIRS = ("none", "dot", "bilinear", "mlp")
+"""How a model chooses the pairs of entities that may be related; none: all of them."""
+
 _REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
     "subtoken_pooling": ("first",),
     "words_splitter_type": ("whitespace",),
@@ -20,7 +23,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with 
     "labels_decoder": (None, ""),
     "labels_decoder_config": (None,),
     "decoder_config": (None,),
-    "relations_layer": (None,),
+    "relations_layer": (None, *PAIRS),
     "triples_layer": (None,),
     "span_mode": ("markerV0", "token_level", "token-level"),
 }
@@ -28,6 +31,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with 
 _READ = {
     "encoder_config", "labels_encoder_config", "labels_encoder", "hidden_size", "max_width", "max_len",
     "num_rnn_layers", "embed_ent_token", "class_token_index", "ent_token", "sep_token", "vocab_size", "model_name",
+    "embed_rel_token", "rel_token", "rel_token_index",
 }  # fmt: skip
 
 _OF_TRAINING = frozenset(  # keys that do not affect the outputs
@@ -39,9 +43,20 @@ _OF_TRAINING = frozenset(  # keys that do not affect the outputs
     train_batch_size eval_every save_total_limit loss_alpha loss_gamma label_smoothing loss_reduction loss_prob_margin
     loss_type masking negatives has_rnn shuffle_types random_drop size_sup freeze_token_rep root_dir train_data
     val_data_dir prev_path log_dir max_grad_norm gradient_accumulation_steps decoder_mode full_decoder_context
-    blank_entity_prob decoder_loss_coef
+    blank_entity_prob decoder_loss_coef adjacency_loss_coef relation_loss_coef augment_data_prob augment_ent_drop_prob
+    augment_rel_drop_prob augment_add_other_prob rel_id_to_classes
     """.split()
 )
+
+
+@dataclass(frozen=True)
+class RelationSettings:
+    """What a published model computes to relate entities."""
+
+    pairs: str  # one of PAIRS
+    reads_marker: bool  # a relation's vector is that of the marker before its name; else of the name's first token
+    marker: str
+    marker_id: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,7 @@ class ExtractionSettings:
     label_marker: str
     text_marker: str
     label_marker_id: int
+    relations: RelationSettings | None = None  # None: the model finds entities only
 
 
 def read_settings(folder: Path) -> ExtractionSettings:
@@ -106,6 +122,20 @@ def read_settings(folder: Path) -> ExtractionSettings:
         label_marker=member(content, "ent_token", str, path, "<<ENT>>"),
         text_marker=member(content, "sep_token", str, path, "<<SEP>>"),
         label_marker_id=member(content, "class_token_index", int, path, -1),
+        relations=_relations(content, path),
+    )
+
+
+def _relations(content: dict[str, Any], path: Path) -> RelationSettings | None:
+    if content.get("relations_layer") is None:
+        return None
+    if content.get("labels_encoder"):
+        raise CheckpointError(f"{path}: relations_layer is {content['relations_layer']!r} beside a labels_encoder")
+    return RelationSettings(
+        pairs=content["relations_layer"],
+        reads_marker=member(content, "embed_rel_token", bool, path, True),
+        marker=member(content, "rel_token", str, path, "<<REL>>"),
+        marker_id=member(content, "rel_token_index", int, path, -1),
     )
 
 
@@ -124,6 +154,11 @@ _OF_SCHEMAS: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, wit
     "counting_layer": ("count_lstm", "count_lstm_v2"),
     "max_len": (None,),
 }
+
+
+def is_extraction(folder: Path) -> bool:
+    """Whether a folder holds a model in the form of GLiNER or GLiNER2."""
+    return (folder / NAME).is_file() or reads_schemas(folder)
 
 
 def reads_schemas(folder: Path) -> bool:

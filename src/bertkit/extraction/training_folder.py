@@ -53,7 +53,7 @@ def new_network(model: str, chosen: ExtractionTrainingSettings) -> tuple[Extract
 def saved_network(folder: Path, dropout: float) -> tuple[ExtractionNetwork, Tokenizer]:
     """The network of a checkpoint, and its tokenizer."""
     extractor: Any = open_extractor(folder, device="cpu")
-    runner = extractor._runner
+    runner = extractor.runner
     network = ExtractionNetwork(_without_pooler(runner.network), read_settings(folder), dropout)
     network.load_state_dict(extractor._layers.values, strict=False)
     return network, runner.tokenizer

@@ -3,7 +3,7 @@
 Takes: a causal or an encoder-decoder model; prompts or sources.
 Gives: generated texts with their log probabilities, and the likeliest tokens of each step.
 May import: later, errors, files, locate, device, executor, compiled, randomness, tokenizer, batch, transformer, heads,
-architectures, tasks, checkpoint, pages, model.
+architectures, tasks, checkpoint, pages, extraction, model.
 """
 
 from typing import TYPE_CHECKING

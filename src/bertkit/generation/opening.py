@@ -10,6 +10,7 @@ from bertkit.checkpoint.config_file import is_encoder_decoder, read_config
 from bertkit.checkpoint.generation_rules import rules_not_applied
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError, warn
+from bertkit.extraction.settings import is_extraction
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import load
 from bertkit.transformer import EncoderConfig
@@ -60,6 +61,8 @@ def writes_text(name: str | Path) -> bool:
         CheckpointError: no such model, or a config.json that cannot be read.
     """
     folder = transformer_folder(locate(name))
+    if is_extraction(folder):
+        return False
     return is_encoder_decoder(folder) or _continues_texts(read_config(folder).transformer)
 
 

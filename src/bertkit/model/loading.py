@@ -5,6 +5,8 @@ from pathlib import Path
 
 from bertkit.checkpoint import Checkpoint, open_checkpoint
 from bertkit.device import is_cpu, resolve_device, weights_dtype_name
+from bertkit.errors import UsageError
+from bertkit.extraction.settings import is_extraction
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
 from bertkit.model.model import Model
@@ -22,7 +24,7 @@ def load(
     ignore_config_keys: Collection[str] = (),
     seed: int = 0,
 ) -> Model:
-    """Open a published BERT.
+    """Open a published BERT, or an extraction model, in the form of GLiNER or GLiNER2.
 
     Args:
         name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
@@ -39,10 +41,16 @@ def load(
 
     Raises:
         CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
-        UsageError: an unknown precision, device or head, or a name that is neither a str nor a path.
+        UsageError: an unknown precision, device or head, heads of an extraction model, or a name that is neither a str
+            nor a path.
     """
+    folder = locate(name)
+    if is_extraction(folder):
+        if heads or new or label_names is not None or ignore_tensors or ignore_config_keys:
+            raise UsageError(f"{name} is an extraction model: it opens with precision and device only")
+        return _extraction_model(folder, precision, device)
     checkpoint = open_checkpoint(
-        locate(name),
+        folder,
         heads=heads,
         new=new,
         label_names=label_names,
@@ -62,3 +70,16 @@ def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
         return Model(checkpoint, precision)
     choice = choose_precision(checkpoint.network.encoder, checkpoint.tokenizer)
     return Model(checkpoint, choice.precision, choice.reason)
+
+
+def _extraction_model(folder: Path, precision: str, device: str) -> Model:
+    from bertkit.extraction.opening import open_extractor
+
+    reason, first = "", "float32" if precision == "auto" else precision
+    extractor = open_extractor(folder, precision=first, device=device)
+    if precision == "auto":
+        choice = choose_precision(extractor.runner.network.encoder, extractor.runner.tokenizer)
+        precision, reason = choice.precision, choice.reason
+        if precision != "float32":
+            extractor = open_extractor(folder, precision=precision, device=device)
+    return Model(Checkpoint(extractor.runner.network, extractor.runner.tokenizer), precision, reason, extractor)

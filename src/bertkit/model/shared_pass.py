@@ -2,67 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from bertkit.architectures import Network
-from bertkit.batch import Batch, collate
+from bertkit.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.inference import Runner
 from bertkit.later import Tensor
 from bertkit.model.model import Model
+from bertkit.tokenizer import Encodings
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.arrays import are_equal, array, library_of, split
 from bertkit.transformer.kernels.inference import without_gradients
 from bertkit.transformer.modules import ArrayModule, nn
-from bertkit.transformer.prepared.encoder import weight_versions
 
 _POOLER = "pooler."
 """Parameters of encoders that belong to heads: each model uses its own."""
 
 
-@contextmanager
-def one_pass(**models: Model) -> Iterator[None]:
-    """Within it, methods of these models compute each sequence of tokens once, for all of them.
-
-    Results have the same bits as without it. Hidden states stay in memory until it ends: give a large collection in
-    parts, each in its own ``with``. One at a time for a model.
+class SharedTrunk:
+    """Models whose encoders are equal, except poolers, such as those fine-tuned with a frozen trunk.
 
     Args:
-        models: at least two, such as ``tagger=..., topics=...``, fine-tuned with a frozen trunk, so that all weights
-            of their encoders, except poolers, are equal.
+        models: by the names in errors.
 
     Raises:
-        UsageError: fewer than two models, or one whose trunk, precision or device differs, by name.
+        UsageError: a model whose trunk, precision or device differs from that of the first one, by name.
     """
-    if len(models) < 2:
-        raise UsageError(f"{len(models)} models: expected at least two")
-    networks = {name: model.inference_network for name, model in models.items()}
-    if not all(isinstance(network, ArrayModule) for network in networks.values()):
-        networks = {name: model.network for name, model in models.items()}
-    (first_name, first), *others = models.items()
-    for name, model in others:
-        if difference := _difference(first, model) or _difference_of_weights(networks[first_name], networks[name]):
-            raise UsageError(
-                f"{name} has not the trunk of {first_name}: {difference}; expected heads that were trained over the "
-                "same frozen encoder"
-            )
-    prepared, states = first._runner_of(networks[first_name]).encoder, dict[_Key, Tensor]()
-    before = {name: model._prepared for name, model in models.items()}
-    for name, model in models.items():
-        encoder = networks[name].encoder
-        model._prepared = _Trunk(prepared, encoder, weight_versions(encoder), states)
-    try:
-        yield
-    finally:
-        for name, model in models.items():
-            model._prepared = before[name]
+
+    def __init__(self, models: Mapping[str, Any]) -> None:
+        self._models = dict(models)
+        self._networks: dict[str, Network] = {name: model.inference_network for name, model in models.items()}
+        in_arrays = all(isinstance(network, ArrayModule) for network in self._networks.values())
+        if not in_arrays:
+            self._networks = {name: model.network for name, model in models.items()}
+        (first_name, first), *others = self._models.items()
+        for name, model in others:
+            if difference := _difference(first, model) or _difference_of_weights(
+                self._networks[first_name], self._networks[name]
+            ):
+                raise UsageError(
+                    f"{name} has not the trunk of {first_name}: {difference}; expected heads that were trained over "
+                    "the same frozen encoder"
+                )
+        self._base: Runner = first._runner if in_arrays else first._torch_runner
+
+    def one_pass(self) -> dict[str, Model]:
+        """Copies of the models that compute each sequence of tokens once, for all of them, with the same bits.
+
+        Hidden states stay in memory as long as the copies.
+        """
+        states = dict[_Key, Tensor]()
+        return {name: _Head(model, self._networks[name], self._base, states) for name, model in self._models.items()}
 
 
 def _difference(first: Model, other: Model) -> str | None:
@@ -78,43 +76,76 @@ def _difference_of_weights(first: Network, other: Network) -> str | None:
     """The weights that differ between the trunks of two networks."""
     weights = dict(other.encoder.named_parameters())
     for name, weight in first.encoder.named_parameters():
-        if not name.startswith(_POOLER) and not are_equal(weight, weights.get(name)):
+        if not name.startswith(_POOLER) and not _are_equal(weight, weights.get(name)):
             return f"the weights {name} differ"
     return None
+
+
+def _are_equal(weight: Any, other: Any) -> bool:
+    return other is not None and (_memory(weight) == _memory(other) or are_equal(weight, other))
+
+
+def _memory(weight: Any) -> tuple[Any, ...]:
+    if isinstance(weight, np.ndarray):
+        return weight.ctypes.data, weight.shape, weight.strides
+    return weight.data_ptr(), weight.shape, weight.stride()
 
 
 _Key = tuple[bytes, bytes]
 """Ids and token types of a sequence."""
 
 
+class _Head(Model):
+    """A model that reads the hidden states of a pass."""
+
+    def __init__(self, model: Model, network: Network, base: Runner, states: dict[_Key, Tensor]) -> None:
+        super().__init__(model.checkpoint, model.precision, model.precision_reason, model._opened_extractor)
+        trunk: Any = _Trunk(base.encoder, network.encoder, states)
+        self._reader = _Reader(network, model.tokenizer, trunk, base=base, states=states)
+
+    @property
+    def _runner(self) -> Runner:
+        return self._reader
+
+
 @dataclass(frozen=True)
-class _Sequence:
-    """A sequence for `collate`."""
+class _Reader(Runner):
+    """A runner that first computes the hidden states that no head has asked for yet, with the runner of the trunk."""
 
-    input_ids: np.ndarray
-    token_type_ids: np.ndarray
+    base: Runner = field(kw_only=True)
+    states: dict[_Key, Tensor] = field(kw_only=True, compare=False)  # last hidden states of each sequence
 
-    def __len__(self) -> int:
-        return len(self.input_ids)
+    def run(self, encodings: Encodings, forward: Callable[[Batch, np.ndarray], Tensor], **options: Any) -> Tensor:
+        """See `Runner.run`."""
+        keys = _keys(encodings.input_ids, encodings.token_type_ids, encodings.cu_seqlens.tolist())
+        missing = {key: index for index, key in enumerate(keys) if key not in self.states}
+        if missing:
+            part = encodings.take(np.array(list(missing.values())))
+
+            def hidden(batch: Batch, indices: np.ndarray) -> Tensor:
+                return self.base.encoder(batch, with_pooled=False).last_hidden_state
+
+            rows = self.base.run(part, hidden, rows_per_sequence=part.seqlens)
+            self.states.update(zip(missing, split(rows, part.seqlens.tolist()), strict=True))
+        return super().run(encodings, forward, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class _Trunk:
-    """The prepared encoder of the first model with the pooler of one model; see `PreparedEncoder`."""
+    """The hidden states of a pass, with the pooler of one model; see `PreparedEncoder`."""
 
     prepared: Encoder | PreparedEncoder
     encoder: Encoder
-    weights: Any  # `WeightVersions`; None for arrays
-    states: dict[_Key, Tensor]  # last hidden states of each sequence that was computed
+    states: dict[_Key, Tensor]
 
     def fits(self, encoder: nn.Module) -> bool:
         """See `PreparedEncoder.fits`."""
-        return encoder is self.encoder and (self.weights is None or self.weights.are_unchanged())
+        return encoder is self.encoder
 
     def __call__(
         self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
     ) -> EncoderOutput:
-        """See `PreparedEncoder.__call__`; all hidden states are computed, for the other heads."""
+        """See `PreparedEncoder.__call__`; inner hidden states are computed again."""
         with without_gradients():
             return self._output(batch, with_hidden_states, with_pooled)
 
@@ -123,23 +154,17 @@ class _Trunk:
             output = self.prepared(batch, with_hidden_states=True, with_pooled=False)
             last, inner = output.last_hidden_state, output.hidden_states
         else:
-            last, inner = self._last(batch), None
+            ids, types = (
+                array(row if batch.is_in_arrays else row.cpu()) for row in (batch.input_ids, batch.token_type_ids)
+            )
+            states = [self.states[key] for key in _keys(ids, types, batch.cu_seqlens.tolist())]
+            last, inner = library_of(states[0]).concatenate(states), None
         pooler = self.encoder.pooler
         with inference_kernels():
             pooled = None if pooler is None or not with_pooled else pooler(last[batch.first_tokens])
         return EncoderOutput(last, pooled, inner)
 
-    def _last(self, batch: Batch) -> Tensor:
-        ids, types = (
-            array(row if batch.is_in_arrays else row.cpu()) for row in (batch.input_ids, batch.token_type_ids)
-        )
-        parts = [slice(start, end) for start, end in pairwise(batch.cu_seqlens.tolist())]
-        sequences = {(ids[part].tobytes(), types[part].tobytes()): _Sequence(ids[part], types[part]) for part in parts}
-        missing = {key: each for key, each in sequences.items() if key not in self.states}
-        if missing:
-            packed = collate(list(missing.values()), in_arrays=batch.is_in_arrays)
-            packed = packed if batch.is_in_arrays else packed.to(batch.input_ids.device)
-            hidden = self.prepared(packed, with_pooled=False).last_hidden_state
-            self.states.update(zip(missing, split(hidden, [len(each) for each in missing.values()]), strict=True))
-        states = [self.states[ids[part].tobytes(), types[part].tobytes()] for part in parts]
-        return library_of(states[0]).concatenate(states)
+
+def _keys(ids: np.ndarray, types: np.ndarray, bounds: list[int]) -> list[_Key]:
+    ids, types = ids.astype(np.int32, copy=False), types.astype(np.int32, copy=False)
+    return [(ids[start:end].tobytes(), types[start:end].tobytes()) for start, end in pairwise(bounds)]

@@ -1,8 +1,8 @@
 """Redaction: texts without formatted identifiers, names and places.
 
-Takes: a text, or a stream of pieces of a text; optionally a fine-tuned tagger.
+Takes: a text, or a stream of pieces of a text; optionally what finds names, such as a tagger.
 Gives: the same text with placeholders, what was replaced and where, and a key that reverses it.
-May import: later, errors, files, model.
+May import: later, errors, files.
 """
 
 from typing import TYPE_CHECKING

@@ -3,17 +3,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from bertkit.errors import UsageError
 from bertkit.redaction.identifiers import CONTEXT, IDENTIFIERS, phones
 from bertkit.redaction.key import Key
-from bertkit.redaction.spans import IdentifierFinder, Span, TaggedFinder, Union, Window
-
-if TYPE_CHECKING:
-    from bertkit.model import Model
+from bertkit.redaction.spans import IdentifierFinder, Span, Tag, TaggedFinder, Union, Window, blocks_of
 
 REGIONS = ("US", "GB", "DE", "FR")
 """Default regions of telephone numbers without an international prefix."""
@@ -54,7 +51,7 @@ class RedactionReport:
         num_characters: characters read.
         examined: kinds that were looked for.
         regions: of telephone numbers without an international prefix.
-        tagger: whether a tagger looked for names.
+        tagger: whether a model looked for names.
         replacements: number of replacements of each kind.
     """
 
@@ -70,34 +67,59 @@ class RedactionReport:
         return asdict(self) | {"replacements": dict(sorted(self.replacements.items()))}
 
 
+Labels = Sequence[str] | Mapping[str, str | None]
+"""Labels of entities, with descriptions for models that read them."""
+
+
+class NameFinder(Protocol):
+    """What finds names and places: a model."""
+
+    def entity_labels(self, labels: Labels | None) -> tuple[str, ...]:
+        """See `Model.entity_labels`."""
+        ...
+
+    def extract(self, texts: Sequence[str], labels: Labels, *, threshold: float | None) -> Sequence[Any]:
+        """See `Model.extract`."""
+        ...
+
+
 class Redactor:
-    """Finds and replaces identifiers, and names if a tagger is given.
+    """Finds and replaces identifiers, and names if a model is given.
 
     The result is the same however a stream is cut into pieces; memory is bounded.
 
     Args:
-        kinds: of identifiers, and labels of the tagger; None: all.
-        regions: ISO 3166 codes: telephone numbers without an international prefix are those of these regions.
-        tagger: a model fine-tuned for token classification; its entities are replaced as well.
+        kinds: of identifiers, and labels of the model; None: all.
+        regions: ISO 3166 codes: telephone numbers without an international prefix are those of these regions; None:
+            `REGIONS`.
+        tagger: a model fine-tuned for token classification, or an extraction model; its entities are replaced as well.
+        labels: what an extraction model looks for; of a tagger some of its labels, None: all.
+        threshold: of the scores of entities; None: that of the model.
         key: makes placeholders that it can restore; None: each placeholder names its kind only.
         is_json: outside of strings, placeholders are written in quotes.
 
     Raises:
-        UsageError: an unknown kind or region, a model that is no tagger, or a missing library.
+        UsageError: an unknown kind or region, labels that the model does not find, or a missing library.
+        MissingHeadError: a model that finds no entities.
     """
 
     def __init__(
         self,
         kinds: Sequence[str] | None = None,
         *,
-        regions: Sequence[str] = REGIONS,
-        tagger: "Model | None" = None,
+        regions: Sequence[str] | None = None,
+        tagger: NameFinder | None = None,
+        labels: Labels | None = None,
+        threshold: float | None = None,
         key: Key | None = None,
         is_json: bool = False,
     ) -> None:
-        identifiers = [*IDENTIFIERS, *phones(tuple(regions))]
-        labels = () if tagger is None else _labels_of(tagger)
-        offered = tuple(dict.fromkeys([*(each.kind for each in identifiers), *labels]))
+        chosen_regions = REGIONS if regions is None else tuple(regions)
+        identifiers = [*IDENTIFIERS, *phones(chosen_regions)]
+        if tagger is None and labels is not None:
+            raise UsageError("labels without a model: give one that finds them")
+        names = () if tagger is None else tagger.entity_labels(labels)
+        offered = tuple(dict.fromkeys([*(each.kind for each in identifiers), *map(kind_of, names)]))
         if kinds is not None and not kinds:
             raise UsageError("kinds is empty: give at least one, or omit it for all")
         for kind in kinds or ():
@@ -106,10 +128,12 @@ class Redactor:
         self.kinds = tuple(kind for kind in offered if kinds is None or kind in kinds)
         self.key, self.is_json = key, is_json
         self._identifiers = [each for each in identifiers if each.kind in self.kinds]
-        self._tagger = tagger if any(label in self.kinds for label in labels) else None
+        wanted = [name for name in names if kind_of(name) in self.kinds]
+        self._labels: Labels = {name: labels[name] for name in wanted} if isinstance(labels, Mapping) else wanted
+        self._tagger, self._threshold = tagger if wanted else None, threshold
         self.report = RedactionReport(
             examined=self.kinds,
-            regions=tuple(regions) if "PHONE" in self.kinds else (),
+            regions=chosen_regions if "PHONE" in self.kinds else (),
             tagger=self._tagger is not None,
         )
 
@@ -119,11 +143,21 @@ class Redactor:
         Raises:
             UsageError: not a str.
         """
-        if not isinstance(text, str):
-            raise UsageError(f"the text is {text!r:.80}: expected a str")
-        replacements = list[Replacement]()
-        pieces = list(self.redact_stream([text], replacements))
-        return Redaction("".join(pieces), tuple(replacements))
+        return self.redact_all([text])[0]
+
+    def redact_all(self, texts: Sequence[str]) -> list[Redaction]:
+        """`redact` of several texts, in which names are looked for together."""
+        for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"the text is {text!r:.80}: expected a str")
+        blocks = list(dict.fromkeys(block for text in texts for block in blocks_of(text)))
+        known = dict(zip(blocks, self._tags(blocks), strict=True)) if self._tagger is not None else {}
+        results = []
+        for text in texts:
+            replacements = list[Replacement]()
+            pieces = list(self._redact([text], replacements, lambda part: [known[block] for block in part]))
+            results.append(Redaction("".join(pieces), tuple(replacements)))
+        return results
 
     def redact_stream(self, pieces: Iterable[str], replacements: list[Replacement] | None = None) -> Iterator[str]:
         """The pieces of a text with placeholders, in bounded memory.
@@ -131,7 +165,10 @@ class Redactor:
         Args:
             replacements: receives each replacement.
         """
-        stream = _Stream(self, replacements)
+        return self._redact(pieces, replacements, self._tags)
+
+    def _redact(self, pieces: Iterable[str], replacements: list[Replacement] | None, tag: Tag) -> Iterator[str]:
+        stream = _Stream(self, replacements, tag)
         waiting = ""
         for piece in pieces:
             waiting += piece
@@ -141,11 +178,11 @@ class Redactor:
         yield stream.feed(waiting, is_last=True)
         self.report.num_texts += 1
 
-    def finders(self) -> Union:
-        """Finders at the begin of a stream."""
+    def finders(self, tag: Tag) -> Union:
+        """Finders at the begin of a stream, with ``tag`` for names."""
         finders: list[Any] = [IdentifierFinder(each) for each in self._identifiers]
         if self._tagger is not None:
-            finders.append(TaggedFinder(self._tags))
+            finders.append(TaggedFinder(tag))
         return Union(finders)
 
     def placeholder(self, kind: str, value: str) -> str:
@@ -154,22 +191,15 @@ class Redactor:
 
     def _tags(self, texts: Sequence[str]) -> list[list[Span]]:
         assert self._tagger is not None
-        predictions = self._tagger.predict(texts)
-        return [
-            [
-                Span(entity.start, entity.end, kind)
-                for entity in prediction.entities
-                if (kind := kind_of(entity.label)) in self.kinds
-            ]
-            for prediction in predictions
-        ]
+        found = self._tagger.extract(texts, self._labels, threshold=self._threshold)
+        return [[Span(each.start, each.end, kind_of(each.label)) for each in entities] for entities in found]
 
 
 class _Stream:
     """A redaction in progress."""
 
-    def __init__(self, redactor: Redactor, replacements: list[Replacement] | None) -> None:
-        self.redactor, self.union, self.replacements = redactor, redactor.finders(), replacements
+    def __init__(self, redactor: Redactor, replacements: list[Replacement] | None, tag: Tag) -> None:
+        self.redactor, self.union, self.replacements = redactor, redactor.finders(tag), replacements
         self.text, self.offset, self.written = "", 0, 0  # characters in memory, position of the first, and of the next
         self.is_in_string = False
 
@@ -216,13 +246,6 @@ def _num_quotes(text: str, start: int, end: int) -> int:
 
 
 def kind_of(label: str) -> str:
-    """The kind in placeholders of a label of a tagger: ``person name`` is PERSON_NAME."""
+    """The kind in placeholders of a label of a model: ``person name`` is PERSON_NAME."""
     kind = "".join(character if character.isascii() and character.isalnum() else "_" for character in label.upper())
     return kind if kind[:1].isalpha() else f"LABEL_{kind}"
-
-
-def _labels_of(tagger: "Model") -> tuple[str, ...]:
-    task = tagger.trained.task
-    if not task.entity_types:
-        raise UsageError(f"the model was trained for {task.name}: expected token-classification with entities")
-    return tuple(map(kind_of, task.entity_types))

@@ -37,6 +37,10 @@ class Window(NamedTuple):
         return self.offset + len(self.text)
 
 
+Tag = Callable[[Sequence[str]], Sequence[Sequence[Span]]]
+"""Texts to the spans of each."""
+
+
 class Finder(Protocol):
     """Spans of one kind, from the left to the right."""
 
@@ -90,7 +94,7 @@ class TaggedFinder:
         tag: texts to the spans of each.
     """
 
-    def __init__(self, tag: Callable[[Sequence[str]], Sequence[Sequence[Span]]]) -> None:
+    def __init__(self, tag: Tag) -> None:
         self.tag, self.position = tag, 0
 
     def find(self, window: Window) -> Iterator[Span]:

@@ -3,5 +3,5 @@
 Takes: models by name, an index, and HTTP requests.
 Gives: vectors, predictions, passages, tokens and inspection pages as JSON; concurrent requests share batches.
 May import: version, errors, later, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
-checkpoint, inference, pages, model, redaction, generation, search, inspection.
+checkpoint, inference, pages, model, extraction, redaction, generation, search, inspection.
 """

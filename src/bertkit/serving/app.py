@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from bertkit.errors import BertkitError
 from bertkit.serving.embedding_api import embedding_routes
+from bertkit.serving.extract_api import extract_routes
 from bertkit.serving.generate_api import generate_routes
 from bertkit.serving.guard import counted
 from bertkit.serving.health_api import health_routes
@@ -28,7 +29,7 @@ _LOG = logging.getLogger("bertkit.serving")
 
 _FAMILIES = (
     health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, generate_routes, search_routes,
-    inspect_routes, redact_routes, hub_routes,
+    inspect_routes, extract_routes, redact_routes, hub_routes,
 )  # fmt: skip
 
 

@@ -1,33 +1,20 @@
-"""Route /redact: texts without personal data.
+"""Route /redact: texts without personal data."""
 
-The blocks that a tagger reads are items of the engine, as those of any other request.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from bertkit.redaction import Redactor
-from bertkit.redaction.redactor import REGIONS
-from bertkit.redaction.spans import blocks_of
-from bertkit.serving.bodies import ModelBody, Texts
-from bertkit.serving.refusals import refuse_empty
+from bertkit.serving.extract_api import FindBody, as_json, finder
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import TAGGING, ServedModel
-from bertkit.serving.service import Question, Service, Work
+from bertkit.serving.service import Service, Work
 from bertkit.serving.ticket import Ticket
-from bertkit.serving.verbs import Prediction
-
-_BYTES_PER_REPLACEMENT = 100
-"""About those of its JSON."""
 
 
-class RedactBody(ModelBody):
+class RedactBody(FindBody):
     """Body of /redact."""
 
-    inputs: Annotated[Texts, Field(description="A text of any length, or several.")]
     kinds: Annotated[
         list[str] | None, Field(min_length=1, description="What to replace, such as EMAIL; by default everything.")
     ] = None
@@ -38,62 +25,38 @@ class RedactBody(ModelBody):
     is_json: Annotated[bool, Field(description="The texts are JSON, and stay valid.")] = False
 
 
-@dataclass(frozen=True)
-class _Predicted:
-    """A tagger whose predictions are known."""
-
-    trained: Any
-    predictions: Mapping[str, Any]  # by block
-
-    def predict(self, texts: Sequence[str]) -> list[Any]:
-        """As `Model.predict`."""
-        return [self.predictions[text] for text in texts]
-
-
 def redact_routes(service: Service) -> Routes:
     """The route, for an app."""
     routes = Routes("tasks")
 
     @routes.post("/redact")
-    def redact(body: RedactBody) -> Question | Work:
+    def redact(body: RedactBody) -> Work:
         """The text with placeholders for personal data, what was replaced, and the tagger, null without one; a list for
-        each of several texts. Names and places need a served token classification."""
-        is_one = isinstance(body.inputs, str)
-        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        refuse_empty(texts, "inputs", is_one=is_one)
+        each of several texts. Names need a served token classification, or an extraction model and labels."""
+        texts, is_one = body.texts()
         served = _tagger(service, body)
-        uses_tagger = _redactor(body, None if served is None else served.model).report.tagger
+        redactor = Redactor(
+            body.kinds,
+            regions=body.regions,
+            tagger=None if served is None else served.model,
+            labels=body.labels,
+            threshold=body.threshold,
+            is_json=body.is_json,
+        )
+        name = served.name if served is not None and redactor.report.tagger else None
 
-        def redacted(predictions: Sequence[Any], ticket: Ticket) -> Any:
-            tagger = None
-            if served is not None:
-                tagger = _Predicted(served.model.trained, dict(zip(blocks, predictions, strict=True)))
-            rows, redactor = [], _redactor(body, tagger)
-            for text in texts:
-                result = redactor.redact(text)
-                ticket.reserve(len(result.text) + len(result.replacements) * _BYTES_PER_REPLACEMENT)
-                name = served.name if served is not None and uses_tagger else None
-                rows.append(asdict(result) | {"tagger": name})
+        def redacted(ticket: Ticket) -> Any:
+            rows = [as_json(each, ticket) | {"tagger": name} for each in redactor.redact_all(texts)]
             return rows[0] if is_one else rows
 
-        blocks = [block for text in texts for block in blocks_of(text)] if uses_tagger else []
-        if served is None or not blocks:
-            return Work(texts, lambda ticket: redacted([], ticket), metrics="predict")
-        return Question(texts, Prediction(served, "window"), blocks, redacted)
+        return Work(texts, redacted, metrics="predict")
 
     return routes
 
 
-def _redactor(body: RedactBody, tagger: Any) -> Redactor:
-    regions = REGIONS if body.regions is None else body.regions
-    return Redactor(body.kinds, regions=regions, tagger=tagger, is_json=body.is_json)
-
-
 def _tagger(service: Service, body: RedactBody) -> ServedModel | None:
-    """The named tagger, or else the first one with entities, if there is one."""
-    if body.model is not None:
-        return service.models.choose(body.model, [TAGGING], "a token classification")[0]
-    for served in service.models.all.values():
-        if isinstance(served, ServedModel) and TAGGING in served.kinds and served.task.entity_types:
-            return served
-    return None
+    """The model that finds names; if none is named, and there is none that fits, None."""
+    if body.model is None and body.labels is None:
+        models = [each for each in service.models.all.values() if isinstance(each, ServedModel)]
+        return next((each for each in models if TAGGING in each.kinds and each.task.entity_types), None)
+    return finder(service, body.model)

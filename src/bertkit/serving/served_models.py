@@ -34,6 +34,7 @@ _CHARACTERS_PER_TOKEN = 250  # as in text-embeddings-inference
 FEATURES, RERANKING, FILL_MASK = "feature-extraction", "text-ranking", "fill-mask"
 CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classification", "question-answering"
 CONTINUING, REWRITING = "text-generation", "text2text-generation"
+EXTRACTION = "zero-shot-extraction"  # the hub has no name for it
 
 
 class Served:
@@ -95,6 +96,8 @@ class ServedModel(Served):
 
 
 def _kind_of(model: Model) -> str:
+    if model.is_extractor:
+        return EXTRACTION
     task = None if model.checkpoint.trained is None else model.checkpoint.trained.task
     if task is not None and task.head:
         if task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1:

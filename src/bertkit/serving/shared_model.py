@@ -102,7 +102,7 @@ class SharedModel(Model):
     """A Model whose methods share batches across threads."""
 
     def __init__(self, model: Model, engine: Engine) -> None:
-        super().__init__(model.checkpoint, model.precision, model.precision_reason)
+        super().__init__(model.checkpoint, model.precision, model.precision_reason, model._opened_extractor)
         self._engine = engine
         self._shared = self._shared_runner(model._runner)
 

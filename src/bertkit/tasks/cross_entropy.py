@@ -17,7 +17,7 @@ from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertkit.architectures import NetworkOutput
+    from bertkit.architectures import Network, NetworkOutput
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -60,8 +60,23 @@ def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
 class OneOfClasses(Weighted):
     """One label of C for each row of logits, of a sequence or token; rows with the label IGNORED do not count."""
 
+    temperature: float = 1.0  # logits are divided by it in predictions
+    threshold: float = 0.0  # what is predicted has a higher probability; both from `bertkit calibrate`
+
     is_recordable: ClassVar[bool] = True
     has_soft_labels: ClassVar[bool] = True  # as `TextTask.has_soft_labels`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.temperature < np.inf:
+            raise UsageError(f"temperature={self.temperature}: expected a number above 0")
+        if not 0 <= self.threshold <= 1:
+            raise UsageError(f"threshold={self.threshold}: expected a probability from 0 to 1")
+
+    def logits_of(self, network: Network, rows: Tensor) -> Tensor:
+        """See `TextTask.logits_of`; divided by the temperature."""
+        logits = super().logits_of(network, rows)
+        return logits if self.temperature == 1 else logits / self.temperature
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sum of the label weights."""

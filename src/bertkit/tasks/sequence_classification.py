@@ -28,7 +28,7 @@ from bertkit.tokenizer import Encodings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertkit.architectures import Network, NetworkOutput
+    from bertkit.architectures import NetworkOutput
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 
@@ -118,21 +118,12 @@ class _Classification(OfTexts, Weighted):
 class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
-    temperature: float = 1.0  # logits are divided by it in predictions
-    threshold: float = 0.0  # labels have a higher probability, else the model abstains; both from `bertkit calibrate`
-
     name: ClassVar[str] = "sequence-classification"
     label_kind: ClassVar[LabelKind] = "class"
     probability_function: ClassVar[str | None] = "softmax"
     best_by: ClassVar[str] = "accuracy"
     problem_type: ClassVar[str | None] = "single_label_classification"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < np.inf:
-            raise UsageError(f"temperature={self.temperature}: expected a number above 0")
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold={self.threshold}: expected a probability from 0 to 1")
+    promises: ClassVar[tuple[str, ...]] = ("error",)
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
@@ -159,11 +150,6 @@ class SequenceClassification(OneOfClasses, _Classification):
                 raise example.error(f"its label is {example.label!r}: expected one of {', '.join(numbers)}")
             results[i] = index_of_name(numbers, example.label, example)
         return results
-
-    def logits_of(self, network: Network, rows: Tensor) -> Tensor:
-        """See `TextTask.logits_of`; divided by the temperature."""
-        logits = super().logits_of(network, rows)
-        return logits if self.temperature == 1 else logits / self.temperature
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray

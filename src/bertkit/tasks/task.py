@@ -116,8 +116,8 @@ class TextTask(ABC):
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
     is_recordable: ClassVar[bool] = False  # as `Task.is_recordable`
-    # Whether a model saved as a sentence encoder scales vectors to length 1; None: as the initial model
-    unit_vectors: ClassVar[bool | None] = True
+    unit_vectors: ClassVar[bool | None] = True  # of a saved sentence encoder: length 1; None: as the initial model
+    promises: ClassVar[tuple[str, ...]] = ()  # what a threshold of predictions can promise: error, recall, precision
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     probability_function: ClassVar[str | None] = None  # softmax or sigmoid: from logits to the labels' probabilities
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one

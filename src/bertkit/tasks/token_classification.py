@@ -66,7 +66,7 @@ class TagsPrediction:
     words: tuple[Span, ...]  # characters of the text
     labels: tuple[str, ...]
     probabilities: tuple[float, ...]  # probability of each label
-    entities: tuple[EntityFound, ...]  # empty for plain labels
+    entities: tuple[EntityFound, ...]  # with a probability above the threshold of the task; empty for plain labels
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     of_words: ClassVar[bool] = True
     pipeline: ClassVar[str] = "token-classification"
     peft_type: ClassVar[str | None] = "TOKEN_CLS"
+    promises: ClassVar[tuple[str, ...]] = ("recall", "precision")
     options: ClassVar[Mapping[str, Option]] = {
         **OneOfClasses.options,
         "words": Option(
@@ -285,7 +286,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
             spans, text, before = words[number], examples[number].text, int(cu_words[number])
             start, stop = spans[first - before][0], spans[end - before - 1][1]
             probability = float(np.prod(probabilities[slice(*np.searchsorted(decided, (first, end)))]))
-            entities[number].append(EntityFound(start, stop, text[start:stop], tags.types[kind], probability))
+            if probability > self.threshold or not self.threshold:
+                entities[number].append(EntityFound(start, stop, text[start:stop], tags.types[kind], probability))
         names = np.array(self.label_names, object)[labels].tolist()
         chances = np.repeat(probabilities, np.diff(np.append(decided, len(labels)))).tolist()
         return [

@@ -1,0 +1,195 @@
+"""Routes /extract: what labels name in texts; and /run: results of several heads from one pass of the encoder."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from bertkit.extraction import ExtractionReport, Reading, Schema
+from bertkit.extraction.prompts import MOST_LABELS
+from bertkit.redaction import Redaction
+from bertkit.serving.bodies import ModelBody, Texts
+from bertkit.serving.refusals import InvalidRequest, refuse_empty
+from bertkit.serving.routes import Routes, accepts
+from bertkit.serving.served_models import EXTRACTION, TAGGING, ServedModel
+from bertkit.serving.service import Service, Work
+from bertkit.serving.ticket import Ticket
+from bertkit.serving.verbs import finite
+
+_MOST_LABEL_CHARACTERS = 100_000
+"""Of all labels of a request together, or of its schema."""
+
+_BYTES_PER_ENTITY = 160
+"""About those of its JSON, without its text."""
+
+Labels = Annotated[list[str] | dict[str, str | None], accepts("a list of labels, or labels with descriptions")]
+
+
+class FindBody(ModelBody):
+    """Fields of bodies that ask for entities."""
+
+    inputs: Annotated[Texts, Field(description="A text of any length, or several.")]
+    labels: Annotated[
+        Labels | None, Field(description="What to look for; of a token classification by default all of its labels.")
+    ] = None
+    threshold: Annotated[
+        float | None, Field(ge=0, le=1, description="Entities have a higher score; by default that of the model.")
+    ] = None
+
+    def texts(self) -> tuple[list[str], bool]:
+        """The texts, and whether it is a single one.
+
+        Raises:
+            EmptyInput: no text, or an empty one.
+            InvalidRequest: the labels are too many, or too long.
+        """
+        is_one = isinstance(self.inputs, str)
+        texts = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        refuse_empty(texts, "inputs", is_one=is_one)
+        refuse_long(self.labels, "labels")
+        return texts, is_one
+
+
+class ExtractBody(FindBody):
+    """Body of /extract. With more than labels, it is a `Schema` whose entities they are."""
+
+    nested: Annotated[bool, Field(description="Also return entities inside others.")] = False
+    relations: Labels = Field(default_factory=list, description="Names of relations between entities.")
+    records: dict[str, Labels] = Field(default_factory=dict, description="The fields of each kind of record.")
+    classes: dict[str, Labels] = Field(default_factory=dict, description="The labels of each question; one is right.")
+    multilabel_classes: dict[str, Labels] = Field(
+        default_factory=dict, description="The labels of each question; any of them are right."
+    )
+
+    def schema_of_all(self) -> Schema | None:
+        """The schema; None if there are only labels.
+
+        Raises:
+            InvalidRequest: it is too large.
+        """
+        others = {
+            "relations": self.relations,
+            "records": self.records,
+            "classes": self.classes,
+            "multilabel_classes": self.multilabel_classes,
+        }
+        for name, value in others.items():
+            refuse_long(value, name)
+        return Schema(entities=self.labels or (), **others) if any(others.values()) else None
+
+
+class RunBody(FindBody):
+    """Body of /run."""
+
+    heads: Annotated[
+        list[str],
+        Field(
+            min_length=1,
+            max_length=32,
+            description="entities, redaction, vector or prediction of the model, and names of served models with the "
+            "same trunk.",
+        ),
+    ]
+
+
+def extract_routes(service: Service) -> Routes:
+    """The routes, for an app."""
+    routes = Routes("tasks")
+
+    @routes.post("/extract")
+    def extract(body: ExtractBody) -> Work:
+        """What was found, and what was read: entities of each text with characters, label, score and window; or with a
+        schema its entities, relations, records and classes. Of one text, not in a list."""
+        (texts, is_one), schema = body.texts(), body.schema_of_all()
+        served = finder(service, body.model)
+        if schema is None:
+            served.model.entity_labels(body.labels)
+
+        def found(ticket: Ticket) -> Any:
+            report = ExtractionReport()
+            options: dict[str, Any] = {"threshold": body.threshold, "report": report}
+            options |= {"labels": body.labels, "nested": body.nested} if schema is None else {"schema": schema}
+            rows = [as_json(each, ticket) for each in served.model.extract(texts, **options)]
+            return {"found": rows[0] if is_one else rows, "read": report.to_json()}
+
+        return Work(texts, found, metrics="predict")
+
+    @routes.post("/run")
+    def run(body: RunBody) -> Work:
+        """Results of several heads by their names, from one pass of the encoder; of each of several texts in a list."""
+        texts, is_one = body.texts()
+        known = ("entities", "redaction", "vector", "prediction")
+        others = {name: _encoder(service, name) for name in body.heads if name not in known}
+        if body.model is None and {"entities", "redaction"}.intersection(body.heads):
+            first = finder(service, None)
+        else:
+            first = _encoder(service, body.model or next(iter(others), None))
+        heads = [others[name].model if name in others else name for name in body.heads]
+
+        def results(ticket: Ticket) -> Any:
+            rows = []
+            for each in first.model.run(texts, heads, labels=body.labels, threshold=body.threshold):
+                rows.append({name: as_json(one, ticket) for name, one in zip(body.heads, each, strict=True)})
+            return rows[0] if is_one else rows
+
+        return Work(texts, results, metrics="predict")
+
+    return routes
+
+
+def finder(service: Service, name: str | None) -> ServedModel:
+    """The named extraction model or tagger, or else the first extraction model, then the first tagger with entities.
+
+    Raises:
+        UnknownModel, WrongModelKind: there is none.
+    """
+    what = "an extraction or a token classification"
+    if name is None:
+        models = [each for each in service.models.all.values() if isinstance(each, ServedModel)]
+        for kind in (EXTRACTION, TAGGING):
+            for served in models:
+                if kind in served.kinds and (kind == EXTRACTION or served.task.entity_types):
+                    return served
+    return service.models.choose(name, [EXTRACTION, TAGGING], what)[0]
+
+
+def refuse_long(labels: Any, field: str) -> None:
+    """Raise an InvalidRequest for labels, or a schema, that would cost far more than their texts."""
+    number, characters = _size(labels)
+    if number > MOST_LABELS:
+        raise InvalidRequest(f"{field}: {number:,} labels: expected at most {MOST_LABELS:,}")
+    if characters > _MOST_LABEL_CHARACTERS:
+        raise InvalidRequest(
+            f"{field}: {characters:,} characters: expected at most {_MOST_LABEL_CHARACTERS:,}; ask for fewer at a time"
+        )
+
+
+def _size(labels: Any) -> tuple[int, int]:
+    """Number of strings, and of their characters."""
+    if isinstance(labels, str):
+        return 1, len(labels)
+    if isinstance(labels, dict):
+        labels = [*labels, *labels.values()]
+    sizes = [_size(each) for each in labels] if isinstance(labels, list) else []
+    return sum(number for number, _ in sizes), sum(characters for _, characters in sizes)
+
+
+def _encoder(service: Service, name: str | None) -> ServedModel:
+    return service.models.choose(name, None, "an encoder")[0]
+
+
+def as_json(result: Any, ticket: Ticket) -> Any:
+    """A result of a head: entities, a reading, a redaction, a vector or a prediction."""
+    if isinstance(result, np.ndarray):
+        return finite(result)
+    entities = result if isinstance(result, tuple) else getattr(result, "entities", ())
+    ticket.reserve(sum(_BYTES_PER_ENTITY + len(each.text) for each in entities))
+    if isinstance(result, tuple):
+        return [{name: value for name, value in asdict(each).items() if value is not None} for each in result]
+    if isinstance(result, Redaction):
+        ticket.reserve(len(result.text) + _BYTES_PER_ENTITY * len(result.replacements))
+    if isinstance(result, Reading):
+        num_spans = sum(len(spans) for rows in result.records.values() for row in rows for spans in row.values())
+        ticket.reserve(_BYTES_PER_ENTITY * (num_spans + 2 * len(result.relations)))
+    return asdict(result)
