@@ -247,7 +247,7 @@ def test_command_refuses_bad_input_in_one_line(folders, tmp_path, capsys):
         (("--labels", "zoo", *model), "expected a text or --input FILE"),
         (("--input", tmp_path / "binary", "--labels", "zoo", *model), "zero bytes"),
         (("--input", tmp_path / "none", "--labels", "zoo", *model), "none"),
-        (("a zoo", "--labels", "zoo", "--model", tmp_path), "gliner_config.json"),
+        (("a zoo", "--labels", "zoo", "--model", tmp_path), "holds no config.json"),
     ):
         assert extract(*arguments) == 2
         output = capsys.readouterr()
