@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from random_models import write_tokenizer
 
 from bertkit import BertConfig, Model, Tokenizer
@@ -116,6 +117,7 @@ def test_stopped_run_resumes_with_the_same_bits(encoder, tmp_path):
         if stops_at is not None:
             answers = iter([False] * stops_at + [True] * 9)
             assert training.start(train, dev, should_stop=answers.__next__).reason == "stopped"
+            torch.rand(7)  # another process has another state of torch's generator
         outcome = training.start(train, dev, resume=stops_at is not None)
         assert outcome.reason == "finished" and training.start(train, dev, resume=True) == outcome
         files.append((tmp_path / name / "model.safetensors").read_bytes())
