@@ -40,6 +40,7 @@ def is_accepted(words: list[str]) -> None:
 
 def test_the_image_copies_what_exists_and_starts_a_command_that_is_accepted() -> None:
     assert {step for step, _ in steps()} <= {
+        "ARG",
         "FROM",
         "COPY",
         "RUN",

@@ -286,6 +286,7 @@ def test_index_on_a_device_equals_one_on_the_cpu(encoder: Path, tmp_path: Path, 
     documents = [Document(str(number), text, metadata={"third": number % 3}) for number, text in enumerate(texts)]
     with Index.open(tmp_path / "index", encoder) as index, monkeypatch.context() as patch:
         patch.setattr(vector_store, "resolve_device", lambda name: META)
+        patch.setattr(vector_store, "is_cpu", lambda name: False)
         with Index.open(tmp_path / "index") as ours:
 
             def check() -> None:

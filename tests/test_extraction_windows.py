@@ -8,8 +8,8 @@ import pytest
 from gliner_reference import LABELS, STORED, write_model
 
 from bertkit.extraction import ExtractionReport, Extractor, open_extractor
+from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.decoding import best_spans
-from bertkit.extraction.scorer import Candidates
 from bertkit.extraction.windows import Words, windows_of
 
 PUBLISHED = json.loads(STORED.read_text())

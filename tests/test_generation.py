@@ -476,7 +476,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"length_penalty": "1"}, "length_penalty='1': expected a finite number"),
         ({"length_penalty": 2.0}, "length_penalty=2.0 is for beams: give num_beams too"),
         ({"stop": "end"}, "stop='end': expected a list, each item a string"),
-        ({"stop": [1]}, r"stop=\(1,\): expected a list, each item a string"),
+        ({"stop": [1]}, r"stop=\[1\]: expected a list, each item a string"),
         ({"num_beams": 2, "temperature": 1.0}, "beam search does not sample"),
     ],
 )

@@ -118,4 +118,4 @@ def test_options_stand_once_in_commands_that_open_models(capsys) -> None:
             assert shown.count("--ignore-tensors") <= 1, command
             if "--ignore-tensors" not in shown:
                 without.add(command)
-    assert without == {"data", "doctor", "report"}
+    assert without == {"compare-directions", "data", "doctor", "report"}

@@ -1,7 +1,6 @@
 """`evaluate` accepts the inputs of `predict`, with labels as in estimators and readers."""
 
 import io
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -85,9 +84,10 @@ def test_evidence_accepts_the_same_examples(tmp_path):
 @pytest.mark.parametrize("method", ["predict", "evaluate"])
 def test_progress_bar_shows_the_total(monkeypatch, method):
     shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setattr(
-        import_module("bertkit.inference.runner"),
-        "tqdm",
+        "tqdm.tqdm",
         lambda *given, **options: tqdm(
             *given, **options | {"disable": False, "delay": 0, "mininterval": 0, "file": shown}
         ),

@@ -104,6 +104,8 @@ class SimpleEncodings:
 class Packed:
     """What the engine needs of `Batch`."""
 
+    is_in_arrays = False
+
     def __init__(self, sequences: Any) -> None:
         if isinstance(sequences, SimpleEncodings):
             ids, self.lengths = sequences.input_ids, sequences.seqlens.tolist()
@@ -370,7 +372,9 @@ class World:
             setattr(self.engine, name, Cores(self.scheduler))
         self.service = Service(MODELS, self.engine, METRICS)
         encoder: Any = SharedEncoder(Encoder(self))  # type: ignore[arg-type]
-        self.runner = SimpleNamespace(device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder)
+        self.runner = SimpleNamespace(
+            device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder, collate=Packed
+        )
         self.requests: list[Request] = []
 
     def wanted(self) -> set[bytes]:
@@ -439,7 +443,6 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     monkeypatch.setattr(engine, "_LONG_TOKENS", 12)
     monkeypatch.setattr(engine, "_MOST_ITEMS", 3)
     monkeypatch.setattr(engine, "inferred", lambda work: work())
-    monkeypatch.setattr(jobs, "collate", Packed)
     monkeypatch.setattr(engine, "compute", lambda *given: clock.compute(*given))
     monkeypatch.setattr("bertkit.serving.service._SMALL_ANSWER_BYTES", 0)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.extraction.scorer import Candidates
+from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.windows import Window, Words
 
 

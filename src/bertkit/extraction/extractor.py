@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
+from bertkit.extraction.candidates import NO_CANDIDATES, Candidates
 from bertkit.extraction.decoding import best_spans, entity_of
 from bertkit.extraction.label_encoder import LabelEncoder
 from bertkit.extraction.layers import PROJECTION, Layers
@@ -17,7 +18,7 @@ from bertkit.extraction.prompts import Prompt, checked_labels, prompts_of
 from bertkit.extraction.relations import Pairs, RelationScorer, pairs_of
 from bertkit.extraction.schema import Schema, named
 from bertkit.extraction.schema_reading import Reading, Relation
-from bertkit.extraction.scorer import NO_CANDIDATES, Candidates, Scorer
+from bertkit.extraction.scorer import Scorer
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bertkit.compiled import lean_sums
+from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.layers import ADJACENCY, PAIRS, Layers
-from bertkit.extraction.scorer import Candidates, SpanScorer, sigmoid
+from bertkit.extraction.scorer import SpanScorer, sigmoid
 from bertkit.extraction.settings import RelationSettings
 from bertkit.extraction.windows import Window
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
+from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.counting import MOST_INSTANCES, Counting, counting_shapes
 from bertkit.extraction.layers import Layers, Shapes, mlp_shapes, span_shapes
 from bertkit.extraction.schema import Schema, SchemaPrompt, Task, schema_prompt
 from bertkit.extraction.schema_reading import Finding, Reading, TextReader
-from bertkit.extraction.scorer import Candidates, SpanScorer
+from bertkit.extraction.scorer import SpanScorer
 from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner

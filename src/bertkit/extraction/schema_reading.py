@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.decoding import Entity, best_spans, entity_of
 from bertkit.extraction.schema import Task
-from bertkit.extraction.scorer import Candidates
 from bertkit.extraction.windows import Window, Words
 
 

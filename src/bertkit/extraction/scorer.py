@@ -4,13 +4,14 @@ Shape letters: W words, D width of the scorer, C labels, K longest span in words
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bertkit.compiled import lean_sums
+from bertkit.extraction.candidates import NO_CANDIDATES, Candidates
 from bertkit.extraction.layers import LABELS, SPANS, TOKENS, Layers
 
 _ROWS_AT_ONCE = 1024
@@ -18,22 +19,6 @@ _ROWS_AT_ONCE = 1024
 
 _MANY_LABELS = 64
 """Labels of all texts from which spans are multiplied with all at once."""
-
-
-class Candidates(NamedTuple):
-    """Spans with a label and a score above the threshold; N of them."""
-
-    start: np.ndarray  # (N,) int64 first word
-    end: np.ndarray  # (N,) int64 last word
-    label: np.ndarray  # (N,) int64
-    score: np.ndarray  # (N,) in the precision of the model
-
-    def chosen(self, choice: np.ndarray) -> "Candidates":
-        """Those that a mask, or an array of indices, chooses."""
-        return Candidates(*(values[choice] for values in self))
-
-
-NO_CANDIDATES = Candidates(*(np.empty(0, np.int64),) * 3, np.empty(0))
 
 
 class Scorer(Protocol):
