@@ -161,7 +161,7 @@ calls = {
     "tokenize": ("the cat",), "describe": (), "check": ("sequence-classification", "--train", labeled), "doctor": (),
     "finetune": ("sequence-classification", "--train", labeled, "--out", f"{folder}/new"), "generate": ("the cat",),
     "inspect": ("attention", "the cat", "--out", f"{folder}/page.html"), "export": ("--out", f"{folder}/graph"),
-    "pretrain": ("--corpus", texts, "--out", f"{folder}/run"), "extract": ("the cat", "--labels", "animal"),
+    "pretrain": ("--corpus", texts, "--out", f"{folder}/run"),
 }
 chosen = {name: () if name in ("check", "doctor", "pretrain") else ("--model", model) for name in calls}
 done = {name: outcome(name, *each, *chosen[name]) for name, each in calls.items()}
