@@ -14,7 +14,7 @@ from bertkit.objectives import OBJECTIVES, Corruption, Objective, PretrainingBat
 from bertkit.objectives.masking import Masked
 from bertkit.randomness import below, key_of, uniform
 from bertkit.tasks import METRICS, Metric
-from bertkit.tasks.task import Loss, exact, mean_of, sums_of
+from bertkit.tasks.loss import Loss, exact, mean_of, sums_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings
 

@@ -23,14 +23,14 @@ from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
 from bertkit.generation import load_generator
 from bertkit.sequence_training import (
     SequenceData,
-    SequenceExample,
     SequenceLoss,
     SequenceSettings,
     SequenceTraining,
-    read_pairs,
     sequence_metrics,
 )
+from bertkit.tasks import SequenceExample
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.reading.pairs import read_pairs
 from bertkit.tokenizer.byte_level import train_byte_level
 from bertkit.training import Outcome, Ranks, evaluate
 from bertkit.training.schedules import SCHEDULES
@@ -91,7 +91,7 @@ def test_metrics_are_those_of_the_weights_that_are_kept(tmp_path: Path) -> None:
     outcome = training.start(train, dev)
     assert outcome.best_step < outcome.step
     kept = load_generator(tmp_path / "out")
-    (part,) = training._encoded(kept, dev).take(np.arange(len(dev))).split(1)
+    (part,) = training._encoded(kept, dev)[1].take(np.arange(len(dev))).split(1)
     metrics = evaluate(kept.network, SequenceLoss(0.0), [part], dtype=torch.float32)
     assert outcome.metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
 
@@ -331,14 +331,32 @@ def test_command_line_trains_and_generates(
     ("content", "message"),
     [
         ("source\nthe cat\n", "has one column"),
-        ("source,target\nthe cat,\n", "its target is empty"),
+        ("source,target\nthe cat,\n", "pairs.csv, line 2: its target is empty"),
         ("question,answer\na,b\n", "has no known column name"),
     ],
 )
 def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "pairs.csv").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_pairs(tmp_path / "pairs.csv")
+        list(read_pairs(tmp_path / "pairs.csv"))
+
+
+def test_skips_long_examples_and_trains_on_the_others(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """As on the others alone, and counts those that cannot be read, too."""
+    model, weights = small_model(tmp_path / "start"), []
+    rows = [(one.source, one.target) for one in reversed_digits(9, 1)]
+    for name, some in (("whole", rows), ("skipping", [*rows[:4], ("1", "0" * 20), ("1", ""), *rows[4:]])):
+        file = tmp_path / f"{name}.csv"
+        file.write_text("source,target\n" + "".join(f"{source},{target}\n" for source, target in some))
+        arguments = ["finetune", "seq2seq", "--train", str(file), "--model", str(model), "--device", "cpu",
+                     "--skip-bad", "--num-steps", "3", "--batch-size", "4", "--out", str(tmp_path / name)]  # fmt: skip
+        assert run(arguments) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["rows_skipped"] == len(some) - len(rows)
+        weights.append(load_generator(tmp_path / name).checkpoint.network.state_dict())
+    assert "2 rows were skipped:" in printed.err and "line 7: its target is empty" in printed.err
+    assert "line 6 has 21 target tokens and 3 source tokens, the model 16 positions" in printed.err
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
 def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -346,6 +364,10 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, **QUIET)
     with pytest.raises(DataError, match="example 0 has 21 target tokens and 3 source tokens, the model 16 positions"):
         training.start([SequenceExample("0" * 20, "1")])
+    training.skip_bad = True
+    with pytest.raises(DataError, match="every example is too long; the first: example 0 has 21 target tokens"):
+        training.start([SequenceExample("0" * 20, "1")])
+    training.skip_bad = False
     with pytest.raises(DataError, match="no examples to train on"):
         training.start([])
     training.settings = FAST.changed(dropout=0.3)

@@ -14,16 +14,48 @@ from bertkit.cli.training_command import result_row, run_training
 from bertkit.files.whole_files import check_folder_writable
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
 from bertkit.sequence_training.settings import SequenceSettings
-from bertkit.sequence_training.tasks import SEQUENCE_TASKS
-from bertkit.tasks import TASKS, TextTask
+from bertkit.tasks import TASKS, ExampleFile, GenerativeTask, RowTask, TextTask
 from bertkit.tasks.example_file import read_train_and_dev
+from bertkit.tasks.settings import Settings
 from bertkit.training.recipe_files import read_recipe_file
 
 if TYPE_CHECKING:
-    from bertkit.training import Ranks
+    from bertkit.training import Ranks, RowsJob
 
 _RUNS = """Ctrl-C or SIGTERM finishes the step, saves and exits;
     --resume continues. Under torchrun every process computes its share of each batch."""
+
+
+def _help(kind: type[RowTask], about: str) -> str:
+    """The docstring of a command, with the parameters that all have.
+
+    Args:
+        about: what help says on the result and the defaults.
+    """
+    return f"""{summary_of(kind)}
+
+    {about} {_RUNS}
+
+    Parameters
+    ----------
+    train
+        {kind.files}
+    out
+        {HELP["out"]}
+    model
+        {kind.models}
+    dev
+        {HELP["dev"]}
+    columns
+        {HELP["columns"]}
+    skip_bad
+        {HELP["skip_bad"]}
+    recipe
+        {HELP["recipe"]}
+    resume
+        {HELP["resume"]}
+    device
+        {HELP["device"]}"""
 
 
 def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
@@ -76,114 +108,100 @@ def _for_texts(kind: type[TextTask]) -> Callable[..., None]:
 
         run_training(f"finetune {kind.name}", out, device, start)
 
-    finetune.__doc__ = f"""{summary_of(kind)}
-
-    The head starts fitted to the frozen encoder; the first log line is the quality of these frozen features, and with
-    dev examples nothing worse is kept. Defaults are those of the BERT paper, for example batches of 32, except for the
-    learning rate and epochs, which depend on the task, the encoder's width and the number of examples.
-    The last line compares the result on dev with simpler methods. {_RUNS}
-
-    Parameters
-    ----------
-    train
-        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json. For similarity, several
-        files are separate data sets, each with its objective and batches; other tasks combine them.
-    out
-        {HELP["out"]}
-    model
-        The model to start from: a folder, a hub name, or the import name of an installed model package.
-    dev
-        {HELP["dev"]}
-    columns
-        {HELP["columns"]}
+    about = """The head starts fitted to the frozen encoder; the first log line is the quality of these frozen features,
+    and with dev examples nothing worse is kept. Defaults are those of the BERT paper, for example batches of 32, except
+    for the learning rate and epochs, which depend on the task, the encoder's width and the number of examples.
+    The last line compares the result on dev with simpler methods."""
+    finetune.__doc__ = f"""{_help(kind, about)}
     label_names
         {HELP["label_names"]}
-    skip_bad
-        {HELP["skip_bad"]}
     defaults
         Default learning rate and epochs. measured: by the task, the width of the encoder and, with --head drawn, the
         number of examples; paper: 2e-5 and 3.
     sweep
         paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best model on --dev is kept.
-    recipe
-        {HELP["recipe"]}
-    resume
-        {HELP["resume"]}
-    device
-        {HELP["device"]}
     """
     return finetune
 
 
-def _for_sequences(task: str) -> Callable[..., None]:
-    """The command of a generative task."""
-    settings_type = settings_of(SequenceSettings, {})
+def _with_job(
+    kind: type[RowTask], defaults: Settings, about: str, job: Callable[..., "RowsJob"], model_to_start: str | None
+) -> Callable[..., None]:
+    """The command of a task with its own kind of run.
+
+    Args:
+        about: as of `_help`.
+        job: makes the run from its folder, the model to start from, and the settings.
+    """
+    settings_type = settings_of(type(defaults), {})
     no_settings = settings_type()
 
     def finetune(
         *,
         train: Annotated[list[Path], Parameter(consume_multiple=True)],
         out: OutPath,
-        model: str | None = None,
+        model: str | None = model_to_start,
         dev: Path | None = None,
         columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        skip_bad: bool = False,
         recipe: Path | None = None,
         settings: settings_type = no_settings,
         resume: bool = False,
         device: str = "auto",
     ) -> None:
-        from bertkit.cli.labeled_files import columns_of
-        from bertkit.sequence_training import SequenceTraining
+        from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading
 
         check_folder_writable(out)
-        chosen, _ = read_recipe_file(recipe, SequenceSettings())
-        chosen, roles = chosen.changed(**given_options(settings)), columns_of(columns)
+        chosen, _ = read_recipe_file(recipe, defaults)
+        chosen, roles, bad_rows = chosen.changed(**given_options(settings)), columns_of(columns), bad_rows_of(skip_bad)
 
         def read(paths: Sequence[Path]) -> list[Any]:
-            return [example for path in paths for example in SEQUENCE_TASKS[task].read(path, roles)]
+            files = [ExampleFile(path, columns=roles, bad_rows=bad_rows) for path in paths]
+            return [example for file in files for example in kind.read(file)]
 
         examples = read(train), read([dev] if dev else [])
+        note_reading(bad_rows)
 
         def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-            run = SequenceTraining(out, task, model or "new", chosen, device=device, log_line=note, ranks=ranks)
-            return result_row(out, run.start(*examples, resume=resume, should_stop=should_stop))
+            run = job(
+                out=out, model=model, settings=chosen, device=device, log_line=note, ranks=ranks, skip_bad=skip_bad,
+                skipped=[*map(str, bad_rows.rows)],
+            )  # fmt: skip
+            outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+            return result_row(out, outcome, rows_skipped=len(run.skipped))
 
-        run_training(f"finetune {task}", out, device, start)
+        run_training(f"finetune {kind.name}", out, device, start)
 
-    finetune.__doc__ = f"""{SEQUENCE_TASKS[task].summary}
-
-    Defaults are mostly those of Vaswani et al. 2017. {_RUNS}
-
-    Parameters
-    ----------
-    train
-        {SEQUENCE_TASKS[task].help_of_files}
-    out
-        {HELP["out"]}
-    model
-        {SEQUENCE_TASKS[task].help_of_model}
-    dev
-        {HELP["dev"]}
-    columns
-        Columns by role, source and target, or text, where their names are not recognized.
-    recipe
-        {HELP["recipe"]}
-    resume
-        {HELP["resume"]}
-    device
-        {HELP["device"]}
-    """
+    finetune.__doc__ = _help(kind, about)
     return finetune
 
 
-def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
-    for task in TASKS.values():
-        yield task.name, summary_of(task), _for_texts(task)
-    for name, task in SEQUENCE_TASKS.items():
-        yield name, task.summary, _for_sequences(name)
-    from bertkit.cli.finetune_extraction import SUMMARY, command
+def _sequence_training(task: str, model: str | None, **how: Any) -> "RowsJob":
+    from bertkit.sequence_training import SequenceTraining
 
-    yield "extraction", SUMMARY, command()
+    return SequenceTraining(task=task, model=model or "new", **how)
+
+
+def _extraction_training(**how: Any) -> "RowsJob":
+    from bertkit.extraction.training import ExtractionTraining
+
+    return ExtractionTraining(**how)
+
+
+def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
+    from bertkit.extraction.training_settings import ExtractionTrainingSettings
+
+    for kind in TASKS.values():
+        if issubclass(kind, TextTask):
+            function = _for_texts(kind)
+        elif issubclass(kind, GenerativeTask):
+            about, job = "Defaults are mostly those of Vaswani et al. 2017.", partial(_sequence_training, kind.name)
+            function = _with_job(kind, SequenceSettings(), about, job, "new" if kind.has_sources else None)
+        else:
+            about = """The folder that is written opens with bertkit extract, and has the published form of GLiNER. The
+    labels of each text are those of its entities, and a draw of others."""
+            function = _with_job(kind, ExtractionTrainingSettings(), about, _extraction_training, EMBEDDING_MODEL)
+        yield kind.name, summary_of(kind), function
 
 
 __getattr__ = command_attribute("finetune", _commands)

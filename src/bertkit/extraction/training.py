@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,16 +17,12 @@ from bertkit.extraction.training_folder import new_network, save_network, saved_
 from bertkit.extraction.training_network import ExtractionLoss
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
 from bertkit.files.whole_files import whole_folder
-from bertkit.tasks.examples import TaggedText, digest_of
+from bertkit.tasks.examples import TaggedText
 from bertkit.training import (
-    Job,
     Outcome,
+    RowsJob,
     Trainer,
-    TrainingSettings,
     checkpoint_folder,
-    checkpoints,
-    read_outcome,
-    run_job,
     write_run_records,
 )
 
@@ -34,35 +30,17 @@ METRICS = ("f1", "precision", "recall")
 
 
 @dataclass
-class ExtractionTraining(Job):
-    """One run of training of an extraction model, from an encoder."""
+class ExtractionTraining(RowsJob):
+    """One run of training of an extraction model, from an encoder, on texts with BIO tags.
+
+    Raises:
+        DataError: no texts, no entities, or an entity that begins or ends inside a word of the model.
+    """
 
     model: str  # a folder or a name as in `bertkit.load`
     settings: ExtractionTrainingSettings = field(default_factory=ExtractionTrainingSettings)
-    train: Sequence[TaggedText] = field(default=(), kw_only=True, repr=False)
-    dev: Sequence[TaggedText] = field(default=(), kw_only=True, repr=False)
 
-    length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps", "settings.minutes")
-
-    def start(
-        self,
-        train: Sequence[TaggedText],
-        dev: Sequence[TaggedText] = (),
-        *,
-        resume: bool = False,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
-        """Train on texts with BIO tags, and keep the weights that are best on ``dev``, or the last ones without it.
-
-        Raises:
-            DataError: no texts, no entities, or an entity that begins or ends inside a word of the model.
-            UsageError, TrainingError: as `run_job`.
-        """
-        return run_job(replace(self, train=train, dev=dev), resume=resume, should_stop=should_stop)
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
+    result: ClassVar[str] = "gliner_config.json"
 
     def check(self) -> None:
         if not self.train:
@@ -75,17 +53,6 @@ class ExtractionTraining(Job):
     def start_facts(self) -> dict[str, Any]:
         return {"model": self.model, "settings": self.settings.values(), "examples": len(self.train)}
 
-    def facts(self) -> dict[str, Any]:
-        settings = TrainingSettings.facts(self.settings)
-        return self.start_facts() | {
-            "settings": settings,
-            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
-        }
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "gliner_config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
-
     def open(self, saved: Path | None) -> Trainer:
         chosen = self.settings
         made = new_network(self.model, chosen) if saved is None else saved_network(saved, chosen.dropout)
@@ -96,6 +63,7 @@ class ExtractionTraining(Job):
             self.train, labels_in(self.train), self._tokenizer, settings, config.max_position_embeddings,
             chosen.num_negatives, chosen.training.seed,
         )  # fmt: skip
+        self.log_skipped()
         if data.num_too_long:
             self.log_line(f"{data.num_too_long} entities exceed the longest span of the scorer: not learned")
         self._network.to(resolve_device(self.device))

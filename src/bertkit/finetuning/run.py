@@ -38,13 +38,11 @@ from bertkit.tasks import TextTask, metric_of, task_kind
 from bertkit.tasks.encoded_rows import EncodedRows
 from bertkit.tasks.examples import digest_of
 from bertkit.training import (
-    Job,
     Outcome,
+    RowsJob,
     Trainer,
     TrainingSettings,
     checkpoint_folder,
-    checkpoints,
-    read_outcome,
     run_job,
     write_run_records,
 )
@@ -54,7 +52,7 @@ GRID, MINUTES = "grid.json", "minutes.json"
 
 
 @dataclass
-class Finetuning(Job):
+class Finetuning(RowsJob):
     """One run: ``out`` becomes the model directory; ``options`` are task options (`TextTask.of_examples`)."""
 
     model: str | Path  # the published model to start from
@@ -63,15 +61,11 @@ class Finetuning(Job):
     options: Mapping[str, Any] = field(default_factory=dict)
     _: KW_ONLY
     files: Mapping[str, Sequence[Path]] = field(default_factory=dict)  # "training" and "dev", for the model card
-    skip_bad: bool = False  # skip examples that cannot be used or are too long; else they are errors
-    skipped: Sequence[str] = ()  # locations and reasons of skipped examples; the run adds its own
     resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
     dev_name: str = "dev examples"  # what messages call the dev examples
     clock_minutes: float | None = None  # training time, instead of the epochs of the settings
     head_cache: dict[str, Any] | None = None  # fitted head, shared by runs with equal examples and HEAD_SETTINGS
-    train: Sequence[Any] = field(default=(), repr=False)
-    dev: Sequence[Any] = field(default=(), repr=False)
 
     length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps")
 
@@ -97,10 +91,6 @@ class Finetuning(Job):
         run = replace(self, settings=self.complete_settings(len(train)), train=train, dev=dev)
         return run_job(run, resume=resume, should_stop=should_stop)
 
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
-
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""
         settings = self.settings.completed(task_kind(self.task).training_defaults)
@@ -115,10 +105,6 @@ class Finetuning(Job):
         for record, kind in ((GRID, "a sweep: pass --sweep"), (MINUTES, "a search within minutes: pass --minutes")):
             if (self.folder / record).is_file():
                 raise UsageError(f"{self.out} contains {kind} and --resume to continue it, or choose another folder")
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
 
     def open(self, saved: Path | None) -> Trainer:
         model = self._opened = self._model(saved)
@@ -297,7 +283,7 @@ class Finetuning(Job):
         task, layout = model.trained.task, model.trained.layout
         encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
         if self.ranks.is_first:
-            remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
+            remedy = "raise max_length=" + ", or choose on_long='window'" * (not task.whole)
             InferenceReport.of(encodings, len(examples)).warn_of_cuts(remedy)
         return task.labeled(examples, encodings)
 

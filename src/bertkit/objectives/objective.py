@@ -12,7 +12,7 @@ from bertkit.corpus.shards import TokenShard
 from bertkit.objectives.loader import Corruption
 from bertkit.objectives.sequences import Source, SpecialIds
 from bertkit.tasks.field_types import check_field_types
-from bertkit.tasks.task import Task
+from bertkit.tasks.loss import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import EncoderConfig
 

@@ -14,20 +14,15 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.objectives.loader import PretrainingBatch
-from bertkit.tasks.task import Loss, exact, mean_of
+from bertkit.tasks.loss import Loss, LossFunction, exact, mean_of
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
 
-class PretrainingTask:
+class PretrainingTask(LossFunction):
     """Masked language modeling, plus next sentence prediction if batches have labels for it."""
 
-    of_vectors: ClassVar[bool] = False
     is_recordable: ClassVar[bool] = True
-
-    def vectors(self, outputs: NetworkOutput) -> Tensor:
-        """As `Task.vectors`: none."""
-        raise NotImplementedError
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
         """(2,) masked tokens and sentence pairs."""

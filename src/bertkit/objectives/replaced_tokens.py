@@ -28,7 +28,7 @@ from bertkit.objectives.pretraining_loss import cross_entropy_sums, masked_lm_me
 from bertkit.objectives.sequences import Sequences
 from bertkit.randomness import key_of, uniform
 from bertkit.tasks.field_types import AboveZero, Range
-from bertkit.tasks.task import Loss, exact, mean_of
+from bertkit.tasks.loss import Loss, LossFunction, exact, mean_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
 
@@ -148,17 +148,10 @@ def draw_tokens(logits: Tensor, draws: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ReplacedTokensTask:
+class ReplacedTokensTask(LossFunction):
     """The generator's mean loss over masked tokens, plus a multiple of the discriminator's over all tokens."""
 
     detection_weight: float
-
-    of_vectors: ClassVar[bool] = False
-    is_recordable: ClassVar[bool] = False
-
-    def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: none."""
-        raise NotImplementedError
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
         """(2,) masked tokens and tokens."""

@@ -2,37 +2,25 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.sequence_training.batches import SequenceBatch
-from bertkit.tasks import Loss
-from bertkit.tasks.task import mean_of, sums_of
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 
 
 @dataclass(frozen=True)
-class SequenceLoss:
+class SequenceLoss(LossFunction):
     """Mean cross-entropy over the tokens of a batch, for any number of parts.
 
     With label smoothing the target is ``1 - smoothing`` for the right token, with the rest distributed equally over the
     vocabulary (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4); the reported loss is without smoothing.
     """
 
-    of_vectors: ClassVar[bool] = False
-    is_recordable: ClassVar[bool] = False  # its networks are not
-
     label_smoothing: float = 0.0
-
-    def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: none."""
-        raise NotImplementedError
-
-    def totals(self, batch: SequenceBatch) -> Tensor:
-        """(1,) number of predicted tokens."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     def loss(self, outputs: Any, part: SequenceBatch, totals: Tensor) -> Loss:
         """As `Task.loss`, from logits (T, V), or from the output of `Network`."""

@@ -1,9 +1,9 @@
 """Training runs of generative models; a stopped run resumes from its last checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,23 +13,18 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import whole_folder
 from bertkit.generation import GenerationSettings, Generator, load_generator
 from bertkit.sequence_training.batches import SequenceData
-from bertkit.sequence_training.examples import SequenceExample
+from bertkit.sequence_training.initial_models import NEW_MODELS, initial_model
 from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
-from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
-from bertkit.tasks.examples import digest_of
+from bertkit.tasks import GenerativeTask, SequenceExample, task_kind
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import (
-    Job,
     Outcome,
+    RowsJob,
     Trainer,
-    TrainingSettings,
     checkpoint_folder,
-    checkpoints,
     evaluate,
-    read_outcome,
-    run_job,
     write_run_records,
 )
 
@@ -37,41 +32,21 @@ _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 
 @dataclass
-class SequenceTraining(Job):
-    """One run of training of a generative model."""
+class SequenceTraining(RowsJob):
+    """One run of training of a generative model.
 
-    task: str  # a name of SEQUENCE_TASKS
+    Raises:
+        UsageError: settings of a new model with an existing one.
+        DependencyError: dev pairs without sacrebleu installed.
+        DataError: no examples, or one that is longer than the model's positions.
+    """
+
+    task: str  # the name of a `GenerativeTask`
     model: str = "new"  # a name of NEW_MODELS, or a model to start from; a BERT starts both stacks
     settings: SequenceSettings = field(default_factory=SequenceSettings)
-    train: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
-    dev: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
-
-    length_names: ClassVar[tuple[str, ...]] = ("settings.num_epochs", "settings.num_steps", "settings.minutes")
-
-    def start(
-        self,
-        train: Sequence[SequenceExample],
-        dev: Sequence[SequenceExample] = (),
-        *,
-        resume: bool = False,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
-        """Train, and keep the best weights on ``dev``, or the last ones without it; only the first rank has metrics.
-
-        Raises:
-            UsageError: settings of a new model with an existing one; else as `run_job`.
-            DependencyError: dev pairs without sacrebleu installed.
-            DataError: no examples, or one that is longer than the model's positions.
-        """
-        return run_job(replace(self, train=train, dev=dev), resume=resume, should_stop=should_stop)
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.training.batch_size
 
     def check(self) -> None:
-        if self.task not in SEQUENCE_TASKS:
-            raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
+        task_kind(self.task, GenerativeTask)
         if not self.train:
             raise DataError("no examples to train on: expected at least one")
         self.settings.training.check_dev(self.dev, ("patience", "best_by"))
@@ -87,34 +62,25 @@ class SequenceTraining(Job):
         settings = self.settings.values()
         return {"task": self.task, "model": self.model, "settings": settings, "examples": len(self.train)}
 
-    def facts(self) -> dict[str, Any]:
-        settings = TrainingSettings.facts(self.settings)
-        return self.start_facts() | {
-            "settings": settings,
-            "digests": {"training": digest_of(self.train), "dev": digest_of(self.dev)},
-        }
-
-    def finished(self) -> Outcome | None:
-        is_finished = (self.out / "config.json").is_file() and not checkpoints(self.folder)
-        return read_outcome(self.out) if is_finished else None
-
     def open(self, saved: Path | None) -> Trainer:
         if saved is None:
-            generator = SEQUENCE_TASKS[self.task].create(self.model, self.train, self.settings)
+            generator = initial_model(task_kind(self.task, GenerativeTask), self.model, self.train, self.settings)
         else:
             generator = load_generator(saved)
         self._opened = generator
         if _compares_texts(generator, self.dev):
             require_sacrebleu()
-        data, held_out = (self._encoded(generator, examples) for examples in (self.train, self.dev))
-        self._parts = held_out.take(np.arange(len(self.dev))) if self.dev else None
+        _, data = self._encoded(generator, self.train)
+        self._compared, held_out = self._encoded(generator, self.dev)
+        self.log_skipped()
+        self._parts = held_out.take(np.arange(len(held_out))) if held_out.targets else None
         generator.network.to(resolve_device(self.device))
         feed = LabeledFeed(
             data, self.batch_size, self.settings.training.seed, self.ranks.rank, self.ranks.num_ranks  # pyrefly: ignore
         )  # fmt: skip
         return self.trainer(
             generator.network, SequenceLoss(self.settings.label_smoothing), feed,
-            self.settings.of_loop(len(self.train)), save_model=generator.save,
+            self.settings.of_loop(len(data)), save_model=generator.save,
             evaluate=self._evaluate if self.dev else None, best_is_result=True,
         )  # fmt: skip
 
@@ -134,34 +100,43 @@ class SequenceTraining(Job):
             self._opened = load_generator(checkpoint_folder(self.folder, outcome.best_step) / "model")
         else:
             self._opened.network.to("cpu").eval()
-        outcome = replace(outcome, metrics=self._metrics(self._opened, self.dev) | self._evaluate())
+        outcome = replace(outcome, metrics=self._metrics(self._opened, self._compared) | self._evaluate())
         self._opened.record_training(self.task, outcome.metrics)
         with whole_folder(self.out, overwrite=True) as folder:
             self._opened.save(folder, overwrite=True)
             write_run_records(self, outcome, folder)
         return outcome
 
-    def _encoded(self, generator: Generator, examples: Sequence[SequenceExample]) -> SequenceData:
-        """Examples as token ids.
+    def _encoded(
+        self, generator: Generator, examples: Sequence[SequenceExample]
+    ) -> tuple[list[SequenceExample], SequenceData]:
+        """Examples with their token ids.
 
         Raises:
-            DataError: a source or a target that is longer than the model's positions.
+            DataError: a source or a target that is longer than the model's positions, or with ``skip_bad`` all are.
         """
         targets = generator.target_tokenizer.plain_ids([example.target for example in examples])
         end, limits, sources = generator.ending.end_ids[0], generator.max_lengths, None
         if limits[0]:
             sources = generator.encode([example.source or "" for example in examples]) if examples else []
         whole = [np.concatenate([generator.first_ids, target, [end]]).astype(np.int64) for target in targets]
+        fitting: list[int] = []
         for number, example in enumerate(examples):
-            if len(whole[number]) - 1 > limits[1] or (sources is not None and len(sources[number]) > limits[0]):
-                lengths = f"{len(whole[number]) - 1} target tokens" + (
-                    "" if sources is None else f" and {len(sources[number])} source tokens"
-                )
-                raise DataError(
-                    f"{example.location or f'example {number}'} has {lengths}, the model {max(limits)} positions: "
-                    "shorten it, or give a new model more (max_length)"
-                )
-        return SequenceData(whole, sources)
+            if len(whole[number]) - 1 <= limits[1] and (sources is None or len(sources[number]) <= limits[0]):
+                fitting.append(number)
+                continue
+            lengths = f"{len(whole[number]) - 1} target tokens" + (
+                "" if sources is None else f" and {len(sources[number])} source tokens"
+            )
+            why = f"{example.location or f'example {number}'} has {lengths}, the model {max(limits)} positions"
+            if not self.skip_bad:
+                raise DataError(f"{why}: shorten it, or give a new model more (max_length)")
+            self.skipped = [*self.skipped, why]
+        if examples and not fitting:
+            raise DataError(f"every example is too long; the first: {self.skipped[-len(examples)]}")
+        return [examples[number] for number in fitting], SequenceData(
+            [whole[number] for number in fitting], None if sources is None else [sources[number] for number in fitting]
+        )
 
     def _metrics(self, generator: Generator, dev: Sequence[SequenceExample]) -> dict[str, float]:
         """Metrics of texts generated for dev sources."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bertkit.training.optimizers.adamw_2018 import AdamW2018 as AdamW2018
     from bertkit.training.ranks import Ranks as Ranks
     from bertkit.training.ranks import gather_full_tensor as gather_full_tensor
+    from bertkit.training.rows_job import RowsJob as RowsJob
     from bertkit.training.run_folder import claim_run_folder as claim_run_folder
     from bertkit.training.run_folder import longer_of as longer_of
     from bertkit.training.run_folder import naming_full_disk as naming_full_disk

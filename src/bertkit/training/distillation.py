@@ -15,7 +15,7 @@ from bertkit.errors import UsageError
 from bertkit.later import F, torch
 from bertkit.tasks import Loss, Task
 from bertkit.tasks.field_types import AboveZero, NotNegative, check_field_types
-from bertkit.tasks.task import mean_of, sums_of
+from bertkit.tasks.loss import mean_of, sums_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
