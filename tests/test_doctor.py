@@ -79,7 +79,8 @@ def test_requirements_are_read_from_the_package():
     assert sum(map(len, requirements.values())) == len(installed.requires)
     for line in installed.requires:  # the form that is understood
         assert re.fullmatch(r"[\w.-]+(\[\w+\])?(>=[\d.]+)?(; extra == ['\"][\w-]+['\"])?", line), line
-    assert doctor._Requirement("torch", "2.10") in requirements[""]
+    assert doctor._Requirement("numpy", "1.26") in requirements[""]
+    assert doctor._Requirement("torch", "2.10") in requirements["torch"]
     assert doctor._Requirement("scikit-learn", "1.4") in requirements["sklearn"]
 
 
@@ -87,7 +88,7 @@ def test_requirements_are_read_from_the_package():
 @pytest.mark.parametrize(
     ("name", "here", "code", "status", "value"),
     [
-        ("torch", None, 1, "error", "is not installed: pip install 'torch>=2.10'"),
+        ("numpy", None, 1, "error", "is not installed: pip install 'numpy>=1.26'"),
         ("torch", "2.9.1+cpu", 1, "error", "2.9.1+cpu is too old: pip install 'torch>=2.10'"),
         ("torch", "2.10.0rc1", 1, "error", "2.10.0rc1 is too old: pip install 'torch>=2.10'"),
         ("torch", "2.10", 0, "ok", "2.10"),
