@@ -47,7 +47,9 @@ def test_doctor_on_healthy_installation(capsys):
         "machine", "software", "libraries", "kernels", "equality", "extras", "caches",
     }  # fmt: skip
     assert results["software", "python"]["value"].startswith(platform.python_version())
-    assert torch.__version__.startswith(results["software", "torch"]["value"])  # "2.15.0+cu132": some builds name it
+    assert f"torch {torch.__version__}".startswith(
+        results["extras", "torch"]["value"]
+    )  # "2.15.0+cu132": some builds name it
     assert results["libraries", "oneDNN uses"]["value"] != "not known"
     assert [name for part, name in results if part == "kernels"] == [*CPU_PRECISIONS, "attention", "short texts"]
     assert [name for part, name in results if part == "equality"] == list(CPU_PRECISIONS)
