@@ -134,21 +134,21 @@ def promise_entities(
     temperature = _fit_temperature(model, [examples[index] for index in first]) if isinstance(model, Model) else 1.0
     found = _found(model, examples, labels)
     used = second if isinstance(model, Model) or kind == "precision" else np.arange(len(examples))
-    scores, row_of = _scores_of(entities, found)
+    (scores, row_of), answers = _scores_of(entities, found), _answers(entities, found)
     if kind == "recall":
         chosen = np.isin(row_of, used)
         threshold = recall_threshold(scores[chosen], np.searchsorted(used, row_of[chosen]), len(used), share)
     else:
-        threshold = _threshold(_answers(entities, found), first, second, 1 - share, "a larger share of right entities")
+        threshold = _threshold(answers, first, second, 1 - share, "a larger share of right entities")
     if isinstance(model, Model):
         model.change_task(threshold=threshold)
     else:
         model.threshold = threshold = max(LOWEST_SCORE, threshold)
-    chosen, answers = scores[np.isin(row_of, used)], _answers(entities, found).of_rows(used)
-    right = ~answers.is_wrong[answers.confidence > threshold]
+    known, given = scores[np.isin(row_of, used)], answers.of_rows(used)
+    right = ~given.is_wrong[given.confidence > threshold]
     return EntityPromise(
         kind, share, temperature, threshold, labels, len(examples), len(scores),
-        float((chosen > threshold).mean()), float(right.mean()) if len(right) else 1.0,
+        float((known > threshold).mean()), float(right.mean()) if len(right) else 1.0,
     )  # fmt: skip
 
 

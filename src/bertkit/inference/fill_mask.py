@@ -76,9 +76,10 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     for start in range(0, len(states), _MASKS_AT_A_TIME):
         logits = runner.one(partial(head, states[start : start + _MASKS_AT_A_TIME], word_embedding))  # (P, V)
         probabilities = softmax(floats(logits))[:, :num_entries]  # rows beyond the vocabulary have no token
-        best = np.argsort(-probabilities, kind="stable")[:, :top_k]
-        best_ids += best.tolist()
-        best_scores += np.take_along_axis(probabilities, best, 1).tolist()
+        for row in probabilities:
+            best = _best(row, top_k)
+            best_ids.append(best.tolist())
+            best_scores.append(row[best].tolist())
     offsets = [
         tuple(encoding.offsets[each].tolist())
         for encoding, positions in zip(encodings, masked, strict=True)
@@ -89,6 +90,13 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
         for span, ids, scores in zip(offsets, best_ids, best_scores, strict=True)
     ]
     return sorted(filled, key=lambda one: one.offsets)
+
+
+def _best(probabilities: np.ndarray, top_k: int) -> np.ndarray:
+    """The ids of the most likely entries, best first; of equal ones the lowest."""
+    top_k = min(top_k, len(probabilities))
+    ids = np.flatnonzero(probabilities >= np.partition(probabilities, -top_k)[-top_k])
+    return ids[np.argsort(-probabilities[ids], kind="stable")][:top_k]
 
 
 def _candidates(vocabulary: Vocabulary, ids: list[int], scores: list[float]) -> tuple[Candidate, ...]:

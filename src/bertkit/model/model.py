@@ -10,7 +10,6 @@ import numpy as np
 
 from bertkit import inference
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
-from bertkit.device import device_of
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.heads import poolings_of
 from bertkit.inference import EmbedOptions, FilledMask, InferenceReport, RankedText
@@ -81,8 +80,7 @@ class Model(ModelFinding):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        device = device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
-        return torch.device(str(device)) if has_torch() else device
+        return torch.device(str(self.weights_device)) if has_torch() else self.weights_device
 
     @property
     def config(self) -> EncoderConfig:

@@ -4,6 +4,7 @@ from typing import Any
 
 from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint
+from bertkit.device import device_of
 from bertkit.inference import Runner
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import PreparedEncoder
@@ -31,6 +32,11 @@ class ModelRunners:
     @property
     def tokenizer(self) -> Tokenizer:
         return self.checkpoint.tokenizer
+
+    @property
+    def weights_device(self) -> Any:
+        """The device of the weights, for which torch is not needed where they are arrays."""
+        return device_of(self.checkpoint.parts.encoder.embeddings.word.weight)
 
     @property
     def inference_network(self) -> Network:

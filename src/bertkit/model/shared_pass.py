@@ -76,19 +76,9 @@ def _difference_of_weights(first: Network, other: Network) -> str | None:
     """The weights that differ between the trunks of two networks."""
     weights = dict(other.encoder.named_parameters())
     for name, weight in first.encoder.named_parameters():
-        if not name.startswith(_POOLER) and not _are_equal(weight, weights.get(name)):
+        if not name.startswith(_POOLER) and not are_equal(weight, weights.get(name)):
             return f"the weights {name} differ"
     return None
-
-
-def _are_equal(weight: Any, other: Any) -> bool:
-    return other is not None and (_memory(weight) == _memory(other) or are_equal(weight, other))
-
-
-def _memory(weight: Any) -> tuple[Any, ...]:
-    if isinstance(weight, np.ndarray):
-        return weight.ctypes.data, weight.shape, weight.strides
-    return weight.data_ptr(), weight.shape, weight.stride()
 
 
 _Key = tuple[bytes, bytes]

@@ -1,10 +1,8 @@
 """Weights that several served models have in common, such as those of adapters to one base model, once in memory."""
 
 from collections.abc import Sequence
-from operator import eq
 from typing import Any
 
-from bertkit.device import device_of
 from bertkit.model.model import Model
 from bertkit.transformer.kernels.arrays import are_equal
 from bertkit.transformer.modules import ArrayModule, assign
@@ -24,8 +22,8 @@ def share_equal_weights(models: Sequence[Model]) -> None:
 
 
 def _are_alike(model: Model, other: Model) -> bool:
-    weights = (each.checkpoint.parts.encoder.embeddings.word.weight for each in (model, other))
-    return (model.config, model.precision) == (other.config, other.precision) and eq(*map(device_of, weights))
+    first, second = ((each.config, each.precision, each.weights_device) for each in (model, other))
+    return first == second
 
 
 def _share(model: Model, trunk: Model) -> bool:

@@ -2,7 +2,7 @@
 
 Takes: a text, or a stream of pieces of a text; optionally what finds names, such as a tagger.
 Gives: the same text with placeholders, what was replaced and where, and a key that reverses it.
-May import: later, errors, files.
+May import: later, errors, files, extraction.
 """
 
 from typing import TYPE_CHECKING

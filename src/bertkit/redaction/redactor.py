@@ -1,16 +1,21 @@
 """Redaction of texts and streams."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bertkit.errors import UsageError
 from bertkit.redaction.identifiers import CONTEXT, IDENTIFIERS, phones
 from bertkit.redaction.key import Key
 from bertkit.redaction.spans import IdentifierFinder, Span, Tag, TaggedFinder, Union, Window, blocks_of
+
+if TYPE_CHECKING:
+    from bertkit.extraction.schema import Labels
 
 REGIONS = ("US", "GB", "DE", "FR")
 """Default regions of telephone numbers without an international prefix."""
@@ -65,10 +70,6 @@ class RedactionReport:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object."""
         return asdict(self) | {"replacements": dict(sorted(self.replacements.items()))}
-
-
-Labels = Sequence[str] | Mapping[str, str | None]
-"""Labels of entities, with descriptions for models that read them."""
 
 
 class NameFinder(Protocol):

@@ -216,10 +216,10 @@ def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) 
         return generated(service, served, checked(GenerateBody, given), _as_hub_texts)
     given = {name: value for name, value in [*envelope, *parameters.items()] if value is not None}
     given.pop("parameters", None)
-    if served.kind in (ANSWERING, RERANKING) and isinstance(envelope.inputs, dict):
-        given = given.pop("inputs") | given  # its fields are those of the body
     is_zero_shot = served.kind == CLASSIFICATION and "candidate_labels" in given
     body_type, ask = _BY_KIND.get("zero-shot" if is_zero_shot else served.kind, (_Items, _as_they_are))
+    if "inputs" not in body_type.model_fields and isinstance(envelope.inputs, dict):
+        given = given.pop("inputs") | given  # its fields are those of the body
     if served.kind == FEATURES:
         body_type = _Comparison if isinstance(envelope.inputs, dict) else EmbedBody
         given = {"input_type": role} | given

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
-from bertkit.device import device_of
 from bertkit.errors import UsageError
 from bertkit.model import Model
 from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
@@ -82,7 +81,7 @@ class ServedModel(Served):
     """An encoder with its heads."""
 
     def __init__(self, name: str, precision: str, model: Model) -> None:
-        super().__init__(name, precision, device_of(model.checkpoint.parts.encoder.embeddings.word.weight))
+        super().__init__(name, precision, model.weights_device)
         settings, most = model.sentence_settings, model.config.max_position_embeddings
         self.model, self.tokenizer, self.prompts = model, model.tokenizer, settings.prompts
         self.max_length = min(settings.max_seq_length or model.tokenizer.model_max_length or most, most)

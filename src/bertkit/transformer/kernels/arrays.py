@@ -46,10 +46,18 @@ def library_of(rows: Rows) -> Any:
 
 
 def are_equal(one: Rows | None, other: Rows | None) -> bool:
-    """True for rows of the same shape and numbers, or without any."""
+    """True for rows of the same shape and numbers, or in the same memory, or without any."""
     if one is None or other is None:
         return one is other
-    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else torch.equal(one, other))
+    return _memory(one) == _memory(other) or bool(
+        np.array_equal(one, other) if isinstance(one, np.ndarray) else torch.equal(one, other)
+    )
+
+
+def _memory(rows: Rows) -> tuple[Any, ...]:
+    if isinstance(rows, np.ndarray):
+        return rows.ctypes.data, rows.dtype, rows.shape, rows.strides
+    return rows.data_ptr(), rows.dtype, rows.shape, rows.stride()
 
 
 def split(rows: Rows, counts: list[int]) -> Sequence[Rows]:
