@@ -295,7 +295,7 @@ def test_objects_of_the_hub_are_the_bodies_of_own_routes(fuzzed: Fuzzed) -> None
     assert own[0] == 200 and ask("/models/ranker", {"inputs": given, "parameters": options}) == own
     status, answer = ask("/models/ranker", {"inputs": given | {"inputs": 3}})
     assert status == 422 and b"inputs is 3: an unknown field" in answer
-    labels = {"candidate_labels": ["animal", "mat"], "truncate": False}
+    labels = {"candidate_labels": ["animal", "mat"], "hypothesis_template": "{}", "truncate": False}
     own = ask("/classify", {"inputs": "a cat", "model": "inference"} | labels)
     assert own[0] == 200 and ask("/models/inference", {"inputs": "a cat", "parameters": labels}) == own
     assert ask("/classify", {"inputs": "a cat " * 99, "model": "inference"} | labels)[0] == 422
