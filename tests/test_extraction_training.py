@@ -96,6 +96,24 @@ def test_labels_that_do_not_occur_are_drawn_by_seed_and_epoch(encoder):
         assert present <= set(labels) and labels == sorted(labels) and len(labels) == min(3, len(present) + 1)
 
 
+def test_new_words_are_no_entities_before_training(encoder):
+    train = examples(20, 3)
+    network, tokenizer = new_network(encoder, settings_of("token"))
+    batch = ExtractionData(train, labels_in(train), tokenizer, network.settings, 64, 2, 0).take(np.arange(20))
+    with torch.no_grad():
+        shares = torch.cat([logits.sigmoid().flatten() for logits in network(batch.batch, **batch.arguments)])
+    assert 0 < shares.min() and shares.max() < 0.1
+
+
+def test_rate_by_width_and_epochs_by_number_of_texts():
+    loop = ExtractionTrainingSettings().of_loop
+    found = [(loop(number, width).learning_rate, loop(number, width).num_steps)
+             for number, width in ((100, 384), (100, 512), (100, 768), (10_000, 768))]  # fmt: skip
+    assert found == [(3e-4, 260), (3e-4, 260), (5e-5, 260), (5e-5, 3_750)]
+    chosen = ExtractionTrainingSettings.of(learning_rate=1e-3, num_epochs=2).of_loop(100, 384)
+    assert (chosen.learning_rate, chosen.num_steps) == (1e-3, 26)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("scorer", "num_steps"), [("span", 160), ("token", 80)])
 def test_finds_the_entities_of_a_synthetic_set(encoder, tmp_path, capsys, scorer, num_steps):
@@ -113,7 +131,7 @@ def test_finds_the_entities_of_a_synthetic_set(encoder, tmp_path, capsys, scorer
 def test_stopped_run_resumes_with_the_same_bits(encoder, tmp_path):
     train, dev, files = examples(60, 1), examples(10, 2), []
     for name, stops_at in (("whole", None), ("parts", 4)):
-        training = ExtractionTraining(tmp_path / name, encoder, settings_of("span", num_steps=8, dropout=0.1), **QUIET)
+        training = ExtractionTraining(tmp_path / name, encoder, settings_of("token", num_steps=8, dropout=0.1), **QUIET)
         if stops_at is not None:
             answers = iter([False] * stops_at + [True] * 9)
             assert training.start(train, dev, should_stop=answers.__next__).reason == "stopped"
