@@ -138,7 +138,7 @@ const served = new Map(), PANELS = [
     } },
   { title: "Redaction", kind: "token-classification zero-shot-extraction",
     fields: [["text", "Text", "Ada Lovelace (ada@example.org, +44 20 7946 0958) was born in London."],
-      ["labels", "Labels for a model that takes them, one on each line", "person\nplace"]],
+      ["labels", "Labels of an extraction model, one on each line", "person\nplace"]],
     async run(model, { text, labels }) {
       const chosen = served.get(model).kinds.includes("zero-shot-extraction") ? lines(labels) : null;
       const reply = await ask("/redact", { model, inputs: text, labels: chosen });
