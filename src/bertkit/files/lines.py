@@ -47,6 +47,8 @@ def other_encoding(start: bytes) -> str:
 
 def what_it_is(path: str | Path, expected: str = "file") -> str:
     """The end of the error for a path that is no file."""
+    if Path(path).is_dir():
+        return " is a folder: expected a file"
     if Path(path).exists():
         return " is a pipe or a device, which can be read only once: write its content to a file, or pass it by -"
     return f": no such {expected}"
@@ -105,8 +107,6 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     if str(path) == "-":
         yield read_lines(sys.stdin.buffer, path)
         return
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder: expected a file")
     if not Path(path).is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     with open(path, "rb") as file:
