@@ -88,6 +88,8 @@ def checked(body_type: type[BodyType], given: Any) -> BodyType:
     if not where and not isinstance(given, dict):
         raise InvalidRequest("the body: expected a JSON object; /openapi.json describes its fields")
     said = first["msg"].replace("Input should be", "expected").replace("a valid boolean", "true or false")
+    said = said.replace("List should have", "expected").replace("String should have", "expected")
+    said = said.replace(" after validation, not", "; given")
     if first["type"] == "extra_forbidden":
         said = f"an unknown field: expected {', '.join(body_type.model_fields)}"
     shown = f" is {value!r:.40}" if isinstance(value, str | int | float) and first["type"] != "accepts" else ""
