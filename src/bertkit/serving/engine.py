@@ -124,6 +124,7 @@ class Engine:
                 jobs.remove(job)
             for part in job.parts:
                 self._queue.remove(part)
+            job.parts.clear()  # ends the reference cycle of job, call and part, which would keep a replaced model
 
     def run(self, job: Job, waiter: Waiter) -> Any:
         """Compute a job that ends with this waiter; its value.
