@@ -36,15 +36,7 @@ from bertkit.serving.memory import (
 )
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.reload import Reload, has_threads, in_thread
-from bertkit.serving.served_models import (
-    EXTRACTION,
-    TAGGING,
-    Served,
-    ServedGenerator,
-    ServedModel,
-    ServedModels,
-    some_word,
-)
+from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel, warm_up
@@ -230,12 +222,7 @@ def _open(load: Callable[[], Loaded], engine: Engine) -> ServedModels:
 def _warm_up(models: ServedModels, engine: Engine) -> None:
     for served in models.all.values():
         if isinstance(served, ServedModel):
-            warm_up(served.model, engine)
-            word = some_word(served.tokenizer.vocabulary)
-            if served.kind == EXTRACTION:
-                served.model.extract(word, ["a"])
-            elif served.kind == TAGGING:  # its rules of words are tables of all characters
-                served.model.predict([word])
+            warm_up(served, engine)
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, engine)
     if models.index is not None:
