@@ -543,6 +543,7 @@ def test_page_shows_candidates_and_attention(tmp_path: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out) == {"page": str(tmp_path / "page.html"), "bytes": len(page.encode())}
     assert page.count("Cross-attention of layer 3") == 2 and page.count("likeliest 5") == 2
     assert "the cat &lt;b&gt;" in page and "<b>" not in page
+    assert "\xa0%<" in page and " %<" not in page, "a number may be apart from its sign"
     ours = load_generator(tmp_path / "model")
     assert isinstance(ours, SequenceToSequence)
     source, target = ours.encode(["the cat"])[0], [9, 11, 8]
