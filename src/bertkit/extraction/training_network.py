@@ -112,7 +112,14 @@ def _through(mlp: Any, rows: Tensor) -> Tensor:
 
 
 class ExtractionLoss(Task):
-    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word."""
+    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word.
+
+    Args:
+        weight: of what is there, relative to what is not: most is not.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
 
     def totals(self, batch: ExtractionBatch) -> Tensor:
         """(1,) number of words."""
@@ -120,8 +127,9 @@ class ExtractionLoss(Task):
 
     def loss(self, outputs: list[Tensor], part: ExtractionBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
+        weight = torch.tensor(self.weight, device=outputs[0].device)
         parts = [
-            F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum")
+            F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum", pos_weight=weight)
             for logits, row in zip(outputs, part.rows, strict=True)
         ]
         total = torch.stack(parts).sum()
