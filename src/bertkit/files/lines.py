@@ -69,6 +69,11 @@ def location(path: str | Path, line: int) -> str:
     return f"{name}, {'row' if extension(path) == '.parquet' else 'line'} {line}"
 
 
+def file_of(location: str) -> str:
+    """The file that `location` names."""
+    return location.rpartition(", ")[0]
+
+
 def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
     """The lines of a file in UTF-8, with or without a byte order mark. They end in LF or CRLF, or in CR alone if the
     first line does, as in old files of Macintosh and some exports of spreadsheets.
