@@ -178,7 +178,13 @@ def _made(kind: str) -> Path:
 
 def describe(results: dict) -> str:
     rows = [
-        [row["model"], row["labels"], row["system"], f"{row['texts_per_second']:.2f}", f"{row['bertkit_ratio']:.2f}"]
+        [
+            row["model"],
+            f"{row['labels']:,}",
+            row["system"],
+            f"{row['texts_per_second']:.2f}",
+            f"{row['bertkit_ratio']:.2f}",
+        ]
         for row in results["rows"]
     ]
     lines = [
