@@ -109,7 +109,6 @@ def test_shard_equals_sentence_by_sentence_tokenization(tmp_path: Path, layout, 
     assert manifest["num_documents"] == len(expected) and manifest["num_sentences"] == len(flat)
     assert manifest["num_tokens"] == sum(map(len, flat)) == len(shard.tokens)
     assert manifest["num_duplicates"] == len(flat) - len(set(map(tuple, flat)))
-    assert manifest["duplicate_share"] == pytest.approx(manifest["num_duplicates"] / len(flat))
     names = ["b.txt", "a.txt", "b.txt", "c.jsonl", "d.txt", "e.csv"]
     files = [tmp_path / "texts" / name for name in names]
     assert [Path(source["path"]).name for source in manifest["sources"]] == names
@@ -192,7 +191,7 @@ def test_duplicates_are_reported_and_dropped_on_request(tmp_path: Path, small_pa
     ]
     assert documents_of(dropped) == [document for document in expected if document]
     assert len(documents_of(dropped)) == 3  # that of "yes." alone is gone
-    assert all(dropped.manifest[name] == manifest[name] for name in ("num_duplicates", "duplicate_share"))
+    assert all(dropped.manifest[name] == manifest[name] for name in ("num_duplicates", "num_forgotten"))
 
 
 def test_hashes_of_sentences() -> None:

@@ -265,9 +265,7 @@ class _Writing:
                 "documents"
             )
         del self._manifest["progress"]
-        num_duplicates = self._manifest["num_duplicates"]
-        num_read = num_sentences + (num_duplicates if self._settings.drop_duplicates else 0)
-        self._manifest |= {"finished": True, "duplicate_share": num_duplicates / num_read}
+        self._manifest["finished"] = True
         for files in reversed(self._all_files()):
             entropy = _entropy(files.finish(self._manifest["vocab_size"], num_threads))  # nats
             write_json(files.folder / MANIFEST, self._manifest | files.counts() | {"unigram_entropy": entropy})
