@@ -25,12 +25,12 @@ from bertkit.transformer.kernels.vectors import WIDTH
 
 intrinsic: Any = extending.intrinsic
 
-TILE_ROWS = 4
-"""Rows of a tile, whose sums take 16 of 32 registers of AVX-512, 8 of 16 of AVX2; with more, LLVM would move sums to
-memory and back."""
-
 NUM_VECTORS = PANEL // WIDTH
 """Vectors of a row of a panel."""
+
+TILE_ROWS = 4 if NUM_VECTORS > 1 else 6
+"""Rows of a tile, whose sums take 16 of 32 registers of AVX-512, 12 of 16 of AVX2; with more, LLVM would move sums to
+memory and back."""
 
 _FRACTION_BITS = 8
 FRACTION = 1 << _FRACTION_BITS
