@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import report
@@ -53,7 +54,7 @@ def compare(recipe: Recipe, inputs: Inputs) -> dict:
             "checkpoint_bytes": _size(saved),
             "shard_bytes": _size(run.out / "shard"),
         }
-    return {"planned": planned.facts(), "measured": measured}
+    return {"planned": asdict(planned), "measured": measured}
 
 
 def _size(folder: Path) -> int:

@@ -160,7 +160,8 @@ def describe(results: dict) -> str:
         "",
         report.markdown_table(["system", "recall", "precision", "MB/s", *KINDS], *rows),
         "",
-        "Columns with names of kinds: recall of these; 0 if the system does not look for the kind.",
+        "Columns with names of kinds: recall of these; 0 if the system does not look for the kind."
+        + (" Speeds were taken beside other work, and mean little." if results["load_average_before"] > 0.5 else ""),
         "",
         *(f"- {row['system']}: {row['settings']}" for row in results["rows"] if row["settings"]),
         *report.skipped_lines(results),

@@ -159,13 +159,11 @@ def drawn_token(probabilities, number):
     return len(probabilities) - 1
 
 
-def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
+def masked(tokens, rate, continues, unit, seed, epoch, index):
     """The masked tokens, and the positions of the masks."""
     key = key_of(seed, epoch, index)
     places_key, tokens_key = key_of(key, 0, 0), key_of(key, 1, 0)
     wanted = max(1, round(Fraction(rate) * len(tokens)))
-    if max_predictions is not None:
-        wanted = min(wanted, max_predictions)
     units = []
     for position, token in enumerate(tokens):
         if token in (CLS, SEP):

@@ -182,14 +182,12 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     results = list(read_sentences(path, Reading("lines"), set_aside))
     assert documents(results) == [["One é \ufffd."], ["Three."]]  # the document begins with what is left of it
     assert [(one.line, one.text) for one in set_aside] == [(3, "Two b\ufffdd\ufffd\ufffd one.")]
-    assert read(path, layout="lines", on_invalid="replace")[1] == ["Two b\ufffdd\ufffd\ufffd one.", "Three."]
     with pytest.raises(DataError, match=r"a.txt, line 3: the sentence holds bytes that are not UTF-8"):
-        list(read_sentences(path, Reading("lines", on_invalid="error"), []))
+        list(read_sentences(path, Reading("lines")))
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'"One b\xe4d."\n"Two."\n')
-    assert read(path, on_invalid="replace") == [["One b\ufffdd."], ["Two."]]
     with pytest.raises(DataError, match=r"a.jsonl, line 1: byte 6 is not UTF-8"):
-        list(read_sentences(path, Reading(on_invalid="error"), []))
+        list(read_sentences(path))
 
 
 def test_other_encodings_are_named(tmp_path: Path) -> None:
@@ -211,8 +209,6 @@ def test_key_of_the_texts_is_not_guessed_from_another_object(tmp_path: Path) -> 
 def test_wrong_settings() -> None:
     with pytest.raises(UsageError, match="layout='pages'"):
         Reading("pages")  # type: ignore
-    with pytest.raises(UsageError, match="on_invalid='ignore'"):
-        Reading(on_invalid="ignore")  # type: ignore
 
 
 @pytest.mark.parametrize("layout", ["lines", "paragraphs", "running"])

@@ -695,7 +695,7 @@ def test_data_is_escaped(tmp_path: Path):
 def test_unsupported_requests_are_reported(tmp_path: Path):
     for kind in TASKS:
         few = gather_evidence(model_of(kind), examples_of(kind, 3))
-        assert {"leakage", "baseline", "by_size", "seeds"} <= set(few.missing)
+        assert {"leakage", "baseline", "seeds"} <= set(few.missing)
         assert few.leakage is few.baseline is few.seeds is None
         write_evidence_report(few, tmp_path / f"{kind}.html")
         assert "Not included" in (tmp_path / f"{kind}.html").read_text()
@@ -738,12 +738,12 @@ def test_rejects_invalid_input(tmp_path: Path):
 
 
 @pytest.mark.full
-def test_seeds_and_sizes(tmp_path: Path):
+def test_seeds(tmp_path: Path):
     examples, models = examples_of("one", 30), [model_of("one", seed) for seed in (3, 4, 5)]
     models[2].save(tmp_path / "third")
     results = gather_evidence(
         models[0], examples, examples_of("one", 20, seed=2),
-        seeds=[models[1], tmp_path / "third"], smaller={10: tmp_path / "third", 5: models[1]},
+        seeds=[models[1], tmp_path / "third"],
     )  # fmt: skip
     accuracies = [model.evaluate(examples)["accuracy"] for model in models]
     assert results.seeds.names == ["this model", "model 2", str(tmp_path / "third")]
@@ -751,9 +751,5 @@ def test_seeds_and_sizes(tmp_path: Path):
     spread = results.seeds.spread["accuracy"]
     assert (spread.mean, spread.standard_deviation) == pytest.approx((np.mean(accuracies), np.std(accuracies, ddof=1)))
     assert (spread.lowest, spread.highest) == pytest.approx((min(accuracies), max(accuracies)))
-    assert [point.num_train for point in results.by_size] == [5, 10, 20]
-    assert [point.score.value for point in results.by_size] == pytest.approx(
-        [accuracies[1], accuracies[2], accuracies[0]]
-    )
     write_evidence_report(results, tmp_path / "report.html")
-    assert {"by_size", "seeds"}.isdisjoint(results.missing)
+    assert "seeds" not in results.missing

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_loss_is_that_of_the_logits_of_inference(encoder, tmp_path, monkeypatch,
     network, tokenizer = new_network(encoder, chosen)
     data = ExtractionData(train, labels_in(train), tokenizer, network.settings, 64, 2, 0)
     batch = data.take(np.arange(5))
-    task = ExtractionLoss()
+    task = ExtractionLoss(weight=2.0)
     loss = task.loss(network(batch.batch, **batch.arguments), batch, task.totals(batch)).value.item()
     save_network(network, tokenizer, tmp_path)
     extractor: Any = open_extractor(tmp_path, device="cpu")
@@ -81,7 +82,7 @@ def test_loss_is_that_of_the_logits_of_inference(encoder, tmp_path, monkeypatch,
                     score = float(logits[word, column, third] if scorer == "token" else logits[word, third, column])
                     if np.isfinite(score):  # spans beyond the last word have no score
                         truth = is_entity and (scorer == "token" or third == 0)
-                        total += np.log1p(np.exp(-score if truth else score))
+                        total += (2 if truth else 1) * np.log1p(np.exp(-score if truth else score))
     assert loss == pytest.approx(total / num_words, rel=1e-4)
 
 
@@ -94,6 +95,39 @@ def test_labels_that_do_not_occur_are_drawn_by_seed_and_epoch(encoder):
     for part, labels in zip(draws[0].parts, first, strict=True):
         present = {label for *_, label in part.entities}
         assert present <= set(labels) and labels == sorted(labels) and len(labels) == min(3, len(present) + 1)
+
+
+def test_new_words_are_no_entities_before_training(encoder):
+    train = examples(20, 3)
+    network, tokenizer = new_network(encoder, settings_of("token"))
+    batch = ExtractionData(train, labels_in(train), tokenizer, network.settings, 64, 2, 0).take(np.arange(20))
+    with torch.no_grad():
+        shares = torch.cat([logits.sigmoid().flatten() for logits in network(batch.batch, **batch.arguments)])
+    assert shares.min() > 0 and shares.max() < 0.1
+
+
+def test_rate_by_width_and_epochs_by_number_of_texts():
+    loop = ExtractionTrainingSettings().of_loop
+    found = [(loop(number, width).learning_rate, loop(number, width).num_steps)
+             for number, width in ((100, 384), (100, 512), (100, 768), (10_000, 768))]  # fmt: skip
+    assert found == [(3e-4, 260), (3e-4, 260), (5e-5, 260), (5e-5, 3_750)]
+    chosen = ExtractionTrainingSettings.of(learning_rate=1e-3, num_epochs=2).of_loop(100, 384)
+    assert (chosen.learning_rate, chosen.num_steps) == (1e-3, 26)
+
+
+def test_labels_of_another_file_are_not_said_to_be_absent(encoder):
+    def of_file(name: str, labels: str) -> list[TaggedText]:
+        made = [tagged_text(["cat", "the"], [f"B-{label}", "O"]) for label in labels]
+        return [replace(text, location=f"{name}.conll, line {line}") for line, text in enumerate(made)]
+
+    train = [
+        *of_file("a", "xyx"),
+        *of_file("b", "vw"),
+        replace(tagged_text(["the"], ["O"]), location="c.conll, line 1"),
+    ]
+    network, tokenizer = new_network(encoder, settings_of("token"))
+    data = ExtractionData(train, labels_in(train), tokenizer, network.settings, 64, 9, 0)
+    assert [data.labels_of(i, 0) for i in range(6)] == [["x", "y"]] * 3 + [["v", "w"]] * 2 + [["v", "w", "x", "y"]]
 
 
 @pytest.mark.full
@@ -113,7 +147,7 @@ def test_finds_the_entities_of_a_synthetic_set(encoder, tmp_path, capsys, scorer
 def test_stopped_run_resumes_with_the_same_bits(encoder, tmp_path):
     train, dev, files = examples(60, 1), examples(10, 2), []
     for name, stops_at in (("whole", None), ("parts", 4)):
-        training = ExtractionTraining(tmp_path / name, encoder, settings_of("span", num_steps=8, dropout=0.1), **QUIET)
+        training = ExtractionTraining(tmp_path / name, encoder, settings_of("token", num_steps=8, dropout=0.1), **QUIET)
         if stops_at is not None:
             answers = iter([False] * stops_at + [True] * 9)
             assert training.start(train, dev, should_stop=answers.__next__).reason == "stopped"

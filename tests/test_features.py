@@ -16,13 +16,13 @@ import torch
 from random_models import edit_tensors, our_model
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import bertkit
-from bertkit import Features, ScalarMixClassifier, collate
+from bertkit import Features, collate
 from bertkit.errors import CheckpointError, OverLengthError, TruncationWarning, UsageError
 from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import PreparedTransformer
@@ -291,59 +291,6 @@ def test_bad_input(encoder: Path) -> None:
         Features(encoder.parent / "empty").fit(TEXTS)
 
 
-# --- the learned mix -------------------------------------------------------------------------------------------------
-
-
-def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 4 * 7) features whose layers are noise except one, which separates three classes, with some noise."""
-    draw = np.random.default_rng(seed)
-    y = draw.integers(0, 3, number)
-    layers = draw.normal(size=(number, 4, 7)).astype(np.float32)
-    layers[:, planted_layer, :3] += 2.5 * np.eye(3)[y]
-    return layers.reshape(number, -1), np.array(["a", "b", "c"])[y]
-
-
-@pytest.mark.full(sample=2)
-@pytest.mark.parametrize("layer", range(4))
-def test_scalar_mix_finds_the_informative_layer(layer: int) -> None:
-    X, y = planted(layer)
-    mixed = ScalarMixClassifier(4).fit(X, y)
-    assert mixed.layer_weights_.argmax() == layer and mixed.layer_weights_[layer] > 0.8
-    assert mixed.layer_weights_.sum() == pytest.approx(1) and (mixed.layer_weights_ >= 0).all()
-    unseen_X, unseen_y = planted(layer, seed=1)
-    plain = LogisticRegression(max_iter=1_000).fit(X.reshape(-1, 4, 7).mean(1), y)
-    assert mixed.score(unseen_X, unseen_y) > plain.score(unseen_X.reshape(-1, 4, 7).mean(1), unseen_y) + 0.1
-    probabilities = mixed.predict_proba(unseen_X)
-    assert probabilities.shape == (240, 3) and np.allclose(probabilities.sum(axis=1), 1)
-    assert (mixed.classes_[probabilities.argmax(axis=1)] == mixed.predict(unseen_X)).all()
-
-
-@pytest.mark.parametrize("C", [0.05, 1.0])
-def test_scalar_mix_of_one_layer_is_logistic_regression(C: float) -> None:
-    X, y = planted(0)
-    X = X.astype(np.float64)
-    mixed = ScalarMixClassifier(1, C=C, tol=1e-9).fit(X, y)
-    reference = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(X, y)
-    np.testing.assert_allclose(mixed.coef_, reference.coef_, atol=1e-5)
-    np.testing.assert_allclose(mixed.predict_proba(X), reference.predict_proba(X), atol=1e-5)
-    assert mixed.layer_weights_.tolist() == [1.0]
-
-
-def test_minimum_has_zero_gradient_by_autograd() -> None:
-    """The published formula, by torch: its gradient is zero at the fitted parameters."""
-    X, y = planted(2, number=90)
-    X = X.astype(np.float64)
-    mixed = ScalarMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)
-    scores = torch.tensor(np.log(mixed.layer_weights_), requires_grad=True)
-    coef, intercept = (torch.tensor(part, requires_grad=True) for part in (mixed.coef_, mixed.intercept_))
-    layers, labels = torch.tensor(X).view(90, 4, 7), torch.tensor(np.searchsorted(mixed.classes_, y))
-    logits = (torch.softmax(scores, 0)[:, None] * layers).sum(1) @ coef.T + intercept
-    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-    (0.3 * losses + coef.square().sum() / 2).backward()
-    for part in (scores, coef, intercept):
-        assert part.grad.abs().max() < 1e-4
-
-
 def test_cache_keeps_precisions_apart_after_set_params(encoder: Path, tmp_path: Path) -> None:
     features = Features(encoder, cache=tmp_path / "cache").fit(TEXTS)
     exact = features.transform(TEXTS[:2])
@@ -366,50 +313,6 @@ def test_cache_that_is_a_file_raises(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file: expected a folder"):
         Features(encoder, cache=tmp_path / "file").fit_transform(TEXTS)
-
-
-def test_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
-    texts, y = labeled()
-    features = Features(encoder, layers="concat:all", cache=tmp_path)
-    pipeline = Pipeline([("features", features), ("mix", ScalarMixClassifier(5))])
-    search = GridSearchCV(pipeline, {"mix__C": [1e-6, 1.0]}, cv=3).fit(texts, y)
-    assert search.best_params_ == {"mix__C": 1.0} and search.score(texts, y) > 0.8
-    best = search.best_estimator_
-    assert best["mix"].layer_weights_.shape == (5,) and best["mix"].coef_.shape == (2, 18)
-    assert np.array_equal(pickle.loads(pickle.dumps(best)).predict_proba(texts), best.predict_proba(texts))
-
-
-def test_scalar_mix_rejects_invalid_input() -> None:
-    X, y = planted(0)
-    with pytest.raises(UsageError, match="num_layers=5 does not divide features of width 28"):
-        ScalarMixClassifier(5).fit(X, y)
-    with pytest.raises(UsageError, match="every text has the class 'a'"):
-        ScalarMixClassifier(4).fit(X, ["a"] * len(X))
-    with pytest.raises(UsageError, match="width 3: expected 7, as in fit"):
-        ScalarMixClassifier(4).fit(X, y).predict(X[:, :12])
-    with pytest.raises(ValueError, match="NaN"):
-        ScalarMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
-        ScalarMixClassifier(4, max_iter=2).fit(X, y)
-    for C in (0, -1.0, float("nan")):
-        with pytest.raises(UsageError, match=f"C={C}: expected a number above 0"):
-            ScalarMixClassifier(4, C=C).fit(X, y)
-    with pytest.raises(NotFittedError):
-        ScalarMixClassifier(4).predict(X)
-
-
-def test_scalar_mix_of_two_classes_is_scored_as_in_scikit_learn() -> None:
-    X, y = planted(0)
-    two = y != "c"
-    X, y = X[two].astype(np.float64), y[two]
-    mixed, reference = ScalarMixClassifier(1, C=0.5, tol=1e-9), LogisticRegression(tol=1e-10, max_iter=10_000)
-    np.testing.assert_allclose(  # C is twice as large where each class has coefficients
-        mixed.fit(X, y).decision_function(X), reference.fit(X, y).decision_function(X), atol=1e-5
-    )
-    assert cross_val_score(mixed, X, y, scoring="roc_auc", cv=2) == pytest.approx(
-        cross_val_score(reference, X, y, scoring="roc_auc", cv=2), abs=1e-3
-    )
-    assert mixed.n_features_in_ == X.shape[1]
 
 
 # --- the classic notebook --------------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def test_bad_input(model: tuple[Model, Path]) -> None:
     judge = our_model("sequence_classification", 4, 3)
     with pytest.raises(UsageError, match="one score for each text, but this model has 3 labels"):
         next(mine_negatives(model[0], ROWS, MiningOptions(), cross_encoder=judge))
-    with pytest.raises(UsageError, match="relative_margin=nan: expected a number"):
+    with pytest.raises(UsageError, match="relative_margin=nan: expected a finite number"):
         MiningOptions(relative_margin=float("nan"))
     with pytest.raises(DataError, match="has no second text"):
         list(mine_negatives(model[0], [TextSet("a")], MiningOptions()))

@@ -19,7 +19,7 @@ from bertkit.pages import page as written_page
 from bertkit.pages import paragraph, section
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
-PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Extraction Answers Writing Search".split()
+PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Extraction Redaction Answers Writing Search".split()
 SIZES = {"max_position_embeddings": 64}
 
 

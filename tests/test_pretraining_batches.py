@@ -180,18 +180,17 @@ def test_threads_may_read_different_epochs(kind: type[SentencePairs | TokenBlock
 # ---- masks
 
 
-@pytest.mark.parametrize("max_predictions", [None, 5])
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
-def test_masks_equal_slow_reference(unit: str, max_predictions: int | None) -> None:
+def test_masks_equal_slow_reference(unit: str) -> None:
     source = SentencePairs(shard_of(random_documents(60, seed=4)), SPECIAL, 48, seed=2)
-    masking = Masking(SPECIAL, CONTINUES, unit, max_predictions, seed=6)
+    masking = Masking(SPECIAL, CONTINUES, unit, seed=6)
     for epoch, rate in ((0, 0.15), (2, 0.4)):
         indices = np.arange(source.num_examples(epoch))[::-1].copy()
         sequences = source.take(epoch, indices)
         results = masking(sequences, rate, epoch, indices)
         input_ids, positions = [], []
         for index, row in zip(indices.tolist(), rows(sequences), strict=True):
-            out, chosen = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
+            out, chosen = reference.masked(row, rate, CONTINUES, unit, 6, epoch, index)
             positions += [len(input_ids) + position for position in chosen]
             input_ids += out
         assert results.input_ids.tolist() == input_ids
@@ -236,9 +235,9 @@ def test_span_is_contiguous_and_replaced_alike() -> None:
 def test_span_lengths_are_those_of_spanbert() -> None:
     # The geometric distribution restricted to 10 words, not cut at 10: one span of ten words in 33, not in 7.
     tokens = [2, *[50] * 300, 3]
-    masking, number = Masking(SPECIAL, CONTINUES, "span", max_predictions=10), 4_000
+    masking, number = Masking(SPECIAL, CONTINUES, "span"), 4_000
     many = Sequences(np.array(tokens * number, np.int32), np.zeros(0), np.arange(number + 1) * len(tokens), None)
-    positions = masking(many, 0.15, 0, np.arange(number)).positions.reshape(number, 10)
+    positions = masking(many, 10 / 302, 0, np.arange(number)).positions.reshape(number, 10)
     long_ones = int((positions[:, -1] - positions[:, 0] == 9).sum())
     expected = 0.2 * 0.8**9 / (1 - 0.8**10) * 291 / 300  # the first span reaches ten words, and does not end too early
     assert abs(long_ones / number - expected) < 4 * np.sqrt(expected / number)
@@ -291,10 +290,6 @@ def test_masking_rejects_invalid_settings() -> None:
     for rate in (0, 1, 1.5, float("nan")):
         with pytest.raises(UsageError, match=rf"mask_rate={rate}: expected a share above 0 and below 1"):
             Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), rate, 0, np.array([0]))
-    with pytest.raises(UsageError, match="max_predictions=0: expected at least 1"):
-        Masking(SPECIAL, CONTINUES, max_predictions=0)
-    at_most_one = Masking(SPECIAL, CONTINUES, max_predictions=1)
-    assert len(at_most_one(one([2, *[9] * 20, 3]), 0.5, 0, np.array([0])).positions) == 1
 
 
 def test_continuation_pieces() -> None:

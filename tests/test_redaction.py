@@ -237,6 +237,7 @@ def test_command_rejects_bad_input(tmp_path: Path, capsys, monkeypatch) -> None:
     latin.write_bytes("naïve".encode("latin-1"))
     no_key.write_text('{"a": 1}')
     assert "no such file" in error(tmp_path / "none.txt")
+    assert "is a folder: expected a file" in error(tmp_path)
     assert "zero bytes" in error(binary)
     assert "byte 2 is not UTF-8" in error(latin)
     assert "is not a key file" in error(text, "--key", no_key)

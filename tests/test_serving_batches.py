@@ -17,12 +17,13 @@ from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job
 from bertkit.serving.queue import Part, Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
-from bertkit.serving.served_models import some_word
+from bertkit.serving.served_models import ServedModel, ServedModels, some_word
+from bertkit.serving.server import _warm_up
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.shared_run import SharedEncoder
 from bertkit.serving.ticket import Ticket, Waiter, set_current_ticket
-from bertkit.tasks import TokenClassification
+from bertkit.tasks import TokenClassification, words
 from bertkit.tokenizer import Vocabulary
 
 WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
@@ -307,3 +308,17 @@ def test_failed_request_does_not_affect_others(model):
     with pytest.raises(MemoryError):
         shared._runner.run(encodings, fail)
     assert (shared.embed(["a cat"], report=InferenceReport()) == model.embed(["a cat"])).all()
+
+
+def test_rules_of_words_are_there_before_the_first_request(monkeypatch):
+    """Making them takes a third of a second, in which Python's lock is held."""
+    served = ServedModel("tagger", "float32", model_of(TokenClassification(("B-animal", "I-animal", "O"))))
+    engine = Engine(ServerSettings())
+    served.model = SharedModel(served.model, engine)
+    for name in ("exempt_from_collection", "page_out_unused_files"):
+        monkeypatch.setattr(f"bertkit.serving.server.{name}", lambda: None)
+    words._patterns.cache_clear()
+    _warm_up(ServedModels([served]), engine)
+    num_made = words._patterns.cache_info().misses
+    served.model.predict(["the cat sat"])
+    assert words._patterns.cache_info().misses == num_made > 0

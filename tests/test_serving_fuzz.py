@@ -9,6 +9,8 @@ import random
 import re
 import sys
 import threading
+import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -498,3 +500,32 @@ def test_no_body_is_kept_after_its_request(fuzzed: Fuzzed) -> None:
     asyncio.run(ask())
     gc.collect()
     assert [sys.getrefcount(body) for body in bodies] == before
+
+
+def test_jobs_are_freed_at_once_without_a_search_for_cycles(fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load the server rarely searches, and a job holds the model that a reload has replaced."""
+    jobs, num_jobs = weakref.WeakSet[service.Job](), 0
+
+    class NotedJob(service.Job):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            nonlocal num_jobs
+            super().__init__(*arguments, **options)
+            jobs.add(self)
+            num_jobs += 1
+
+    monkeypatch.setattr(service, "Job", NotedJob)
+    bodies = [json.dumps({"inputs": [f"one {row} two {number}" for row in range(99)]}).encode() for number in range(20)]
+
+    async def ask_all() -> list[tuple[int, bytes]]:
+        return await asyncio.gather(*(fuzzed.ask("/embed", body) for body in bodies))
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert {status for status, _ in asyncio.run(ask_all())} == {200}
+        end = time.monotonic() + 10
+        while jobs and time.monotonic() < end:
+            time.sleep(0.01)  # a core may still hold what it computed last
+        assert num_jobs == 20 and not jobs, f"{len(jobs)} jobs are kept"
+    finally:
+        gc.enable()

@@ -134,7 +134,7 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ({"inputs": "a", "model": "model"}, 400, "model is for feature-extraction and cannot generate text"),
+        ({"inputs": "a", "model": "model"}, 400, "model is not a generative model: model is for feature-extraction"),
         ({"inputs": "a", "model": "none"}, 404, "not served here"),
         ({"inputs": ""}, 400, "cannot be empty"),
         ({"inputs": "a " * 500}, 422, "prompt 0 has"),

@@ -160,6 +160,8 @@ def test_vectors_for_the_bodies_of_clients(server: Server, client: str):
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b", ""]}}, "`inputs.sentences[1]` cannot"),
         ("/similarity", {"inputs": {"source_sentence": "", "sentences": ["b"]}}, "`inputs.source_sentence` cannot be"),
         ("/embed", {"inputs": ["a", "cat " * 40], "truncate": False}, "text 1 "),
+        ("/classify", {"inputs": "a", "candidate_labels": []}, "candidate_labels: expected at least 1 item, not 0"),
+        ("/generate", {"inputs": "a", "parameters": []}, "parameters: expected an object"),
     ],
 )  # fmt: skip
 def test_the_text_of_a_list_that_is_wrong_is_named(server: Server, path, body, says):

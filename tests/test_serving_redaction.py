@@ -65,7 +65,7 @@ def test_identifiers_need_no_tagger(server: Server):
     ("more", "message"),
     [
         ({"kinds": ["NAME"]}, "unknown kind 'NAME'"),
-        ({"kinds": []}, "kinds"),
+        ({"kinds": []}, "kinds: expected at least 1 item, not 0"),
         ({"regions": ["XX"]}, "XX"),
         ({"key": "a"}, "an unknown field"),
         ({"model": "sentiment"}, "token classification"),

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bertkit.estimators import FewShotClassifier as FewShotClassifier
     from bertkit.estimators import MultipleChoiceClassifier as MultipleChoiceClassifier
     from bertkit.estimators import QuestionAnswerer as QuestionAnswerer
-    from bertkit.estimators import ScalarMixClassifier as ScalarMixClassifier
     from bertkit.estimators import SentenceEncoder as SentenceEncoder
     from bertkit.estimators import SequenceClassifier as SequenceClassifier
     from bertkit.estimators import SequenceRegressor as SequenceRegressor

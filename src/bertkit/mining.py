@@ -8,23 +8,24 @@ May import: errors, tokenizer, tasks, inference, neighbors, model.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks import TextSet
+from bertkit.tasks.field_types import Count, Range, check_field_types
 from bertkit.tokenizer.tokenizer import refuse_one_text
 
 if TYPE_CHECKING:
     from bertkit.model import Model
 
 _QUERIES_AT_ONCE = 1_024
+_Rank = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class MiningOptions:
         A negative's score is at least this.
     """
 
-    num_negatives: int = 3
-    first_rank: int = 0
+    num_negatives: Count = 3
+    first_rank: _Rank = 0
     last_rank: int | None = None
     absolute_margin: float | None = None
     relative_margin: float | None = None
@@ -60,19 +61,12 @@ class MiningOptions:
     min_score: float | None = None
 
     def __post_init__(self) -> None:
-        if self.num_negatives < 1 or self.first_rank < 0:
-            raise UsageError(
-                f"num_negatives={self.num_negatives}, first_rank={self.first_rank}: expected at least 1, and 0 or more"
-            )
+        check_field_types(self)
         if self.last_rank is not None and self.last_rank < self.first_rank + self.num_negatives:
             raise UsageError(
                 f"last_rank={self.last_rank}: expected at least first_rank + num_negatives, "
                 f"{self.first_rank + self.num_negatives}"
             )
-        for name in ("absolute_margin", "relative_margin", "max_score", "min_score"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise UsageError(f"{name}={value}: expected a number")
 
     def candidates(self, most_positives: int, *, is_scored_again: bool) -> int:
         """Number of candidates to consider for a query, in addition to its positives."""

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import emit, note
 from bertkit.errors import DependencyError
 from bertkit.later import torch
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _INSTRUCTION_SETS = (
     "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni",
@@ -112,7 +115,7 @@ def _software() -> Iterator[tuple[str, str, str]]:
     installed = distribution("bertkit")
     yield "bertkit", "ok", f"{installed.version} ({Path(__file__).parents[1]})"
     for requirement in _requirements(installed)[""]:
-        status, value = requirement.state()
+        status, value = _state(requirement)
         yield requirement.name, "ok" if status == "ok" else "error", value
     variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)]
     yield "environment", "ok", " ".join(variables) or "no variable that affects the results"
@@ -139,37 +142,28 @@ def _onednn_instruction_sets() -> str:
     return match[1] if match else "not known"
 
 
-@dataclass(frozen=True)
-class _Requirement:
-    """A package that bertkit requires."""
-
-    name: str
-    lowest: str  # version; "" for any
-
-    def state(self) -> tuple[str, str]:
-        """The status, "ok" or a problem; and the version, or how to install it."""
-        from packaging.version import Version
-
-        asked = f"{self.name}>={self.lowest}" if self.lowest else self.name
-        try:
-            here = version(self.name)
-        except PackageNotFoundError:
-            return "missing", f"is not installed: pip install '{asked}'"
-        if self.lowest and Version(here) < Version(self.lowest):
-            return "too old", f"{here} is too old: pip install '{asked}'"
-        return "ok", here
+def _state(requirement: "Requirement") -> tuple[str, str]:
+    """The status of a package, "ok" or a problem; and the version, or how to install it."""
+    asked = f"{requirement.name}{requirement.specifier}"
+    try:
+        here = version(requirement.name)
+    except PackageNotFoundError:
+        return "missing", f"is not installed: pip install '{asked}'"
+    if not requirement.specifier.contains(here, prereleases=True):
+        return "too old", f"{here} is too old: pip install '{asked}'"
+    return "ok", here
 
 
-def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
+def _requirements(installed: Distribution) -> "dict[str, list[Requirement]]":
     """Requirements of a package, by extra; "" for those without an extra."""
-    requirements: dict[str, list[_Requirement]] = {
-        extra: [] for extra in ("", *installed.metadata.get_all("Provides-Extra", []))
-    }
-    for line in installed.requires or ():
-        asked, _, condition = line.partition(";")
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", condition)
-        name, lowest = re.findall(r"^([\w.-]+)(?:\[.*?\])?(?:>=([\w.]+))?", asked)[0]
-        requirements[extra[1] if extra else ""].append(_Requirement(name, lowest))
+    from packaging.requirements import Requirement
+
+    extras = installed.metadata.get_all("Provides-Extra", [])
+    requirements: dict[str, list[Requirement]] = {extra: [] for extra in ("", *extras)}
+    for requirement in map(Requirement, installed.requires or ()):
+        marker = requirement.marker
+        extra = "" if marker is None else next(one for one in extras if marker.evaluate({"extra": one}))
+        requirements[extra].append(requirement)
     return requirements
 
 
@@ -199,7 +193,7 @@ def _extras() -> Iterator[tuple[str, str, str]]:
     for extra, requirements in _requirements(distribution("bertkit")).items():
         if not extra:
             continue
-        states = {requirement.name: requirement.state() for requirement in requirements}
+        states = {requirement.name: _state(requirement) for requirement in requirements}
         absent = [f"{name} {status}" for name, (status, _) in states.items() if status != "ok"]
         if absent:
             yield extra, "note", f"{', '.join(absent)}: pip install 'bertkit[{extra}]'"

@@ -44,7 +44,6 @@ def examples(
     report: Path | None = None,
     train: Path | None = None,
     seeds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    smaller: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     card: bool = False,
     compute: Compute = EXACT,
 ) -> None:
@@ -78,46 +77,27 @@ def examples(
         With --report or --card: the training data of the model.
     seeds
         With --report or --card: models of the same task trained with other seeds, for the spread of scores.
-    smaller
-        With --report or --card: models of the same task trained on fewer examples, by their number, such as
-        500=model-of-500 1000=model-of-1000, for the learning curve.
     card
         Write the scores into the README.md of the model's folder, as a separate section; for classifiers
         and taggers also the figures of the report.
     """
     from bertkit.reports.report_file import checked_report
 
-    if (train is not None or seeds or smaller) and report is None and not card:
-        raise UsageError("--train, --seeds and --smaller require --report or --card, which show their results")
+    if (train is not None or seeds) and report is None and not card:
+        raise UsageError("--train and --seeds require --report or --card, which show their results")
     folder = Path(expanduser(model))
     if card and not folder.is_dir():
         raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
-    by_size = _by_size(smaller)
-    for other in [*(seeds or ()), *by_size.values()]:
+    for other in seeds or ():
         locate(other)
     if report is not None:
         checked_report(report, data)
     title = f"{folder.name} on {data.name}"
     opened = open_trained(model, compute, no_answer_threshold, words, label_names, are_of_data=True)
     how = {"class_names": label_names, "snap_spans": snap_spans}
-    done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
+    done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [])
     if card:
         _add_to_card(folder / "README.md", data, done)
-
-
-def _by_size(given: list[str] | None) -> dict[int, str]:
-    """``["500=a", "1000=b"]`` as a dict.
-
-    Raises:
-        UsageError: an entry that is not NUM=MODEL, or a number given twice.
-    """
-    models: dict[int, str] = {}
-    for entry in given or ():
-        number, _, name = entry.partition("=")
-        if not number.isdecimal() or int(number) in (0, *models) or not name:
-            raise UsageError(f"--smaller {entry!r}: expected NUM=MODEL, each number once, such as 1000=model-of-1000")
-        models[int(number)] = name
-    return models
 
 
 @dataclass(frozen=True)
@@ -142,7 +122,6 @@ def _evaluate_task(
     title: str,
     card: bool,
     seeds: list[str],
-    smaller: dict[int, str],
 ) -> _Evaluation:
     """Print the metrics, and write the requested report."""
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_reading, note_skipped
@@ -165,12 +144,12 @@ def _evaluate_task(
         skipped[path] = [*bad_rows.rows, *too_long]
 
     evidence = None
-    others = train is not None or seeds or smaller  # refused for tasks without evidence
+    others = train is not None or seeds  # refused for tasks without evidence
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
         metrics = model.evaluate(rows_of(data), report=counts)
     else:
         rows, training_rows = list(rows_of(data)), None if train is None else list(rows_of(train))
-        evidence = gather_evidence(model, rows, training_rows, seeds=seeds, smaller=smaller)
+        evidence = gather_evidence(model, rows, training_rows, seeds=seeds)
         if report is not None:
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths

@@ -1,6 +1,7 @@
 """bertkit plan"""
 
 import sys
+from dataclasses import asdict
 
 from bertkit.cli.output import emit, note
 from bertkit.cli.recipes import RunOptions
@@ -22,7 +23,7 @@ def command(*, options: RunOptions, seconds: float = 20.0) -> None:
 
     if not 1 <= seconds < float("inf"):
         raise UsageError(f"--seconds {seconds:g}: expected at least 1")
-    facts = plan(options.read(), options.inputs(), device=options.device, seconds=seconds, log_line=note).facts()
+    facts = asdict(plan(options.read(), options.inputs(), device=options.device, seconds=seconds, log_line=note))
     if sys.stdout.isatty():
         for name, value in facts.items():
             print(f"{name:20} {_shown(name, value)}")

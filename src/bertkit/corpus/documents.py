@@ -25,13 +25,10 @@ from bertkit.corpus.sentences import (
 from bertkit.corpus.texts import TextRow, find_files, read_rows
 from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
-from bertkit.files.lines import extension, location, other_encoding
+from bertkit.files.lines import extension, other_encoding
 
 TextLayoutSetting = Literal["auto", TextLayout]
 """A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
-OnInvalid = Literal["error", "replace", "skip"]
-"""What to do with bytes that are not UTF-8: raise an error; replace them by replacement characters, which the
-tokenizer drops; or skip each sentence with such bytes."""
 
 _PART_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 12
@@ -52,13 +49,10 @@ class Reading:
         "auto"  # for txt files, and for the text in rows; auto: guessed from the first megabyte of each file
     )
     column: str | None = None  # key or column of the text; None: "text", or the only column
-    on_invalid: OnInvalid = "skip"  # what to do with bytes that are not UTF-8
 
     def __post_init__(self) -> None:
         if self.layout not in get_args(TextLayoutSetting):
             raise UsageError(f"layout={self.layout!r}: expected one of {', '.join(get_args(TextLayoutSetting))}")
-        if self.on_invalid not in get_args(OnInvalid):
-            raise UsageError(f"on_invalid={self.on_invalid!r}: expected one of {', '.join(get_args(OnInvalid))}")
 
 
 class Sentence(NamedTuple):
@@ -83,8 +77,7 @@ class Part:
     starts_document: bool  # the first text starts a document, instead of continuing that of the previous part
     position: int  # start of the next part: a byte offset, or the number of rows before it
     line: int  # line number of that start
-    set_aside: list[SkippedRow] = field(default_factory=list)  # unreadable rows
-    num_invalid: int = 0  # replacement characters in the texts, for bytes that are not UTF-8
+    set_aside: list[SkippedRow] = field(default_factory=list)  # unreadable rows, also those that are not UTF-8
 
     def sentences(self) -> tuple[np.ndarray, np.ndarray]:
         """(S + 1,) int64 first byte of each sentence, and the end; and (S,) bool, True where a document starts."""
@@ -115,7 +108,8 @@ def read_sentences(
     """Sentences of all documents in files, folders and "python-docs", in order.
 
     Args:
-        set_aside: receives unreadable rows; pass a ``deque(maxlen=0)`` to ignore them. None: an unreadable row raises.
+        set_aside: receives unreadable rows, and sentences with bytes that are not UTF-8; pass a ``deque(maxlen=0)`` to
+            ignore them. None: such a row raises.
 
     Raises:
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
@@ -130,15 +124,15 @@ def read_sentences(
                 starts_document |= bool(starts_one)
                 data = part.data[start:end].tobytes()
                 text = sentence_text(data)
-                if reading.on_invalid != "replace" and text.count("\ufffd") > data.count(_REPLACEMENT):
+                if text.count("\ufffd") > data.count(_REPLACEMENT):
                     skipped.append(part.invalid(start, end, line))
                 elif text:
                     yield Sentence(text, starts_document, str(path), int(line))
                     starts_document = False
-            if skipped and (set_aside is None or reading.on_invalid == "error"):
-                raise DataError(str(skipped[0]))
             if set_aside is not None:
                 set_aside.extend(skipped)
+            elif skipped:
+                raise DataError(str(skipped[0]))
 
 
 def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:
@@ -150,7 +144,7 @@ def read_parts(path: Path, reading: Reading, position: int = 0, line: int = 1) -
     """The parts of a file from ``find_files``, starting at the ``position`` and ``line`` of an earlier part.
 
     Raises:
-        DataError: a table without the column; under ``on_invalid="error"`` a row that is not UTF-8.
+        DataError: a table without the column.
         DependencyError: parquet without pyarrow.
     """
     if extension(path) == ".txt":
@@ -223,37 +217,29 @@ def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
     texts: list[bytes] = []
     lines: list[int] = []
     set_aside: list[SkippedRow] = []
-    size = num_invalid = 0
+    size = 0
 
     def part() -> Part:
         starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)])
         data = np.frombuffer(b"".join(texts), np.uint8)
-        return Part(
-            path, layout, data, starts, np.array(lines, np.int64), True, True, num_rows, 1, set_aside, num_invalid
-        )
+        return Part(path, layout, data, starts, np.array(lines, np.int64), True, True, num_rows, 1, set_aside)
 
     for row in islice(rows, num_rows, None):
-        text, why = b"", row.problem
+        text, why = b"", row.invalid or row.problem
         try:
             text = row.text.encode()
         except UnicodeEncodeError:
-            why = ": the text is not valid Unicode: it holds an unpaired surrogate"
-        if row.invalid and reading.on_invalid == "error":
-            raise DataError(location(path, row.line) + row.invalid)
-        if row.invalid and reading.on_invalid == "skip":
-            why = row.invalid
+            why = row.invalid or ": the text is not valid Unicode: it holds an unpaired surrogate"
         if why:
             set_aside.append(SkippedRow.of(path, row.line, why, row.text))
         else:
             texts.append(text)
             lines.append(row.line)
-            num_invalid += row.text.count("\ufffd") if row.invalid else 0
         num_rows += 1
         size += len(text) + _ROW_BYTES
         if size >= _PART_BYTES:
             yield part()
-            texts, lines, set_aside = [], [], []
-            size = num_invalid = 0
+            texts, lines, set_aside, size = [], [], [], 0
     if texts or set_aside:
         yield part()
 

@@ -6,11 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from bertkit.compiled import lean
-from bertkit.corpus.documents import OnInvalid, Part
+from bertkit.corpus.documents import Part
 from bertkit.corpus.sentences import sentence_text
-from bertkit.errors import DataError
 from bertkit.files import SkippedRow
-from bertkit.files.lines import TO_UTF8
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -32,28 +30,21 @@ class PartTokens:
     lengths: np.ndarray  # (S,) int64 number of tokens of each sentence; 0 if empty or skipped
     hashes: np.ndarray  # (S,) uint64 of the tokens
     starts_document: np.ndarray  # (S,) bool
-    bounds: np.ndarray  # (S + 1,) int64 bounds in the bytes of the part
     set_aside: list[SkippedRow]
     num_invalid: int  # runs of bytes that are not UTF-8
 
 
-def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype: np.dtype) -> PartTokens:
-    """Split a part into sentences and tokenize them, on one thread.
-
-    Raises:
-        DataError: bytes that are not UTF-8 under ``on_invalid="error"``.
-    """
+def tokenize_part(part: Part, tokenizer: Tokenizer, dtype: np.dtype) -> PartTokens:
+    """Split a part into sentences and tokenize them, on one thread; sentences that are not UTF-8 are skipped."""
     bounds, starts_document = part.sentences()
     pieces, num_invalid = _encode(tokenizer, part.data, bounds, starts_document)
-    wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
+    wrong = num_invalid > 0
     indices = np.flatnonzero(wrong)
     lines = part.lines_of(bounds[indices]) if len(indices) else indices
     invalid = [
         part.invalid(bounds[index], bounds[index + 1], line)
         for index, line in zip(indices, lines.tolist(), strict=True)
     ]
-    if on_invalid == "error" and invalid:
-        raise DataError(f"{invalid[0]}; {TO_UTF8}, or choose 'replace' or 'skip'")
     tokens = np.empty(len(pieces.input_ids), dtype)
     lengths = np.empty(len(starts_document), np.int64)
     count = _copy(pieces.input_ids, pieces.cu_seqlens, wrong, tokens, lengths)
@@ -64,9 +55,8 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
         lengths,
         hashes,
         starts_document,
-        bounds,
         [*part.set_aside, *invalid],
-        part.num_invalid + int(num_invalid.sum()),
+        int(num_invalid.sum()),
     )
 
 

@@ -22,7 +22,6 @@ from bertkit.compiled import compiled
 from bertkit.corpus.documents import Part, Reading, read_parts
 from bertkit.corpus.duplicates import SeenSentences
 from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
-from bertkit.corpus.sentences import sentence_text
 from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
 from bertkit.corpus.shard_sources import check_same, find_sources, source_hash, source_of
 from bertkit.corpus.shards import (
@@ -43,8 +42,6 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.workspaces import num_processors
 
 _SECONDS_BETWEEN_COMMITS = 5.0
-_MOST_EXAMPLES = 5
-_TOKENS_OF_AN_EXAMPLE = 5  # minimum: a repeated "Yes." is not worth an example
 _PYTHON_DOCS_BYTES = 2 << 20  # about
 _NOTHING = {"num_documents": 0, "num_sentences": 0, "num_tokens": 0}
 
@@ -103,7 +100,6 @@ def write_shard(
         "num_set_aside": 0,
         "num_duplicates": 0,
         "num_forgotten": 0,  # sentences whose duplicates are not detected, see duplicates.py
-        "duplicate_examples": [],
         "sources": [source_of(path) for path in paths],
         "left_out": [str(path) for path in left_out],  # files in the folders with other extensions
         "progress": {
@@ -157,12 +153,7 @@ class _Writing:
     def run(self, num_threads: int) -> None:
         tokenizing = self._pool(num_threads)
         sizes = [source["size"] for source in self._manifest["sources"]]
-        work = partial(
-            tokenize_part,
-            tokenizer=self._tokenizer,
-            on_invalid=self._settings.on_invalid,
-            dtype=token_dtype(self._tokenizer),
-        )
+        work = partial(tokenize_part, tokenizer=self._tokenizer, dtype=token_dtype(self._tokenizer))
         last_commit = time.monotonic()
         with tqdm(desc="tokenizing", total=sum(sizes), unit="B", unit_scale=True, delay=2, disable=None) as bar:
             bar.update(sum(sizes[: self._progress["source"]]))
@@ -201,7 +192,6 @@ class _Writing:
         manifest, progress = self._manifest, self._progress
         filled = np.flatnonzero(result.lengths)
         was_seen, num_forgotten = self._seen.add(result.hashes[filled])
-        self._note_duplicates(part, result, filled[was_seen])
         chosen = filled[~was_seen] if self._settings.drop_duplicates else filled
         documents = np.cumsum(result.starts_document)  # 0: the document of the previous part
         own = documents[chosen]
@@ -235,17 +225,6 @@ class _Writing:
                 is_chosen[sentences] = True
                 tokens = take_sentences(tokens, result.lengths, is_chosen)
             files.append(tokens, result.lengths[sentences], starts_document[own])
-
-    def _note_duplicates(self, part: Part, result: PartTokens, duplicates: np.ndarray) -> None:
-        """Record some duplicates as samples, each once."""
-        examples = self._manifest["duplicate_examples"]
-        if len(examples) < _MOST_EXAMPLES:
-            for index in duplicates[result.lengths[duplicates] >= _TOKENS_OF_AN_EXAMPLE][: 4 * _MOST_EXAMPLES]:
-                start, end = result.bounds[index], result.bounds[index + 1]
-                text = sentence_text(part.data[start:end].tobytes())[:200]
-                if len(examples) < _MOST_EXAMPLES and text not in (example["text"] for example in examples):
-                    line = int(part.lines_of(np.array([start]))[0])
-                    examples.append({"path": str(part.path), "line": line, "text": text})
 
     def _finish_source(self, file_hash: str) -> None:
         number = self._progress["source"]
@@ -286,9 +265,7 @@ class _Writing:
                 "documents"
             )
         del self._manifest["progress"]
-        num_duplicates = self._manifest["num_duplicates"]
-        num_read = num_sentences + (num_duplicates if self._settings.drop_duplicates else 0)
-        self._manifest |= {"finished": True, "duplicate_share": num_duplicates / num_read}
+        self._manifest["finished"] = True
         for files in reversed(self._all_files()):
             entropy = _entropy(files.finish(self._manifest["vocab_size"], num_threads))  # nats
             write_json(files.folder / MANIFEST, self._manifest | files.counts() | {"unigram_entropy": entropy})

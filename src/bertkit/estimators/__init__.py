@@ -17,7 +17,6 @@ except ImportError:
 from bertkit.estimators.estimator import TextEstimator
 from bertkit.estimators.features import Features
 from bertkit.estimators.questions import MultipleChoiceClassifier, QuestionAnswerer
-from bertkit.estimators.scalar_mix import ScalarMixClassifier
 from bertkit.estimators.sentences import SentenceEncoder
 from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 from bertkit.estimators.words import TokenClassifier
@@ -27,7 +26,6 @@ __all__ = [
     "FewShotClassifier",
     "MultipleChoiceClassifier",
     "QuestionAnswerer",
-    "ScalarMixClassifier",
     "SentenceEncoder",
     "SequenceClassifier",
     "SequenceRegressor",

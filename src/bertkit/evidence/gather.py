@@ -1,6 +1,6 @@
 """Evaluate a classifier or tagger in detail, in one run over labeled examples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DependencyError, UsageError
-from bertkit.evidence.baseline import Baseline, SizeScore, baseline_of
+from bertkit.evidence.baseline import Baseline, baseline_of
 from bertkit.evidence.calibration import FEWEST_EXAMPLES, Calibration, calibration_of
 from bertkit.evidence.intervals import (
     NUM_SCORE_RESAMPLES,
@@ -23,7 +23,7 @@ from bertkit.evidence.leakage import Leakage, leakage_of
 from bertkit.evidence.lengths import Lengths, lengths_of
 from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
-from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
+from bertkit.evidence.trained_again import Seeds, seeds_of
 from bertkit.files.json_files import json_value
 from bertkit.model import Model
 from bertkit.tasks.metrics import label_scores
@@ -87,7 +87,6 @@ class Evidence:
     label_errors: LabelErrors
     leakage: Leakage | None
     baseline: Baseline | None
-    by_size: list[SizeScore] | None  # models trained on fewer examples, and this one
     seeds: Seeds | None
     missing: dict[str, str] = field(default_factory=dict)
 
@@ -102,7 +101,6 @@ def gather_evidence(
     train: Sequence[Any] | None = None,
     *,
     seeds: Sequence[str | Path | Model] = (),
-    smaller: Mapping[int, str | Path | Model] | None = None,
     progress: bool | None = None,
 ) -> Evidence:
     """Evaluate a classifier or tagger on labeled examples that it was not trained on.
@@ -111,7 +109,6 @@ def gather_evidence(
         examples: labeled examples, as for `Model.evaluate`.
         train: training data of the model: for leakage, the baseline and its learning curve.
         seeds: models of the same task trained with other seeds.
-        smaller: number of training examples -> model of the same task: the learning curve.
         progress: show a bar after two seconds; None: on a terminal.
 
     Raises:
@@ -149,7 +146,6 @@ def gather_evidence(
         label_errors=label_errors_of(outcomes),
         leakage=leakage_of(model, outcomes, train, progress=progress) if train else None,
         baseline=_baseline(outcomes, train, metric, missing) if train else None,
-        by_size=_by_size(model, metric, outcomes, scores, smaller or {}, len(train or ()), progress),
         seeds=seeds_of(model, scores, outcomes, seeds, progress) if seeds else None,
         missing=missing,
     )
@@ -202,22 +198,6 @@ def _confusions(outcomes: Outcomes) -> Confusions | None:
     return Confusions("examples" if outcomes.was_read is None else "words", labels, counts.tolist(), most)
 
 
-def _by_size(
-    model: Model,
-    metric: str,
-    outcomes: Outcomes,
-    scores: Mapping[str, Measured],
-    smaller: Mapping[int, str | Path | Model],
-    num_train: int,
-    progress: bool | None,
-) -> list[SizeScore] | None:
-    if not smaller:
-        return None
-    curve = sizes_of(model, metric, outcomes, smaller, progress)
-    curve += [SizeScore(num_train, scores[metric])] if num_train else []
-    return sorted(curve, key=lambda point: point.num_train)  # --train may name fewer examples than a model had
-
-
 def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
     missing, task = evidence.missing, outcomes.task
     no_probabilities = f"{task.name} predicts numbers, not probabilities"
@@ -231,8 +211,6 @@ def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
         missing["calibration"] = no_probabilities if outcomes.probabilities is None else "no word was encoded"
     elif evidence.calibration.scaled is None:
         missing["temperature"] = f"needs at least {FEWEST_EXAMPLES} examples, there are {evidence.num_examples}"
-    if evidence.by_size is None:
-        missing["by_size"] = "needs models that were trained on fewer examples"
     if evidence.seeds is None:
         missing["seeds"] = "needs models of the same task that were trained with other seeds"
     num_seen = sum(row.support > 0 for row in evidence.labels)

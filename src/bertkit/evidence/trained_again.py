@@ -1,4 +1,4 @@
-"""Effect of the random seed and the training set size, by models of the same task."""
+"""Effect of the random seed, by models of the same task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.evidence.baseline import SizeScore
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.model import Model, load
@@ -55,19 +54,6 @@ def seeds_of(
         of_models.append({metric: score.value for metric, score in results.items()})
     by_metric = {metric: [results[metric] for results in of_models] for metric in of_models[0]}
     return Seeds(names, by_metric, {metric: _spread(values) for metric, values in by_metric.items()})
-
-
-def sizes_of(
-    model: Model, metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
-) -> list[SizeScore]:
-    """Scores of models trained on fewer examples, by number of examples; ``model`` as in `seeds_of`.
-
-    Raises:
-        UsageError: a model of another task or with other labels.
-    """
-    sizes = sorted(smaller)
-    judged = _judged(model, outcomes, [smaller[size] for size in sizes], progress)
-    return [SizeScore(size, results[metric]) for size, (_, results) in zip(sizes, judged, strict=True)]
 
 
 def _judged(

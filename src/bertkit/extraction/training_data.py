@@ -14,6 +14,7 @@ from bertkit.errors import DataError
 from bertkit.extraction.prompts import Prompt, prompts_of
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.windows import Words, WordSplitter, windows_of
+from bertkit.files.lines import file_of
 from bertkit.randomness import in_random_order
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.feed import LabeledFeed
@@ -96,10 +97,11 @@ class _Part:
     words: np.ndarray  # tokens
     word_tokens: np.ndarray  # index of the first token of each word
     entities: tuple[tuple[int, int, str], ...]  # first and last word
+    labels: tuple[str, ...]  # those that its file uses: of others, it is not known whether they occur
 
 
 class ExtractionData:
-    """Windows of all texts; each occurrence in an epoch has its own draw of labels that do not occur.
+    """Windows of all texts; each occurrence in an epoch has its own draw of labels of its file that do not occur.
 
     Raises:
         DataError: an entity that begins or ends inside a word of the model.
@@ -115,6 +117,10 @@ class ExtractionData:
         self.num_too_long = 0  # entities that the model cannot find
         splitter = WordSplitter(tokenizer, (max_positions - 2) // 8)
         texts = splitter.split([example.text for example in examples])
+        in_files: dict[str, set[str]] = {}
+        for example in examples:
+            in_files.setdefault(file_of(example.location), set()).update(span[2] for span in character_spans(example))
+        self._labels_in = {file: tuple(sorted(found)) or labels for file, found in in_files.items()}
         self.parts = [part for pair in zip(examples, texts, strict=True) for part in self._parts(*pair)]
 
     def _parts(self, example: TaggedText, words: Words) -> list[_Part]:
@@ -128,7 +134,8 @@ class ExtractionData:
                 for first, last, label in entities
                 if window.first <= first and last < window.end and last - first < limit
             )
-            parts.append(_Part(words.tokens[begins[0] : begins[-1]], begins[:-1] - begins[0], inside))
+            known = self._labels_in[file_of(example.location)]
+            parts.append(_Part(words.tokens[begins[0] : begins[-1]], begins[:-1] - begins[0], inside, known))
         return parts
 
     def __len__(self) -> int:
@@ -137,7 +144,7 @@ class ExtractionData:
     def labels_of(self, index: int, epoch: int) -> list[str]:
         """The labels of a sequence in an epoch, in alphabetical order: those that occur, and a draw of others."""
         present = {label for *_, label in self.parts[index].entities}
-        absent = [label for label in self.labels if label not in present]
+        absent = [label for label in self.parts[index].labels if label not in present]
         draw = np.random.default_rng((self.seed, epoch, index))
         number = min(self.num_negatives if present else max(1, self.num_negatives), len(absent))
         return sorted([*present, *(absent[i] for i in draw.permutation(len(absent))[:number])])

@@ -33,12 +33,10 @@ class ExtractionNetwork(nn.Module):
         super().__init__()
         self.encoder, self.settings, width = encoder, settings, settings.hidden_size
         if settings.of_tokens:
-            self.scorer = nn.ModuleDict({
-                "proj_token": nn.Linear(width, 2 * width),
-                "proj_label": nn.Linear(width, 2 * width),
-                "out_mlp": _mlp(3 * width, 4 * width, 3, dropout),
-            })  # fmt: skip
-            self.scorer["out_mlp"][3].bias.data.fill_(_FIRST_LOGIT)
+            scores: Any = _mlp(3 * width, 4 * width, 3, dropout)
+            scores[3].bias.data.fill_(_FIRST_LOGIT)
+            sides = {name: nn.Linear(width, 2 * width) for name in ("proj_token", "proj_label")}
+            self.scorer = nn.ModuleDict(sides | {"out_mlp": scores})
         else:
             sides = {name: _mlp(width, 4 * width, width, dropout) for name in ("project_start", "project_end")}
             spans = nn.ModuleDict(sides | {"out_project": _mlp(2 * width, 4 * width, width, dropout)})
@@ -56,7 +54,7 @@ class ExtractionNetwork(nn.Module):
         if self.settings.of_tokens:
             return self._token_logits(words, labels, num_words, num_labels)
         starts, ends, queries, added = self._span_terms(words, labels)
-        dropout_of_spans = self.span_rep_layer["span_rep_layer"]["out_project"][2]
+        layers: Any = self.span_rep_layer["span_rep_layer"]
         logits = []
         for row, start, end, query, more in zip(
             rows, starts.split(num_words), ends.split(num_words), queries.split(num_labels), added.split(num_labels),
@@ -64,7 +62,7 @@ class ExtractionNetwork(nn.Module):
         ):  # fmt: skip
             first, last = row.spans.unbind(1)
             terms = (start.index_select(0, first) + end.index_select(0, last)).relu_()
-            logits.append(dropout(terms, dropout_of_spans) @ query.T + more)
+            logits.append(dropout(terms, layers["out_project"][2]) @ query.T + more)
         return logits
 
     def _span_terms(self, words: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -79,10 +77,11 @@ class ExtractionNetwork(nn.Module):
         return starts, ends, linear(labels, last.weight.T.contiguous(), None), labels.float() @ last.bias
 
     def _token_logits(self, words: Tensor, labels: Tensor, num_words: list[int], num_labels: list[int]) -> list[Tensor]:
-        first, _, module, last = self.scorer["out_mlp"]
+        scorer: Any = self.scorer
+        first, _, module, last = scorer["out_mlp"]
         of_word, of_label, of_both = _parts(first.weight, 3)
-        word, word_factor = _parts(apply_linear(words, self.scorer["proj_token"]), 2)
-        label, label_factor = _parts(apply_linear(labels, self.scorer["proj_label"]), 2)
+        word, word_factor = _parts(apply_linear(words, scorer["proj_token"]), 2)
+        label, label_factor = _parts(apply_linear(labels, scorer["proj_label"]), 2)
         both = _of_pairs(torch.mul, word_factor, label_factor, num_words, num_labels)
         word, label = linear(word, of_word, first.bias), linear(label, of_label, None)
         terms = linear(both, of_both, None) + _of_pairs(torch.add, word, label, num_words, num_labels)
@@ -113,7 +112,14 @@ def _through(mlp: Any, rows: Tensor) -> Tensor:
 
 
 class ExtractionLoss(Task):
-    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word."""
+    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word.
+
+    Args:
+        weight: of what is there, relative to what is not: most is not.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
 
     def totals(self, batch: ExtractionBatch) -> Tensor:
         """(1,) number of words."""
@@ -121,8 +127,9 @@ class ExtractionLoss(Task):
 
     def loss(self, outputs: list[Tensor], part: ExtractionBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
+        weight = torch.tensor(self.weight, device=outputs[0].device)
         parts = [
-            F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum")
+            F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum", pos_weight=weight)
             for logits, row in zip(outputs, part.rows, strict=True)
         ]
         total = torch.stack(parts).sum()

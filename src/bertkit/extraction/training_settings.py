@@ -32,7 +32,9 @@ class ExtractionTrainingSettings(Settings):
         token: scores of words as start, end and inside; span: scores of spans of up to max_width words, which take
         longer to learn.
     num_negatives
-        Labels of the data that do not occur in a text, drawn for each text and epoch.
+        Labels that its file uses and that do not occur in a text, drawn for each text and epoch.
+    entity_weight
+        Weight of entities in the loss, relative to what is none: higher finds more, at lower precision.
     max_width
         Words of the longest span of the span scorer.
     layer_rate_factor
@@ -45,6 +47,7 @@ class ExtractionTrainingSettings(Settings):
     num_epochs: Count | None = None
     scorer: Literal["span", "token"] = "token"
     num_negatives: Count = 10
+    entity_weight: AboveZero = 3.0
     max_width: Count = 12
     layer_rate_factor: AboveZero = 5.0
     dropout: Share = 0.1

@@ -47,6 +47,8 @@ def other_encoding(start: bytes) -> str:
 
 def what_it_is(path: str | Path, expected: str = "file") -> str:
     """The end of the error for a path that is no file."""
+    if Path(path).is_dir():
+        return " is a folder: expected a file"
     if Path(path).exists():
         return " is a pipe or a device, which can be read only once: write its content to a file, or pass it by -"
     return f": no such {expected}"
@@ -65,6 +67,11 @@ def location(path: str | Path, line: int) -> str:
     """Name of a row of a file in errors and reports."""
     name = "standard input" if str(path) == "-" else str(path)
     return f"{name}, {'row' if extension(path) == '.parquet' else 'line'} {line}"
+
+
+def file_of(location: str) -> str:
+    """The file that `location` names."""
+    return location.rpartition(", ")[0]
 
 
 def read_lines(file: Iterable[bytes], path: str | Path) -> Iterator[Line]:
@@ -105,8 +112,6 @@ def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
     if str(path) == "-":
         yield read_lines(sys.stdin.buffer, path)
         return
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder: expected a file")
     if not Path(path).is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     with open(path, "rb") as file:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bertkit.checkpoint.generation_rules import end_ids, ending_of
 from bertkit.checkpoint.saving import save_checkpoint
 from bertkit.errors import UsageError
-from bertkit.generation.decoding import CachedDecoding, PreparedOutput, UncachedDecoding
+from bertkit.generation.decoding import CachedDecoding, PreparedOutput
 from bertkit.generation.engine import Decoding
 from bertkit.generation.generator import Generator, check_lengths
 from bertkit.generation.settings import GenerationSettings
@@ -56,25 +56,16 @@ class Causal(Generator):
         check_lengths("prompt", inputs, num_positions)
         return list(inputs), self._limits([len(own) for own in inputs], num_positions, settings)
 
-    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str) -> Decoding:
         network = self.model.network
         head, encoder = network.require_head("masked_lm"), network.encoder
-        if cached:
 
-            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput]:
-                decoder = PreparedDecoder(encoder, precision)
-                return decoder, PreparedOutput(head, encoder.embeddings.word.weight, decoder)
+        def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput]:
+            decoder = PreparedDecoder(encoder, precision)
+            return decoder, PreparedOutput(head, encoder.embeddings.word.weight, decoder)
 
-            decoder, output = self._kept(precision, network, prepare)
-            return CachedDecoding(decoder, output, decoder.start)
-
-        @torch.inference_mode()
-        def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
-            batch = self.batch(rows)
-            hidden = encoder(batch, with_pooled=False).last_hidden_state[batch.cu_seqlens[1:].long() - 1]
-            return head(hidden, encoder.embeddings.word.weight)
-
-        return UncachedDecoding(logits)
+        decoder, output = self._kept(precision, network, prepare)
+        return CachedDecoding(decoder, output, decoder.start)
 
     @torch.inference_mode()
     def log_probs(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Decoding step by step, with a key-value cache and, as reference, without.
+"""Decoding step by step, with a key-value cache.
 
 Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_size.
 """
@@ -80,28 +80,6 @@ class CachedDecoding:
         """As `Decoding.step`."""
         self.cache.take(parents)
         return self.output(self.decoder(tokens.astype(np.int64), np.ones(len(tokens), np.int64), self.cache))
-
-
-class UncachedDecoding:
-    """Decoding without a cache: every step computes all tokens again.
-
-    Args:
-        logits: (R, V) logits of the next token, from rows of (n,) int64 ids and the prompt index of each row.
-    """
-
-    def __init__(self, logits: Callable[[list[np.ndarray], np.ndarray], Tensor]) -> None:
-        self.logits = logits
-
-    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
-        """As `Decoding.start`."""
-        self.rows, self.prompts = [prompt.astype(np.int64) for prompt in prompts], np.arange(len(prompts))
-        return self.logits(self.rows, self.prompts)
-
-    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
-        """As `Decoding.step`."""
-        self.rows = [np.append(self.rows[parent], token) for token, parent in zip(tokens, parents, strict=True)]
-        self.prompts = self.prompts[parents]
-        return self.logits(self.rows, self.prompts)
 
 
 Turn = Callable[[Callable[[], Any]], Any]

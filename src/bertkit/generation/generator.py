@@ -153,5 +153,5 @@ class Generator(ABC):
         """
 
     @abstractmethod
-    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str) -> Decoding:
         """Decoding of a group of inputs."""

@@ -51,7 +51,7 @@ def _steps(generator: Causal | SequenceToSequence, tokens: Sequence[str], made: 
         return []
     names = ["step", "token", *(f"likeliest {number}" for number in range(1, len(made.candidates[0]) + 1))]
     rows = [
-        [str(step), token, *(f"{_spelled(generator, one)} {100 * prob:.1f} %" for one, prob in candidates)]
+        [str(step), token, *(f"{_spelled(generator, one)} {100 * prob:.1f}\xa0%" for one, prob in candidates)]
         for step, (token, candidates) in enumerate(zip(tokens, made.candidates, strict=True), 1)
     ]
     return [table(names, rows)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from bertkit.checkpoint.encoder_decoder import EncoderDecoderCheckpoint, save_encoder_decoder
 from bertkit.checkpoint.generation_rules import end_ids, ending_of
 from bertkit.errors import UsageError
-from bertkit.generation.decoding import CachedDecoding, PreparedOutput, UncachedDecoding
+from bertkit.generation.decoding import CachedDecoding, PreparedOutput
 from bertkit.generation.engine import Decoding
 from bertkit.generation.generator import Generator, check_lengths
 from bertkit.generation.settings import GenerationSettings
@@ -73,34 +73,19 @@ class SequenceToSequence(Generator):
         network(self.batch([source]), target=before, recorder=recorder)
         return [layer.cross_attention_probs[0].cpu() for layer in recorder.layers]
 
-    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        network = self.checkpoint.network
-        word, head, batch = network.decoder.embeddings.word.weight, network.head, self.batch(inputs)
-        if cached:
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str) -> Decoding:
+        network, batch = self.checkpoint.network, self.batch(inputs)
 
-            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedTransformer]:
-                decoder = PreparedDecoder(network.decoder, precision)
-                output = PreparedOutput(head, word, decoder)
-                return decoder, output, PreparedTransformer(network.encoder, precision)
+        def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedTransformer]:
+            decoder = PreparedDecoder(network.decoder, precision)
+            output = PreparedOutput(network.head, network.decoder.embeddings.word.weight, decoder)
+            return decoder, output, PreparedTransformer(network.encoder, precision)
 
-            decoder, output, encoder = self._kept(precision, network, prepare)
-            with torch.inference_mode(), inference_kernels():
-                sources = network.as_sources(batch, encoder(batch).last_hidden_state)
-            return CachedDecoding(
-                decoder,
-                output,
-                lambda number: decoder.start(number, *sources, range(number)),  # a row for each source
-            )
-
-        with torch.inference_mode():
-            sources = network.encode(batch)
-
-        @torch.inference_mode()
-        def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
-            batch = self.batch(rows)
-            parts = sources.states.split(list(sources.seqlens))
-            states = torch.cat([parts[prompt] for prompt in prompts])
-            hidden = network.decoder(batch, states, [sources.seqlens[prompt] for prompt in prompts])
-            return head(hidden[batch.cu_seqlens[1:].long() - 1], word)
-
-        return UncachedDecoding(logits)
+        decoder, output, encoder = self._kept(precision, network, prepare)
+        with torch.inference_mode(), inference_kernels():
+            sources = network.as_sources(batch, encoder(batch).last_hidden_state)
+        return CachedDecoding(
+            decoder,
+            output,
+            lambda number: decoder.start(number, *sources, range(number)),  # a row for each source
+        )

@@ -1,11 +1,13 @@
 """Settings of text generation: greedy search, beam search, or sampling."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, Range, Seed, check_field_types
 
-_MOST_SEED = 2**63 - 1  # an int64, as compiled functions take it
+_Probability = Annotated[float, Range("a probability above 0 and up to 1", lambda value: 0 < value <= 1)]
+_Number = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True)
@@ -36,31 +38,21 @@ class GenerationSettings:
         Texts that end generation when completed, and are kept at its end; not with beams.
     """
 
-    max_new_tokens: int | None = None
-    num_beams: int = 1
+    max_new_tokens: Count | None = None
+    num_beams: Count = 1
     length_penalty: float = 1.0
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    temperature: AboveZero | None = None
+    top_k: Count | None = None
+    top_p: _Probability | None = None
+    seed: Seed = 0
     precision: str = "float32"
-    num_candidates: int = 0
+    num_candidates: _Number = 0
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, list):
             object.__setattr__(self, "stop", tuple(self.stop))
         check_field_types(self)
-        for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < lowest:
-                raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
-        if self.seed > _MOST_SEED:
-            raise UsageError(f"seed={self.seed}: expected at most {_MOST_SEED}")
-        if self.temperature is not None and self.temperature <= 0:
-            raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; omit it for greedy")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p={self.top_p!r}: expected a probability above 0 and up to 1")
         if self.num_beams > 1 and self.temperature is not None:
             raise UsageError("beam search does not sample: give num_beams or temperature, not both")
         if self.num_beams > 1 and self.num_candidates:

@@ -50,7 +50,6 @@ class Masking:
 
     Args:
         continues_word: (vocab_size,) bool, the entries that continue a word.
-        max_predictions: maximum number of positions in a sequence; None: no limit.
         seed: the mask of a sequence is a function of (seed, epoch, index).
         replacement: of a draw from 0 to 1: below the first number the token becomes [MASK], below the second it stays,
             above it becomes any token.
@@ -59,15 +58,12 @@ class Masking:
     special: SpecialIds
     continues_word: np.ndarray
     unit: MaskUnit = "token"
-    max_predictions: int | None = None
     seed: int = 0
     replacement: tuple[float, float] = (0.8, 0.9)
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(MaskUnit):
             raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(get_args(MaskUnit))}")
-        if self.max_predictions is not None and self.max_predictions < 1:
-            raise UsageError(f"max_predictions={self.max_predictions}: expected at least 1")
 
     def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
         """Mask the sequences with (B,) int64 ``indices`` in ``epoch``, at a rate between 0 and 1 (exclusive).
@@ -79,8 +75,6 @@ class Masking:
             raise UsageError(f"mask_rate={rate}: expected a share above 0 and below 1")
         seqlens = np.diff(sequences.cu_seqlens)
         wanted = np.maximum(1, np.rint(seqlens * rate).astype(np.int64))  # rint and Python's round: halves to even
-        if self.max_predictions is not None:
-            wanted = np.minimum(wanted, self.max_predictions)
         input_ids = sequences.input_ids.copy()
         positions = np.empty(wanted.sum(), np.int64)
         rules = _Rules(self.unit != "token", self.unit == "span", *self.replacement)

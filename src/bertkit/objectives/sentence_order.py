@@ -32,7 +32,7 @@ class SentenceOrder(MaskedLM):
         return OrderedPairs(shard, special, max_seqlen, seed)
 
 
-class OrderedPairs:
+class OrderedPairs(Source):
     """Source of pairs of consecutive texts, in their order (label 0) or swapped (label 1).
 
     Raises:
@@ -44,28 +44,14 @@ class OrderedPairs:
             raise DataError(f"sentence order prediction {SINGLE_SENTENCES}")
         self.tokens, self.sentences, self.documents = shard.tokens, shard.sentences, shard.documents
         self.special, self.room, self.seed = special, max_seqlen - 3, seed
-        # An epoch and its examples, replaced as one: the trainer's thread and the one that prepares batches share them.
-        self._kept = -1, np.zeros(0, np.int64)
-
-    def num_examples(self, epoch: int) -> int:
-        """Number of pairs in an epoch."""
-        return int(self._examples(epoch)[-1])
-
-    def random_share(self, epoch: int) -> None:
-        """None: no text is random."""
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
         """The pairs of (B,) int64 ``indices``."""
-        examples = self._examples(epoch)
-        pairs = _pairs(self.sentences, self.documents, examples, self.room, self.seed, epoch, indices)
+        pairs = _pairs(self.sentences, self.documents, self.counts(epoch)[0], self.room, self.seed, epoch, indices)
         return joined_pairs(self.tokens, self.special, pairs)
 
-    def _examples(self, epoch: int) -> np.ndarray:
-        """(D + 1,) int64 number of pairs before each document."""
-        kept = self._kept
-        if epoch != kept[0]:
-            kept = self._kept = epoch, _count(self.sentences, self.documents, self.room, self.seed, epoch)
-        return kept[1]
+    def count(self, epoch: int) -> tuple[np.ndarray, ...]:
+        return (_count(self.sentences, self.documents, self.room, self.seed, epoch),)
 
 
 @compiled

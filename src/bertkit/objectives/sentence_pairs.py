@@ -18,7 +18,7 @@ import numpy as np
 from bertkit.compiled import compiled
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
-from bertkit.objectives.sequences import Sequences, SpecialIds, example_of
+from bertkit.objectives.sequences import Sequences, Source, SpecialIds, example_of
 from bertkit.randomness import below, key_of, random_bits, uniform
 
 
@@ -38,7 +38,7 @@ SHORT_PROB = 0.1  # as published
 _TRIES = 10  # to find another document than A's
 
 
-class SentencePairs:
+class SentencePairs(Source):
     """Source of the sentence pairs of a corpus.
 
     Args:
@@ -74,31 +74,21 @@ class SentencePairs:
         self.tokens, self.sentences, self.documents = shard.tokens, shard.sentences, shard.documents
         self.special = special
         self.rules = _Rules(max_seqlen - 3, short_prob, balanced, seed)
-        # An epoch and its examples, replaced as one: the trainer's thread and the one that prepares batches share them.
-        self._kept = -1, (np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
-
-    def num_examples(self, epoch: int) -> int:
-        """Number of pairs in an epoch."""
-        return int(self._examples(epoch)[0][-1])
 
     def random_share(self, epoch: int) -> float:
         """The share of pairs whose B is random."""
-        cu_examples, _, num_random = self._examples(epoch)
+        cu_examples, _, num_random = self.counts(epoch)
         return int(num_random) / int(cu_examples[-1])
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
         """The pairs of (B,) int64 ``indices``."""
-        cu_examples, balances, _ = self._examples(epoch)
+        cu_examples, balances, _ = self.counts(epoch)
         pairs = _pairs(self.sentences, self.documents, cu_examples, balances, self.rules, epoch, indices)
         return joined_pairs(self.tokens, self.special, pairs)
 
-    def _examples(self, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """(D + 1,) int64 number of pairs before each document, (D + 1,) of random minus consecutive pairs, and the
-        number of random pairs."""
-        kept = self._kept
-        if epoch != kept[0]:
-            kept = self._kept = epoch, _count(self.sentences, self.documents, self.rules, epoch)
-        return kept[1]
+    def count(self, epoch: int) -> tuple[np.ndarray, ...]:
+        """Also (D + 1,) of random minus consecutive pairs, and the number of random pairs."""
+        return _count(self.sentences, self.documents, self.rules, epoch)
 
 
 @compiled

@@ -1,6 +1,7 @@
 """Sequences cut from a tokenized corpus, before masking."""
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,20 +36,34 @@ class SpecialIds(NamedTuple):
         return cls(*map(vocabulary.id, (special.cls, special.sep, special.mask)))
 
 
-class Source(Protocol):
+class Source(ABC):
     """Pre-training examples by index, determined by seed and epoch."""
+
+    # An epoch and its counts, replaced as one: the trainer's thread and the one that prepares batches share them.
+    _kept: tuple[int, Any] = -1, None
 
     def num_examples(self, epoch: int) -> int:
         """Number of examples in an epoch."""
-        ...
-
-    def take(self, epoch: int, indices: np.ndarray) -> Sequences:
-        """The examples of (B,) int64 ``indices`` of an epoch, in that order."""
-        ...
+        return int(self.counts(epoch)[0][-1])
 
     def random_share(self, epoch: int) -> float | None:
         """Share of the sentence pairs of an epoch whose second part is random; None: there are no such pairs."""
-        ...
+        return None
+
+    def counts(self, epoch: int) -> tuple[np.ndarray, ...]:
+        """(D + 1,) int64 number of examples before each document of an epoch, and what else its examples need."""
+        kept = self._kept
+        if epoch != kept[0]:
+            kept = self._kept = epoch, self.count(epoch)
+        return kept[1]
+
+    @abstractmethod
+    def count(self, epoch: int) -> tuple[np.ndarray, ...]:
+        """The values of `counts`, computed."""
+
+    @abstractmethod
+    def take(self, epoch: int, indices: np.ndarray) -> Sequences:
+        """The examples of (B,) int64 ``indices`` of an epoch, in that order."""
 
 
 @compiled

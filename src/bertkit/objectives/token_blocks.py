@@ -10,11 +10,11 @@ import numpy as np
 from bertkit.compiled import compiled
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
-from bertkit.objectives.sequences import Sequences, SpecialIds, example_of
+from bertkit.objectives.sequences import Sequences, Source, SpecialIds, example_of
 from bertkit.randomness import below, key_of
 
 
-class TokenBlocks:
+class TokenBlocks(Source):
     """Source of the blocks of a corpus.
 
     Raises:
@@ -30,31 +30,18 @@ class TokenBlocks:
         self.tokens, self.special, self.seed = shard.tokens, special, seed
         self.documents = shard.sentences[shard.documents]  # (D + 1,) bounds of documents among the tokens
         self.room = max_seqlen - 2
-        # An epoch and its examples, replaced as one: the trainer's thread and the one that prepares batches share them.
-        self._kept = -1, np.zeros(0, np.int64)
-
-    def num_examples(self, epoch: int) -> int:
-        """Number of blocks in an epoch."""
-        return int(self._examples(epoch)[-1])
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
         """The blocks of (B,) int64 ``indices``."""
-        starts, lengths = _bounds(self.documents, self._examples(epoch), self.room, self.seed, epoch, indices)
+        starts, lengths = _bounds(self.documents, self.counts(epoch)[0], self.room, self.seed, epoch, indices)
         cu_seqlens = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(lengths + 2, out=cu_seqlens[1:])
         input_ids = np.empty(cu_seqlens[-1], np.int32)
         _fill(self.tokens, starts, cu_seqlens, self.special, input_ids)
         return Sequences(input_ids, np.zeros_like(input_ids), cu_seqlens, None)
 
-    def random_share(self, epoch: int) -> None:
-        """None: single texts."""
-
-    def _examples(self, epoch: int) -> np.ndarray:
-        """(D + 1,) int64 number of blocks before each document."""
-        kept = self._kept
-        if epoch != kept[0]:
-            kept = self._kept = epoch, _count(self.documents, self.room, self.seed, epoch)
-        return kept[1]
+    def count(self, epoch: int) -> tuple[np.ndarray, ...]:
+        return (_count(self.documents, self.room, self.seed, epoch),)
 
 
 @compiled

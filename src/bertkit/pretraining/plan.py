@@ -11,9 +11,8 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -54,10 +53,6 @@ class Plan:
     memory_bytes: int  # highest so far of this process; on a GPU of its tensors
     checkpoint_bytes: int  # one checkpoint: model, optimizer and state
     suggested_size: str  # for the time of the run on the cores of this machine
-
-    def facts(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ import numpy as np
 
 from bertkit.advice import Finding, good, note, warning
 from bertkit.evidence import Evidence, Measured
-from bertkit.evidence.baseline import SizeScore
-from bertkit.files import write_json
 from bertkit.pages import (
     Line,
     Markup,
@@ -27,14 +25,12 @@ from bertkit.pages import (
     line_chart,
     paragraph,
     reliability_diagram,
-    section,
     table,
-    write_page,
 )
-from bertkit.reports.parts import Interval, Label, Metric, Only, Table, html_of, number, readable
-from bertkit.reports.report_file import checked_report
+from bertkit.reports.parts import Interval, Label, Metric, Only, Table, number, readable
+from bertkit.reports.report_file import sections, write_report
 
-_MODEL, _BASELINE = 1, 2  # colors
+_BASELINE = 2  # color
 _MOST_LABELS_DRAWN = 40
 _FEW_LABELS = 4  # below which a list of confusions is unnecessary
 _INTERVAL = "95 % interval"
@@ -50,18 +46,14 @@ def write_evidence_report(evidence: Evidence, path: str | Path, *, title: str = 
     Raises:
         UsageError: another ending, no such folder, or a folder of that name.
     """
-    page_path, json_path = checked_report(path)
-    write_json(json_path, {"title": title, **evidence.as_json()})
-    write_page(page_path, title, list(_page(evidence)))
+    write_report(path, title, {"title": title, **evidence.as_json()}, _page(evidence))
 
 
 def _page(evidence: Evidence) -> Iterator[Markup]:
     yield paragraph(element("span", _subtitle(evidence), class_="note"))
     yield headline(list(_headline(evidence)))
     yield findings([(kind, data(sentence)) for kind, sentence in findings_of(evidence)])
-    for title, parts in evidence_sections(evidence):
-        if made := [html for part in parts if (html := html_of(part)) is not None]:
-            yield section(title, *made)
+    yield from sections(evidence_sections(evidence))
 
 
 def evidence_sections(evidence: Evidence) -> Iterator[tuple[str, list[Any]]]:
@@ -309,31 +301,18 @@ def _baseline(evidence: Evidence) -> Iterator[Any]:
 
 
 def _learning_curve(evidence: Evidence) -> Iterator[Any]:
-    curves = [("model", evidence.by_size, _MODEL)]
-    if evidence.baseline is not None:
-        curves.append(("baseline", evidence.baseline.by_size, _BASELINE))
-    lines = [_line(name, points, color) for name, points, color in curves if points]
-    if not lines:
+    if evidence.baseline is None:
         return
-    references = []
-    if evidence.by_size is None:
-        value = evidence.scores[evidence.metric].value
-        references = [Reference(f"the model: {number(value)}", value)]
-    name = readable(evidence.metric)
-    yield line_chart(
-        f"{_capital(name)} by the number of training examples", lines, x_name="examples", y_name=name, x_kind="log",
-        references=references,
-    )  # fmt: skip
-    rows = [
-        (who, point.num_train, *_measured(point.score)) for who, points, _ in curves for point in points or ()
-    ]  # fmt: skip
-    yield Table(("", "training examples", name, _INTERVAL), rows)
-
-
-def _line(name: str, points: Sequence[SizeScore], color: int) -> Line:
+    points, name = evidence.baseline.by_size, readable(evidence.metric)
     columns = [(point.num_train, point.score.value, point.score.low, point.score.high) for point in points]
     x, y, low, high = np.array(columns, np.float64).T
-    return Line(name, x, y, color, "dots", low, high)
+    value = evidence.scores[evidence.metric].value
+    yield line_chart(
+        f"{_capital(name)} by the number of training examples", [Line("baseline", x, y, _BASELINE, "dots", low, high)],
+        x_name="examples", y_name=name, x_kind="log", references=[Reference(f"the model: {number(value)}", value)],
+    )  # fmt: skip
+    rows = [("baseline", point.num_train, *_measured(point.score)) for point in points]
+    yield Table(("", "training examples", name, _INTERVAL), rows)
 
 
 def _seeds(evidence: Evidence) -> Iterator[Any]:

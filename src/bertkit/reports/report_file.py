@@ -1,9 +1,14 @@
 """The two files of a report: a page, and the same figures as JSON."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bertkit.errors import UsageError
+from bertkit.files import write_json
 from bertkit.files.whole_files import check_not_input, check_writable
+from bertkit.pages import Markup, section, write_page
+from bertkit.reports.parts import html_of
 
 
 def checked_report(path: str | Path, *inputs: str | Path) -> tuple[Path, Path]:
@@ -26,3 +31,21 @@ def checked_report(path: str | Path, *inputs: str | Path) -> tuple[Path, Path]:
         check_writable(file)
         check_not_input(file, *inputs)
     return page, figures
+
+
+def write_report(path: str | Path, title: str, figures: Mapping[str, Any], parts: Iterable[Markup]) -> None:
+    """Write a page of parts, and the figures to a file of the same name with the ending .json.
+
+    Raises:
+        UsageError: as `checked_report`.
+    """
+    page, json_path = checked_report(path)
+    write_json(json_path, figures)
+    write_page(page, title, list(parts))
+
+
+def sections(content: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[Markup]:
+    """Sections of a page from titles and parts (`reports.parts`), without those that have no part for pages."""
+    for title, parts in content:
+        if made := [html for part in parts if (html := html_of(part)) is not None]:
+            yield section(title, *made)

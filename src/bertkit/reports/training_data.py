@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.evidence.training_data import TrainingData
-from bertkit.files import write_json
-from bertkit.pages import Markup, data, findings, section, write_page
+from bertkit.pages import Markup, data, findings
 from bertkit.reports.evidence import score_table
-from bertkit.reports.parts import Label, Table, html_of
-from bertkit.reports.report_file import checked_report
+from bertkit.reports.parts import Label, Table
+from bertkit.reports.report_file import sections, write_report
 
 
 def write_training_data_report(checked: TrainingData, path: Path, *, title: str) -> None:
@@ -18,21 +17,17 @@ def write_training_data_report(checked: TrainingData, path: Path, *, title: str)
     Raises:
         UsageError: another ending than .html, or a file that cannot be written.
     """
-    page_path, json_path = checked_report(path)
-    write_json(json_path, {"title": title, **checked.as_json()})
-    write_page(page_path, title, list(_page(checked)))
+    write_report(path, title, {"title": title, **checked.as_json()}, _page(checked))
 
 
 def _page(checked: TrainingData) -> Iterator[Markup]:
     yield findings([(kind, data(sentence)) for kind, sentence in checked.findings()])
-    for title, parts in (
+    yield from sections([
         ("Labels", _labels(checked)),
         ("Repeated texts", _repeated(checked)),
         ("Likely label errors", _label_errors(checked)),
         ("Frozen features in cross-validation", [score_table(checked.scores)]),
-    ):
-        if made := [html for part in parts if (html := html_of(part)) is not None]:
-            yield section(title, *made)
+    ])  # fmt: skip
 
 
 def _labels(checked: TrainingData) -> Iterator[Any]:

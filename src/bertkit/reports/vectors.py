@@ -5,10 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bertkit.evidence import Measured
-from bertkit.files import write_json
-from bertkit.pages import Markup, Score, data, findings, interval_chart, paragraph, section, write_page
+from bertkit.pages import Markup, Score, data, findings, interval_chart, paragraph, section
 from bertkit.reports.parts import Interval, Metric, Table, html_of, readable
-from bertkit.reports.report_file import checked_report
+from bertkit.reports.report_file import write_report
 
 _NOT_SHARES = {"threshold"}  # not drawn with the others
 
@@ -31,13 +30,9 @@ def write_vector_report(
     Raises:
         UsageError: another ending, no such folder, or a folder of that name.
     """
-    page_path, json_path = checked_report(path)
     scores, gains = ({name: asdict(one) for name, one in of.items()} for of in (measured, differences))
-    write_json(
-        json_path,
-        {"model": model, "data": sizes, "scores": scores, "against": against, "differences": gains},
-    )
-    write_page(page_path, model, list(_page(sizes, measured, against, differences)))
+    figures = {"model": model, "data": sizes, "scores": scores, "against": against, "differences": gains}
+    write_report(path, model, figures, _page(sizes, measured, against, differences))
 
 
 def _page(

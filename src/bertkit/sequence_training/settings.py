@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertkit.generation import GenerationSettings
 from bertkit.tasks.field_types import Count, Share
 from bertkit.tasks.settings import Settings
 from bertkit.training import TrainingSettings
@@ -48,12 +47,11 @@ class SequenceSettings(Settings):
     dropout: float | None = None
     vocab_size: int | None = None
     max_length: int | None = None
-    num_beams: int = 1
+    num_beams: Count = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.of_loop(num_examples=1).check_length()
-        GenerationSettings(num_beams=self.num_beams)
 
     def of_new_model(self) -> dict[str, Any]:
         """The settings of a new model by name."""

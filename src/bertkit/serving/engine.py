@@ -124,6 +124,7 @@ class Engine:
                 jobs.remove(job)
             for part in job.parts:
                 self._queue.remove(part)
+            job.parts.clear()  # ends the reference cycle of job, call and part, which would keep a replaced model
 
     def run(self, job: Job, waiter: Waiter) -> Any:
         """Compute a job that ends with this waiter; its value.
@@ -178,10 +179,11 @@ class Engine:
             finally:
                 ticket.inference_seconds += time.perf_counter() - began
 
-        with self._lock:
+        with self._lock:  # in the order in which they are counted
+            computed = self.passes.submit(copy_context().run, step)
             self._num_turns += 1
         try:
-            return self.passes.submit(copy_context().run, step).result()
+            return computed.result()
         finally:
             with self._lock:
                 self._num_turns -= 1

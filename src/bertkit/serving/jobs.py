@@ -202,6 +202,8 @@ class Call:
             results = self._results(self.items, report, None)
         except _Waits:
             return None
+        finally:
+            del self._may_run  # which knows the work that may compute this call
         if self._encodings is None:  # the verb computes without the encoder
             if len(self.jobs) > 1:
                 raise LookupError("the counts of each job are unknown")

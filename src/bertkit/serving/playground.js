@@ -136,6 +136,15 @@ const served = new Map(), PANELS = [
       const { found } = await ask("/extract", { model, inputs: text, labels: lines(labels) });
       return marked(text, found.map(({ score, ...span }) => ({ ...span, probability: score })));
     } },
+  { title: "Redaction", kind: "token-classification zero-shot-extraction",
+    fields: [["text", "Text", "Ada Lovelace (ada@example.org, +44 20 7946 0958) was born in London."],
+      ["labels", "Labels of an extraction model, one on each line", "person\nplace"]],
+    async run(model, { text, labels }) {
+      const chosen = served.get(model).kinds.includes("zero-shot-extraction") ? lines(labels) : null;
+      const reply = await ask("/redact", { model, inputs: text, labels: chosen });
+      const spans = reply.replacements.map((each) => ({ ...each, name: each.kind }));
+      return make("div", {}, make("p", {}, reply.text), highlighted(text, spans));
+    } },
   { title: "Answers", kind: "question-answering",
     fields: [["question", "Question", "Who sat on the mat?"],
       ["context", "Text", "It was a warm day. The cat sat on the mat, and nobody spoke."]],

@@ -1,6 +1,7 @@
 """Routes with typed bodies, which are parsed by orjson and checked strictly, and their OpenAPI document."""
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -63,6 +64,8 @@ _JSON_TYPES = {
     str: "a string", int: "a number", float: "a number", bool: "a boolean", list: "an array", dict: "an object",
 }  # fmt: skip
 
+_WORDS = {" after validation": "", "a valid boolean": "true or false", "a valid dictionary": "an object"}
+
 
 def _odd_one(value: Any) -> str:
     """A note of the first element of a list whose type is not that of the first one, or none that inputs have."""
@@ -87,7 +90,9 @@ def checked(body_type: type[BodyType], given: Any) -> BodyType:
     where, value = ".".join(map(str, first["loc"])), first["input"]
     if not where and not isinstance(given, dict):
         raise InvalidRequest("the body: expected a JSON object; /openapi.json describes its fields")
-    said = first["msg"].replace("Input should be", "expected").replace("a valid boolean", "true or false")
+    said = re.sub("^(Input should be|(List|String) should have)", "expected", first["msg"])
+    for of_pydantic, ours in _WORDS.items():
+        said = said.replace(of_pydantic, ours)
     if first["type"] == "extra_forbidden":
         said = f"an unknown field: expected {', '.join(body_type.model_fields)}"
     shown = f" is {value!r:.40}" if isinstance(value, str | int | float) and first["type"] != "accepts" else ""

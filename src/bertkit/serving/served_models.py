@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoint.sentence import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bertkit.errors import UsageError
@@ -181,14 +181,12 @@ class ServedModels:
             UnknownModel: no model with that name.
             WrongModelKind: the model, or every model, has another kind.
         """
-        candidates = [self.named(name)] if name is not None else [(served, None) for served in self.all.values()]
-        for served, role in candidates:
-            if isinstance(served, ServedModel) and (kinds is None or served.kinds.intersection(kinds)):
-                return served, role
-        if name is not None:
-            served, _ = candidates[0]
-            raise WrongModelKind(f"model is not {what} model: {served.name} is for {served.kind}")
-        raise WrongModelKind(f"no {what.partition(' ')[2]} model is served here: {self._described()}")
+        return self._choose(
+            name,
+            lambda one: isinstance(one, ServedModel) and (kinds is None or not one.kinds.isdisjoint(kinds)),
+            what,
+            WrongModelKind,
+        )
 
     def choose_generator(self, name: str | None) -> ServedGenerator:
         """The named model, or else the first generative one.
@@ -197,20 +195,19 @@ class ServedModels:
             UnknownModel: no model with that name.
             CannotGenerate: the model, or every model, is not generative.
         """
-        if name is None:
-            served = next((one for one in self.all.values() if isinstance(one, ServedGenerator)), None)
-            if served is None:
-                raise CannotGenerate(f"no generative model is served here: {self._described()}")
-            return served
-        served, _ = self.named(name)
-        if not isinstance(served, ServedGenerator):
-            raise CannotGenerate(
-                f"{served.name} is for {served.kind} and cannot generate text: choose a generative model"
-            )
-        return served
+        return self._choose(name, lambda one: isinstance(one, ServedGenerator), "a generative", CannotGenerate)[0]
 
-    def _described(self) -> str:
-        return ", ".join(f"{served.name} for {served.kind}" for served in self.all.values())
+    def _choose(
+        self, name: str | None, fits: Callable[[Served], bool], what: str, refusal: type[WrongModelKind]
+    ) -> tuple[Any, str | None]:
+        named = None if name is None else self.named(name)
+        for served, role in [(one, None) for one in self.all.values()] if named is None else [named]:
+            if fits(served):
+                return served, role
+        if named is not None:
+            raise refusal(f"model is not {what} model: {named[0].name} is for {named[0].kind}")
+        described = ", ".join(f"{served.name} for {served.kind}" for served in self.all.values())
+        raise refusal(f"no {what.partition(' ')[2]} model is served here: {described}")
 
 
 def some_word(vocabulary: Vocabulary) -> str:

@@ -222,7 +222,7 @@ def _open(load: Callable[[], Loaded], engine: Engine) -> ServedModels:
 def _warm_up(models: ServedModels, engine: Engine) -> None:
     for served in models.all.values():
         if isinstance(served, ServedModel):
-            warm_up(served.model, engine)
+            warm_up(served, engine)
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, engine)
     if models.index is not None:

@@ -59,7 +59,8 @@ class Service:
         self.settings: ServerSettings = engine.settings
         self.is_ready = False
         self.is_draining = False
-        # Threads of requests that wait for something themselves; the passes of a search use all cores.
+        # Threads of requests that wait for something themselves; the passes of a search use all cores. There may be one
+        # for each request: with fewer, that many long texts of one client would let nothing of another begin.
         self._threads = Executor(self.settings.max_concurrent_requests)
         self._searching = Executor(_MOST_SEARCHES, engine.passes)
         self._answers: Answers | None = None  # to the loop of the last request

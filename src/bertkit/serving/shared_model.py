@@ -16,7 +16,7 @@ from bertkit.model import Model
 from bertkit.serving.engine import LONE_TOKENS, Engine, end_tokenization
 from bertkit.serving.jobs import Job, current_call
 from bertkit.serving.refusals import Canceled
-from bertkit.serving.served_models import some_word
+from bertkit.serving.served_models import EXTRACTION, TAGGING, ServedModel, some_word
 from bertkit.serving.shared_run import SharedEncoder
 from bertkit.serving.ticket import Ticket, Waiter, current_ticket
 from bertkit.tokenizer import Encodings
@@ -120,9 +120,9 @@ class SharedModel(Model):
         return self._shared if self._shared.network is network else self._shared_runner(self._runner_of(network))
 
 
-def warm_up(model: Model, engine: Engine) -> None:
+def warm_up(served: ServedModel, engine: Engine) -> None:
     """Run batches of every shape, so that kernels are compiled and products checked before the first request."""
-    runner = model._runner
+    runner = served.model._runner
     word = some_word(runner.tokenizer.vocabulary)
     most = min(64, runner.max_positions)
 
@@ -142,3 +142,7 @@ def warm_up(model: Model, engine: Engine) -> None:
     for count in counts:
         if count <= LONE_TOKENS:
             run(count, engine.all_cores.submit).result()
+    if served.kind == EXTRACTION:
+        served.model.extract(word, ["a"])
+    elif served.kind == TAGGING:  # its rules of words are tables of all characters
+        served.model.predict([word])
