@@ -18,8 +18,7 @@ from bertkit.architectures import ARCHITECTURES
 from bertkit.transformer import PreparedTransformer
 from bertkit.transformer.few_rows import weights
 from bertkit.transformer.few_rows.layers import encode_few_rows
-from bertkit.transformer.few_rows.prepared import FewRows
-from bertkit.transformer.few_rows.tiles import TILE_ROWS, tile_rows
+from bertkit.transformer.few_rows.prepared import FewRows, are_few
 from bertkit.transformer.few_rows.weights import offered_few_rows
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, offered_linears
@@ -56,6 +55,8 @@ PRODUCTS = [
     *((name, width) for name in ("float32 compiled", "bfloat16 compiled") for width in (16, 48, 768, 2064)),
 ]
 NUM_LAYERS = 3
+NUMBERS_OF_ROWS = [1, 2, 3, 4, 5, 12, 14, 47, 48]
+LONG = "the cat walked on the green mat and sat there again "
 
 
 def must_exist(result: object) -> None:
@@ -73,7 +74,7 @@ def require(precision: str) -> None:
 
 def model_of(hidden_size: int = 128, intermediate_size: int = 512, **options: object) -> Model:
     sizes = {"hidden_size": hidden_size, "num_attention_heads": 4, "intermediate_size": intermediate_size}
-    usual = {"num_hidden_layers": NUM_LAYERS, "max_position_embeddings": 99, "hidden_act": "gelu"}
+    usual = {"num_hidden_layers": NUM_LAYERS, "max_position_embeddings": 128, "hidden_act": "gelu"}
     return our_model("encoder", 5, **sizes, **usual | options)
 
 
@@ -106,7 +107,7 @@ def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> 
 @pytest.mark.full(sample=4)
 @supported
 @pytest.mark.every_processor
-@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("num_rows", NUMBERS_OF_ROWS)
 @pytest.mark.parametrize(("precision", "width"), PRODUCTS)
 def test_product_is_bit_identical_to_linear_layers(num_rows: int, precision: str, width: int) -> None:
     require(precision)
@@ -130,7 +131,7 @@ def test_product_is_bit_identical_to_linear_layers(num_rows: int, precision: str
 @pytest.mark.full(sample=1)
 @supported
 @pytest.mark.every_processor
-@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("num_rows", NUMBERS_OF_ROWS)
 @pytest.mark.parametrize("width", [64, 384, 1536, 2112])
 @torch.inference_mode()
 def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> None:
@@ -150,7 +151,7 @@ def test_int8_product_is_bit_identical_to_oneDNN(num_rows: int, width: int) -> N
 @pytest.mark.full(sample=1)
 @supported
 @pytest.mark.every_processor
-@pytest.mark.parametrize("num_rows", TILE_ROWS)
+@pytest.mark.parametrize("num_rows", NUMBERS_OF_ROWS)
 @pytest.mark.parametrize("width", [64, 384, 1536, 2112])
 @torch.inference_mode()
 def test_compiled_int8_product_is_bit_identical_to_linear_layers(num_rows: int, width: int) -> None:
@@ -189,10 +190,10 @@ def test_hidden_states_are_bit_identical_to_layers(precision: str, sizes: tuple[
     require(precision)
     model, before = model_of(*sizes), torch.get_num_threads()
     fast, plain = prepared_pair(model, precision)
-    encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked on the green mat and sat there again"])
+    encodings = model.tokenizer.encode_batch([*TEXTS, LONG, LONG * 2, LONG * 4])
     torch.set_num_threads(num_threads)
     try:
-        for group in ([0], [1, 2], [3], [4], [5, 6], [7], [1, 3, 5]):
+        for group in ([0], [1, 2], [3], [4], [5, 6], [7], [1, 3, 5], [8], [3, 8], [9]):
             batch = collate([encodings[index] for index in group])
             for first_only in (False, True):
                 results, expected = (each(batch, first_only=first_only) for each in (fast, plain))
@@ -373,5 +374,10 @@ def test_every_unit_of_a_step_is_computed_once_before_the_next_step() -> None:
     assert (computed == 1).all()
 
 
-def test_row_counts_of_tiles_are_whole() -> None:
-    assert all(tile_rows(num_rows) == tile and num_rows % tile == 0 for num_rows, tile in TILE_ROWS.items())
+@supported
+@pytest.mark.parametrize(("precision", "most"), [("float32", 48), ("float32 compiled", 128), ("int8 compiled", 128)])
+def test_numbers_of_rows_of_layers_in_one_function(precision: str, most: int) -> None:
+    require(precision)
+    layers = prepared_pair(model_of(), precision)[0].layers
+    assert [are_few(number, layers) for number in (1, most, most + 1)] == [True, True, False]
+    assert not are_few(1, [])

@@ -18,7 +18,7 @@ from bertkit.executor import on_one_core
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.prepared import few_rows_of
-from bertkit.transformer.few_rows.tiles import TILE_ROWS
+from bertkit.transformer.few_rows.weights import MOST_ROWS
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.prepared.decoder import PreparedDecoder
@@ -45,7 +45,7 @@ class PreparedOutput:
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:
-        few_rows = self._few_rows if len(hidden) <= max(TILE_ROWS) else None
+        few_rows = self._few_rows if len(hidden) <= MOST_ROWS else None
         with inference_kernels(), on_one_core() if few_rows else nullcontext():
             x = self.head.transform(hidden.to(self.weight_dtype)).to(self.dtype).contiguous()
         logits = (few_rows or self.linear)(x)[:, : self.vocab_size]

@@ -14,6 +14,9 @@ from bertkit.transformer.kernels.pair_attention import attend_either, attend_rou
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.window import Window
 
+_HEADS = 3
+"""Heads that a thread computes at a time."""
+
 
 class SequenceAttention(NamedTuple):
     """Attention within the sequences of a packed row."""
@@ -41,7 +44,7 @@ def attend_few_rows(weights, counters, step, rows, attention, layer, appends, co
         weights: those of the product.
         attention: `SequenceAttention`, `RotaryAttention`, or `CachedAttention` of all layers.
         appends: the keys and values of new tokens are first appended to the cache.
-        context: (M + PADDING_ROWS, D).
+        context: (M, D).
     """
     raise NotImplementedError
 
@@ -52,16 +55,19 @@ def _choose(weights, counters, step, rows, attention, layer, appends, context):
         return _attend_cached
     attend_sequences = attend_rounded if weights.instance_class is RoundedWeights else attend_either
 
-    def attend_once(weights, counters, step, rows, attention, layer, appends, context):
-        if claim(counters, step) == 0:
-            rotary, window, bias = _positions(attention, layer)
-            attend_sequences(
-                rows, attention.cu_seqlens, attention.num_heads, context, None, rotary, window, bias
-            )  # fmt: skip
+    def attend_shared(weights, counters, step, rows, attention, layer, appends, context):
+        rotary, window, bias = _positions(attention, layer)
+        cu_seqlens, num_heads = attention.cu_seqlens, attention.num_heads
+        num_units = (num_heads + _HEADS - 1) // _HEADS
+        unit = claim(counters, step)
+        while unit < num_units:
+            heads = unit * _HEADS, min(unit * _HEADS + _HEADS, num_heads)
+            attend_sequences(rows, cu_seqlens, num_heads, context, None, rotary, window, bias, heads)
             finish(counters, step)
-        wait(counters, step, 1)
+            unit = claim(counters, step)
+        wait(counters, step, num_units)
 
-    return attend_once
+    return attend_shared
 
 
 def _positions(attention, layer):

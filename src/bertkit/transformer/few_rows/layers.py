@@ -2,7 +2,7 @@
 
 No Python runs between the steps of a layer, which threads share (`shared_steps`). One code serves every family and
 precision: numba compiles it for the types of the weights and of attention. Arrays of bfloat16 are uint16. Shape
-letters: M num_rows, D hidden_size, F intermediate_size, L layers.
+letters: M rows, D hidden_size, F intermediate_size, L layers.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from numba import types
 
 from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
-from bertkit.transformer.few_rows.products import PADDING_ROWS, RoundedWeights, Weights, multiply, scratch_of
+from bertkit.transformer.few_rows.products import RoundedWeights, Weights, multiply, sums_of
 from bertkit.transformer.kernels.modern_rows import norm_without_bias
 from bertkit.transformer.kernels.rows import Norm, norm_rows, read, write
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
@@ -63,90 +63,76 @@ class Workspace(NamedTuple):
 
     sums: np.ndarray  # (M, D), the input
     normed: np.ndarray  # (M, D), the input as the first product reads it; with post-norm the same
-    query_key_value: np.ndarray  # (M + PADDING_ROWS, 3 D)
-    cross_query: np.ndarray  # (M + PADDING_ROWS, D)
-    context: np.ndarray  # (M + PADDING_ROWS, D) zeros
-    attended: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
-    crossed: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
-    expanded: np.ndarray  # (M + PADDING_ROWS, F or 2 F)
-    projected: np.ndarray  # (L, M + PADDING_ROWS, D) in the dtype of the sums
+    query_key_value: np.ndarray  # (M, 3 D)
+    cross_query: np.ndarray  # (M, D)
+    context: np.ndarray  # (M, D) zeros
+    attended: np.ndarray  # (L, M, D) in the dtype of the sums
+    crossed: np.ndarray  # (L, M, D) in the dtype of the sums
+    expanded: np.ndarray  # (M, F or 2 F)
+    projected: np.ndarray  # (L, M, D) in the dtype of the sums
     counters: np.ndarray  # (COUNTERS * L,) int64 zeros
 
 
 @compiled
-def encode_few_rows(layers, cross, space, num_rows, add, attention, sources, gated):
+def encode_few_rows(layers, cross, space, add, attention, sources, gated):
     """All layers: a share of the work on this thread, the rest on other threads that call it with the same arguments.
 
     Args:
         cross: `CrossLayers`, or None.
         space: `Workspace`.
-        num_rows: M, a key of TILE_ROWS.
         add: ADD, or ADD_ROUNDED for sums in another dtype than that of products.
         attention: as in `attend_few_rows`.
         sources: `CachedAttention` of all layers, or None.
-        gated: (M + PADDING_ROWS, F), memory like that of the workspace; None without gates.
+        gated: (M, F), memory like that of the workspace; None without gates.
 
     Returns:
-        (M + PADDING_ROWS, D) sums and norms of the last layer, the same on all threads.
+        (M, D) sums and norms of the last layer, the same on all threads.
     """
     counters, expanded = space.counters, space.expanded
-    wide = max(space.normed.shape[1], expanded.shape[1])
-    sums, normed = _with_padding(space.sums), _with_padding(space.normed)  # each thread has its own
-    scratch, plain, is_pre_norm = scratch_of(num_rows, wide), np.intp(PLAIN), layers.is_pre_norm
+    sums, normed = space.sums, space.normed.copy()  # each thread has its own norms
+    scratch, plain, is_pre_norm = sums_of(len(sums)), np.intp(PLAIN), layers.is_pre_norm
     for layer in range(len(space.attended)):
         step, attended, projected = _STEPS * layer, space.attended[layer], space.projected[layer]
         weights, rows = layers.query_key_value, space.query_key_value
-        multiply(weights, layer, counters, step, normed, num_rows, plain, sums, rows, scratch)
+        multiply(weights, layer, counters, step, normed, plain, sums, rows, scratch)
         attend_few_rows(weights, counters, step + 1, rows, attention, layer, True, space.context)
-        multiply(layers.output, layer, counters, step + 2, space.context, num_rows, add, sums, attended, scratch)
-        _norm(attended, layers.attention_norm, layers.attention_norm.biases, layer, num_rows, normed)
+        multiply(layers.output, layer, counters, step + 2, space.context, add, sums, attended, scratch)
+        _norm(attended, layers.attention_norm, layers.attention_norm.biases, layer, normed)
         sums = _sums_of(attended, normed, is_pre_norm)
         if cross is not None:
             rows, crossed = space.cross_query, space.crossed[layer]
-            multiply(cross.query, layer, counters, step + 3, normed, num_rows, plain, sums, rows, scratch)
+            multiply(cross.query, layer, counters, step + 3, normed, plain, sums, rows, scratch)
             attend_few_rows(cross.query, counters, step + 4, rows, sources, layer, False, space.context)
-            multiply(cross.output, layer, counters, step + 5, space.context, num_rows, add, sums, crossed, scratch)
-            _norm(crossed, cross.norm, cross.norm.biases, layer, num_rows, normed)
+            multiply(cross.output, layer, counters, step + 5, space.context, add, sums, crossed, scratch)
+            _norm(crossed, cross.norm, cross.norm.biases, layer, normed)
             sums = _sums_of(crossed, normed, is_pre_norm)
         then, activated_rows = layers.activation if gated is None else plain, expanded
-        multiply(layers.expand, layer, counters, step + 6, normed, num_rows, then, sums, expanded, scratch)
+        multiply(layers.expand, layer, counters, step + 6, normed, then, sums, expanded, scratch)
         if gated is not None:
-            _gate(expanded, layers.activation, counters, step + 7, num_rows, gated)
+            _gate(expanded, layers.activation, counters, step + 7, gated)
             activated_rows = gated
-        multiply(layers.project, layer, counters, step + 8, activated_rows, num_rows, add, sums, projected, scratch)
-        _norm(projected, layers.feed_forward_norm, layers.feed_forward_norm.biases, layer, num_rows, normed)
+        multiply(layers.project, layer, counters, step + 8, activated_rows, add, sums, projected, scratch)
+        _norm(projected, layers.feed_forward_norm, layers.feed_forward_norm.biases, layer, normed)
         sums = _sums_of(projected, normed, is_pre_norm)
     return sums, normed
 
 
-@part
-def _with_padding(rows):
-    """A copy of (M, D) rows with PADDING_ROWS rows of zeros after them."""
-    num_rows, width = rows.shape
-    copied = np.zeros((num_rows + PADDING_ROWS, width), rows.dtype)
-    for row in range(num_rows):
-        for c in range(width):
-            copied[row, c] = rows[row, c]
-    return copied
-
-
-def _norm(rows, norms, biases, layer, num_rows, out):
+def _norm(rows, norms, biases, layer, out):
     """``out = norm(rows)``."""
     raise NotImplementedError
 
 
 @overload(_norm)
-def _choose_norm(rows, norms, biases, layer, num_rows, out):
+def _choose_norm(rows, norms, biases, layer, out):
     return _norm_without_bias if biases == types.none else _norm_with_bias
 
 
-def _norm_with_bias(rows, norms, biases, layer, num_rows, out):
-    norm_rows(rows[:num_rows], None, Norm(norms.weights[layer], biases[layer], norms.eps), out[:num_rows], None)
+def _norm_with_bias(rows, norms, biases, layer, out):
+    norm_rows(rows, None, Norm(norms.weights[layer], biases[layer], norms.eps), out, None)
 
 
-def _norm_without_bias(rows, norms, biases, layer, num_rows, out):
-    norm = Norm(norms.weights[layer], norms.weights[layer], norms.eps)
-    norm_without_bias(rows[:num_rows], norm, out[:num_rows])
+def _norm_without_bias(rows, norms, biases, layer, out):
+    norm_without_bias(rows, Norm(norms.weights[layer], norms.weights[layer], norms.eps), out)
 
 
 def _sums_of(summed, normed, is_pre_norm):
@@ -162,9 +148,9 @@ def _choose_sums(summed, normed, is_pre_norm):
 
 
 @part
-def _gate(expanded, activation, counters, step, num_rows, gated):
+def _gate(expanded, activation, counters, step, gated):
     """One step: ``gated = activation(left) * right`` of the halves of rows."""
-    row, width = claim(counters, step), gated.shape[1]
+    row, (num_rows, width) = claim(counters, step), gated.shape
     while row < num_rows:
         for c in range(0, width, WIDTH):
             left, right = read(expanded, row, c), read(expanded, row, width + c)

@@ -5,22 +5,21 @@ float32, for oneDNN. Shape letters: M rows, K inputs, N outputs.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bertkit.later import Tensor
-from bertkit.transformer.few_rows.products import PADDING_ROWS, Weights, multiply_few_rows
-from bertkit.transformer.few_rows.tiles import TILE_ROWS
+from bertkit.transformer.few_rows.products import Weights, multiply_few_rows
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.panel_product import PANEL
-from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vector_functions import ADD, CODES, PLAIN
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_ROWS = 192
-"""Rows that are multiplied at a time: each thread has a copy of them."""
+"""Rows that are multiplied at a time: each thread has their sums with a panel."""
 
 
 class PanelLinear:
@@ -50,26 +49,14 @@ class PanelLinear:
         """(M, K) bfloat16 to (M, N) bfloat16."""
         then = ADD if residual is not None else PLAIN if activation is None else CODES.get(activation, PLAIN)
         product = x.new_empty(len(x), len(self.bias))
+        rows, out = array(x.contiguous()), array(product)
+        added = rows if residual is None else array(residual.contiguous())
         for start in range(0, len(x), _MOST_ROWS):
-            self._multiply(x, residual, then, start, product)
+            given = (each[start : start + _MOST_ROWS] for each in (rows, added, out))
+            multiply_shared(self._weights, *given, then)
         return product if activation is None or activation in CODES else apply_activation(product, activation)
 
-    def _multiply(self, x: Tensor, residual: Tensor | None, then: int, start: int, product: Tensor) -> None:
-        """Write the rows from ``start`` on, up to _MOST_ROWS, of the product."""
-        rows = x[start : start + _MOST_ROWS]
-        end = start + len(rows)
-        num_rows = product_row_count(len(rows)) if len(rows) <= max(TILE_ROWS) else -(-len(rows) // 12) * 12
-        given = rows_with_padding(rows, num_rows)
-        added = given if residual is None else rows_with_padding(residual[start:end], num_rows)
-        out = np.empty((num_rows + PADDING_ROWS, len(self.bias)), given.dtype)
-        on_shared_threads(
-            multiply_few_rows, self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(then), added, out
-        )
-        array(product)[start:end] = out[: len(rows)]
 
-
-def rows_with_padding(x: Tensor, num_rows: int) -> np.ndarray:
-    """(num_rows + PADDING_ROWS, K) copy of (M, K) rows, with zeros for further rows."""
-    rows = np.empty((num_rows + PADDING_ROWS, x.shape[1]), array(x[:0]).dtype)
-    rows[: len(x)], rows[len(x) : num_rows] = array(x), 0
-    return rows
+def multiply_shared(weights: Any, rows: np.ndarray, added: np.ndarray, out: np.ndarray, then: int = PLAIN) -> None:
+    """`multiply_few_rows` on all threads of this one."""
+    on_shared_threads(multiply_few_rows, weights, np.zeros(2, np.int64), rows, np.intp(then), added, out)

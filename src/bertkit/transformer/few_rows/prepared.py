@@ -13,24 +13,21 @@ from bertkit.later import Tensor
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.attention import RotaryAttention, SequenceAttention
 from bertkit.transformer.few_rows.layers import COUNTERS, CrossLayers, Layers, Workspace, encode_few_rows
-from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
-from bertkit.transformer.few_rows.products import PADDING_ROWS, multiply_few_rows
-from bertkit.transformer.few_rows.tiles import TILE_ROWS
-from bertkit.transformer.few_rows.weights import is_known, norms_of, rows_as_given, weights_of
+from bertkit.transformer.few_rows.panel_linear import PanelLinear, multiply_shared
+from bertkit.transformer.few_rows.weights import is_known, most_rows_of, norms_of, rows_as_given, weights_of
 from bertkit.transformer.kernels.arrays import array, bias_array
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.linear import CompiledInt8Linear, PlainInt8Linear
-from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, PLAIN, SHORT_GELU
+from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, SHORT_GELU
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
 
 
-def is_few(batch: Batch) -> bool:
-    """Whether `FewRows` computes batches of this size."""
-    return len(batch.input_ids) in TILE_ROWS
+def are_few(num_rows: int, layers: Sequence[Any]) -> bool:
+    """Whether `FewRows` computes this number of rows in prepared layers."""
+    return bool(layers) and num_rows <= most_rows_of(layers[0].output)
 
 
 class FewRows:
@@ -112,7 +109,7 @@ class FewRows:
         normed: Tensor | None = None,
         angles: Sequence[Rotary] = (),
     ) -> Tensor:
-        """(M, D) to (M, D), for a number of rows in TILE_ROWS.
+        """(M, D) to (M, D).
 
         Args:
             source: the batch, or the cache of a decoder in a step that it has begun.
@@ -121,25 +118,25 @@ class FewRows:
         """
         sums, normed_rows = on_shared_threads(encode_few_rows, *self.arguments(hidden, source, normed, angles))
         rows = sums if self._ends_with_sums else normed_rows
-        return rows_as_given(rows[: len(hidden)], hidden if normed is None else normed)
+        return rows_as_given(rows, hidden if normed is None else normed)
 
     def arguments(self, hidden: Any, source: Any, normed: Any = None, angles: Sequence[Rotary] = ()) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
         sums, normed_rows = (
-            np.ascontiguousarray(array(each)) for each in (hidden, hidden if normed is None else normed)
+            np.require(array(each), requirements="CW") for each in (hidden, hidden if normed is None else normed)
         )
         (num_rows, width), num_layers = normed_rows.shape, len(self._prepared)
         wide, dtype = self._layers.expand.bias.shape[1], normed_rows.dtype
 
         def empty_rows(*shape: int, of: np.dtype = dtype) -> np.ndarray:
-            return np.empty((*shape[:-1], num_rows + PADDING_ROWS, shape[-1]), of)
+            return np.empty((*shape[:-1], num_rows, shape[-1]), of)
 
         space = Workspace(
             sums,
             normed_rows,
             empty_rows(3 * width),
             empty_rows(width),
-            np.zeros((num_rows + PADDING_ROWS, width), dtype),
+            np.zeros((num_rows, width), dtype),
             empty_rows(num_layers, width, of=sums.dtype),
             empty_rows(num_layers if self._cross else 0, width, of=sums.dtype),
             empty_rows(wide),
@@ -150,7 +147,7 @@ class FewRows:
             np.intp(ADD if sums.dtype == dtype else ADD_ROUNDED),
             empty_rows(wide // 2) if self._is_gated else None,
         )
-        return self._layers, self._cross, space, num_rows, add, *self._attention(source, width, angles), gated
+        return self._layers, self._cross, space, add, *self._attention(source, width, angles), gated
 
     def _attention(self, source: Batch | DecodingCache, width: int, angles: Sequence[Rotary]) -> tuple[Any, Any]:
         """Attention to the own tokens and to those of sources."""
@@ -183,12 +180,11 @@ class FewRowsLinear:
         self._linear, self._weights = linear, weights_of([linear])  # owns the memory of the address
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(M, K) to (M, N), for at most 48 rows."""
-        num_rows = product_row_count(len(x))
-        given = rows_with_padding(x, num_rows)
-        out = np.empty((len(given), self._weights.bias.shape[1]), given.dtype)
-        arguments = self._weights, np.zeros(2, np.int64), given, num_rows, np.intp(PLAIN), given, out
-        return rows_as_given(on_shared_threads(multiply_few_rows, *arguments)[: len(x)], x)
+        """(M, K) to (M, N)."""
+        rows = np.ascontiguousarray(array(x))
+        out = np.empty((len(rows), self._weights.bias.shape[1]), rows.dtype)
+        multiply_shared(self._weights, rows, rows, out)
+        return rows_as_given(out, x)
 
 
 def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:

@@ -16,9 +16,10 @@ Arrays of bfloat16 are uint16. Shape letters: M num_rows, K inputs, N outputs, L
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from bertkit.compiled import compiled, overload, part
-from bertkit.transformer.few_rows.tiles import NUM_VECTORS, multiply_tile, tile_rows
+from bertkit.transformer.few_rows.tiles import FRACTION, NUM_VECTORS, TILE_ROWS, multiply_tile, tile_rows
 from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.rows import Quantized, quantize_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
@@ -31,11 +32,7 @@ from bertkit.transformer.kernels.vectors import (
     load,
     rounded_as,
     store,
-    transpose,
 )
-
-PADDING_ROWS = WIDTH
-"""Unused rows at the end of an array: rows are read in blocks of sixteen."""
 
 _CHUNK = 32
 """Rows of a panel that all tiles of rows multiply before the next ones, which are read from memory meanwhile."""
@@ -61,46 +58,37 @@ class RoundedWeights(NamedTuple):
     # scales; and the product for a row of ones
 
 
-class Scratch(NamedTuple):
-    """Memory of a thread."""
-
-    columns: np.ndarray  # inputs of a product, M * K + WIDTH float32
-    sums: np.ndarray  # (2, M * PANEL) float32
-
-
 @part
-def scratch_of(num_rows, width):
-    """Scratch for products of M rows with up to ``width`` inputs."""
-    return Scratch(np.empty(num_rows * width + WIDTH, np.float32), np.empty((2, num_rows * PANEL), np.float32))
+def sums_of(num_rows):
+    """Memory of a thread for the sums of M rows and a panel, twice."""
+    return np.empty((2, (num_rows + TILE_ROWS) * PANEL), np.float32)
 
 
 @compiled
-def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, scratch):
+def multiply(weights, layer, counters, step, x, then, residual, out, sums):
     """One step: ``out = x W^T + bias``, then one of PLAIN to RELU.
 
     Args:
         weights: `Weights` or `RoundedWeights`.
-        x: (M + PADDING_ROWS, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of
-            8 bits float32, K a multiple of 64, which each thread quantizes.
-        num_rows: M, a key of TILE_ROWS or a multiple of 8 or 12.
+        x: (M, K) float32 or bfloat16, K a multiple of 16, for products of bfloat16 of 32; for those of 8 bits float32,
+            K a multiple of 64, which each thread quantizes.
         residual: (M, N), read for ADD and ADD_ROUNDED only.
-        out: (M + PADDING_ROWS, N).
+        out: (M, N).
+        sums: `sums_of` M rows.
     """
-    columns, sums = scratch
-    inputs, words = _inputs_of(weights, weights.bias, x, num_rows)
-    block = weights.block
-    num_words, num_units, tile = words.shape[1], out.shape[1] // PANEL, tile_rows(num_rows)
+    inputs, words = _inputs_of(weights, weights.bias, x)
+    (num_rows, num_words), num_units, block = words.shape, out.shape[1] // PANEL, weights.block
+    tile = tile_rows(num_rows)
     size = 2 if 2 * weights.packed.itemsize == weights.bias.itemsize else 4  # bytes of a word of packed weights
-    num_tiles = num_rows // tile  # that read the same weights
+    num_tiles = (num_rows + tile - 1) // tile  # that read the same weights
     chunk = num_words if num_tiles == 1 else _CHUNK
-    lines = max(1, NUM_VECTORS // num_tiles)  # requested from memory for each row of a panel and tile
-    has_columns = False
+    share = FRACTION * NUM_VECTORS // num_tiles  # requested from memory for each row of a panel and tile
+    is_filled = False
     unit = claim(counters, step)
     while unit < num_units:
-        if not has_columns:
-            _quantize(x, num_rows, inputs)
-            take_columns(words, num_rows, tile, columns)
-            has_columns = True
+        if not is_filled:
+            _fill(x, inputs, words)
+            is_filled = True
         panel = weights.addresses[layer] + size * unit * PANEL * num_words
         for start in range(0, num_words, block):
             end, own = min(start + block, num_words), sums[min(start, 1)]
@@ -109,12 +97,11 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
                 rows = panel + size * first * PANEL
                 fetched = 0
                 for row in range(0, num_rows, tile):
-                    at, to = row * num_words + first * tile, row * PANEL
                     multiply_tile(
-                        weights.packed, weights.bias, columns, at, tile, rows, count, own, to, first > start, fetched,
-                        lines,
+                        weights.packed, weights.bias, words, row, first, tile, rows, count, own, first > start, fetched,
+                        share,
                     )  # fmt: skip
-                    fetched += count * lines
+                    fetched += count * share
             if start > 0:
                 _add_sums(sums, num_rows * PANEL)
         for row in range(num_rows):
@@ -128,7 +115,7 @@ def multiply(weights, layer, counters, step, x, num_rows, then, residual, out, s
 
 
 @compiled
-def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
+def multiply_few_rows(weights, counters, x, then, residual, out):
     """`multiply` for one layer: a share of the work on this thread, the rest on other threads that call it with the
     same arguments.
 
@@ -137,41 +124,50 @@ def multiply_few_rows(weights, counters, x, num_rows, then, residual, out):
         out: also returned.
     """
     layer = step = np.intp(0)
-    multiply(weights, layer, counters, step, x, num_rows, then, residual, out, scratch_of(num_rows, x.shape[1]))
+    multiply(weights, layer, counters, step, x, then, residual, out, sums_of(len(x)))
     return out
 
 
-def _inputs_of(weights, bias, x, num_rows):
-    """What is multiplied, the rows or Quantized; and the same as float32, which are multiplied at a time: a number, or
-    two of bfloat16 (not with weights in float32), or four of 8 bits, not yet written."""
+def _inputs_of(weights, bias, x):
+    """What is multiplied, the rows or Quantized; and the same as (M, words) float32, which are multiplied at a time: a
+    number, or two of bfloat16 (not with weights in float32), or four of 8 bits. `_fill` writes what is not yet
+    written."""
     raise NotImplementedError
 
 
 @overload(_inputs_of)
-def _choose_inputs(weights, bias, x, num_rows):
+def _choose_inputs(weights, bias, x):
     if weights.instance_class is RoundedWeights:
         return _empty_quantized
+    if x.dtype == types.float32:
+        return lambda weights, bias, x: (x, x)
     if x.dtype == bias.dtype:
-        return lambda weights, bias, x, num_rows: (x, x.view(np.float32))
-    return lambda weights, bias, x, num_rows: (x, x)
+        return lambda weights, bias, x: (x, x.view(np.float32))
+    return lambda weights, bias, x: (x, np.empty(x.shape, np.float32))
 
 
-def _empty_quantized(weights, bias, x, num_rows):
-    values = np.empty((num_rows + PADDING_ROWS, x.shape[1]), np.uint8)
-    scales, middles = np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
+def _empty_quantized(weights, bias, x):
+    values = np.empty(x.shape, np.uint8)
+    scales, middles = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
     return Quantized(values, scales, middles), values.view(np.float32)
 
 
-def _quantize(x, num_rows, inputs):
-    """Quantize rows of numbers if 8 bits are multiplied."""
+def _fill(x, inputs, words):
+    """Quantize rows of numbers if 8 bits are multiplied, and widen bfloat16 where float32 is."""
     raise NotImplementedError
 
 
-@overload(_quantize)
-def _choose_quantize(x, num_rows, inputs):
-    if x == inputs:
-        return lambda x, num_rows, inputs: None
-    return lambda x, num_rows, inputs: quantize_rows(x, 0, num_rows, inputs)
+@overload(_fill)
+def _choose_fill(x, inputs, words):
+    if x != inputs:
+        return lambda x, inputs, words: quantize_rows(x, 0, len(x), inputs)
+    return (lambda x, inputs, words: None) if x == words else _widen
+
+
+def _widen(x, inputs, words):
+    if words.shape == x.shape:  # not in pairs
+        for at in range(0, x.size, WIDTH):
+            store(words, at, load(x, at))
 
 
 def _finished(weights, layer, inputs, row, column, sums):
@@ -214,13 +210,3 @@ def _after_product(bias, x, vector, then, residual, at):
     if then == ADD_ROUNDED:
         return rounded_as(x, vector) + load(residual, at)
     return activated(rounded_as(bias, vector), then)
-
-
-@part
-def take_columns(x, num_rows, tile, columns):
-    """Copy the rows of each tile column by column: (M, K) to (M / tile, K, tile)."""
-    width = x.shape[1]
-    for row in range(0, num_rows, tile):
-        for c in range(0, width, WIDTH):
-            # Sixteen rows are copied; those beyond the tile are overwritten by the next column.
-            transpose(x, row * width + c, width, columns, row * width + c * tile, tile)

@@ -14,16 +14,15 @@ import numpy as np
 from bertkit.device import CPU_PRECISIONS
 from bertkit.later import Tensor, torch
 from bertkit.transformer.few_rows.layers import LayerNorms
-from bertkit.transformer.few_rows.panel_linear import PanelLinear, rows_with_padding
+from bertkit.transformer.few_rows.panel_linear import PanelLinear
 from bertkit.transformer.few_rows.products import (
     ADD,
     PLAIN,
     RoundedWeights,
     Weights,
     multiply,
-    scratch_of,
+    sums_of,
 )
-from bertkit.transformer.few_rows.tiles import TILE_ROWS
 from bertkit.transformer.kernels.arrays import Rows, array
 from bertkit.transformer.kernels.dispatch import linear_for, offered_linears
 from bertkit.transformer.kernels.linear import (
@@ -41,11 +40,24 @@ from bertkit.transformer.kernels.row_invariance import agrees_with_reference, pr
 from bertkit.transformer.kernels.rows import Norm
 from bertkit.transformer.kernels.vectors import WIDTH
 
+MOST_ROWS = 48
+"""Rows up to which products of a few rows are as fast as those of any number."""
+
 _ONEDNN_PANEL = 64
 """Outputs of a panel of the weights that oneDNN packs."""
 
+_COUNTS = (1, 2, 3, 14, 48)
+"""Numbers of rows whose products are compared with oneDNN's: of every tile, alone and one of many."""
+
 _USUAL_BLOCKS = (512, 1_024)
 """Numbers of inputs that oneDNN adds up at a time on an Intel Xeon (family 6 model 207), of up to 1,024 and of more."""
+
+
+def most_rows_of(linear: Any) -> int:
+    """The number of rows up to which all layers with such products, or with a class of them, are faster as one
+    function."""
+    kind = linear if isinstance(linear, type) else type(linear)
+    return 128 if kind in (CompiledLinear, CompiledInt8Linear) else MOST_ROWS
 
 
 def is_known(linear: Any) -> bool:
@@ -168,7 +180,7 @@ def kernel_of_short_texts() -> str:
     """Description of how the layers of a short text run on this machine, and why."""
     names = [name for name in CPU_PRECISIONS if linear_for(name).linear in offered_few_rows(name)]
     if names:
-        rows = f"up to {max(TILE_ROWS)} tokens in {' or '.join(names)}"
+        rows = " or ".join(f"up to {most_rows_of(linear_for(name).linear)} tokens in {name}" for name in names)
         return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
     if not has_fused_multiplication():
         return "layer by layer: this processor lacks fused multiplications (FMA)"
@@ -199,7 +211,7 @@ def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bia
         product = partial(_multiply, _float_weights([linear], block))
         if all(
             agrees_with_reference(
-                (*linear.kind, None, len(inputs)), product, partial(linear._probe, None), TILE_ROWS, *inputs
+                (*linear.kind, None, len(inputs)), product, partial(linear._probe, None), _COUNTS, *inputs
             )
             for inputs in ((x,), (x, residual))
         ):
@@ -209,11 +221,11 @@ def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bia
 
 def _multiply(weights: Weights | RoundedWeights, x: Tensor, residual: Tensor | None = None) -> Tensor:
     """``x W^T + b``, and a residual, with the kernel for a few rows."""
-    num_rows, rows, then = len(x), rows_with_padding(x, len(x)), np.intp(PLAIN if residual is None else ADD)
-    out, scratch = np.empty((len(rows), weights.bias.shape[1]), rows.dtype), scratch_of(num_rows, x.shape[1])
+    rows, then = array(x), np.intp(PLAIN if residual is None else ADD)
+    out = np.empty((len(rows), weights.bias.shape[1]), rows.dtype)
     added = out if residual is None else array(residual)
-    multiply(weights, 0, np.zeros(2, np.int64), 0, rows, num_rows, then, added, out, scratch)
-    return rows_as_given(out[:num_rows], x)
+    multiply(weights, 0, np.zeros(2, np.int64), 0, rows, then, added, out, sums_of(len(rows)))
+    return rows_as_given(out, x)
 
 
 @cache
@@ -233,14 +245,14 @@ def _is_exact(num_outputs: int, width: int, subtracts_after: bool) -> bool:
     linear = OneDNNInt8Linear(weight, torch.zeros(num_outputs))
     if torch.ops.mkldnn._nbytes(linear.weight) < num_outputs * width:
         return False
-    values = _with_both_ends(torch.randint(0, 256, (max(TILE_ROWS), width), generator=generator, dtype=torch.uint8))
+    values = _with_both_ends(torch.randint(0, 256, (MOST_ROWS, width), generator=generator, dtype=torch.uint8))
     values[0, 1:], values[1, 2:] = 255, 0
     if not torch.equal(_multiply_int8(linear, values, subtracts_after), linear.multiply(values)):
         return False
     probe = linear._probe()
     product = partial(_multiply_int8, probe.__self__, subtracts_after=subtracts_after)  # pyrefly: ignore
     product, reference = (lambda values, of=of: of(_with_both_ends(values)) for of in (product, probe))
-    return agrees_with_reference((*linear.kind, "both ends"), product, lambda: reference, TILE_ROWS, values)
+    return agrees_with_reference((*linear.kind, "both ends"), product, lambda: reference, _COUNTS, values)
 
 
 def _with_both_ends(values: Tensor) -> Tensor:

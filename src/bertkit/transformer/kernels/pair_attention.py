@@ -14,7 +14,7 @@ from bertkit.transformer.kernels.attention_mask import choose_head, key_range, m
 from bertkit.transformer.kernels.choices import multiplies_pairs_fast
 from bertkit.transformer.kernels.rows import UnscaledProduct, quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tile_attention import (
-    attend_tiles,
+    attend_heads,
     copy_rotated,
     exponentiate_tile,
     longest_of,
@@ -36,26 +36,27 @@ from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store_pa
 @compiled
 def attend(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
     """Self-attention in inference: `attend_tiles` without dropout, or `attend_pairs` where it is faster."""
-    attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+    heads = 0, num_heads
+    attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads)
 
 
-def attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    """`attend` in compiled functions."""
+def attend_either(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
+    """`attend` in compiled functions, for heads from the first to before the second of ``heads``."""
     raise NotImplementedError
 
 
 @overload(attend_either)
-def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+def _choose(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
     return _in_pairs if is_rounded(query_key_value) and multiplies_pairs_fast() else _in_tiles
 
 
-def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+def attend_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
     """`attend_either` of rows that are float32 and may be rounded, such as products of 8 bits."""
     raise NotImplementedError
 
 
 @overload(attend_rounded)
-def _choose_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
+def _choose_rounded(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
     return _in_pairs if multiplies_pairs_fast() else _in_tiles
 
 
@@ -64,17 +65,27 @@ def is_rounded(rows: Any) -> bool:
     return rows.dtype == types.uint16 if isinstance(rows, types.Array) else rows.instance_class is UnscaledProduct
 
 
-def _in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias)
+def _in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
+    attend_heads_in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads)
 
 
-def _in_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
-    attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, None, rotary, window, bias)
+def _in_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
+    attend_heads(
+        query_key_value, query_key_value, cu_seqlens, cu_seqlens, num_heads, context.shape[1], context, quantized,
+        None, rotary, window, bias, heads,
+    )  # fmt: skip
 
 
 @compiled
 def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias):
     """`attend_tiles` without dropout, in bfloat16. Needs AVX-512 BF16."""
+    heads = 0, num_heads
+    attend_heads_in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads)
+
+
+@part
+def attend_heads_in_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rotary, window, bias, heads):
+    """`attend_pairs` for heads from the first to before the second of ``heads``."""
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_seqlens)
@@ -92,7 +103,7 @@ def attend_pairs(query_key_value, cu_seqlens, num_heads, context, quantized, rot
         keys[length : whole_vectors(length)] = 0
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
-        for head in range(num_heads):
+        for head in range(heads[0], heads[1]):
             column = head * head_dim
             choose_head(mask, bias, head)
             copy_rotated(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)

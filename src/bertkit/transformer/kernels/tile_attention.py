@@ -70,6 +70,18 @@ def attend_two_rows(
         cu_keys: (B + 1,) int32, as ``cu_seqlens`` of the other row. With another one than that, without rotary, window
             and bias.
     """
+    attend_heads(
+        query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias,
+        (0, num_heads),
+    )  # fmt: skip
+
+
+@part
+def attend_heads(
+    query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias,
+    heads,
+):  # fmt: skip
+    """`attend_two_rows` for heads from the first to before the second of ``heads``."""
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_keys)
@@ -87,7 +99,7 @@ def attend_two_rows(
         keys[length : whole_vectors(length)] = 0
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
-        for head in range(num_heads):
+        for head in range(heads[0], heads[1]):
             column = head * head_dim
             choose_head(mask, bias, head)
             copy_rotated(key_value, first_key, key_column + column, length, head_dim, rotary, keys)

@@ -19,8 +19,7 @@ from bertkit.errors import UsageError
 from bertkit.executor import on_one_core
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.panel_linear import PanelLinear
-from bertkit.transformer.few_rows.prepared import FewRows
-from bertkit.transformer.few_rows.tiles import TILE_ROWS
+from bertkit.transformer.few_rows.prepared import FewRows, are_few
 from bertkit.transformer.kernels.dispatch import Kernels
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
 from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear
@@ -141,8 +140,9 @@ class PreparedDecoder:
     def encode(self, batch: Batch, cache: DecodingCache) -> Tensor:
         """Hidden states (T, D) of a batch on the device of the weights, in the dtype of the products."""
         num_tokens = len(batch.input_ids)
-        rows = batch.filled(product_row_count(num_tokens)) if self.device.type == "cpu" else batch
-        few_rows = self._few_rows if len(rows.input_ids) in TILE_ROWS else None
+        few_rows = self._few_rows if are_few(num_tokens, self.layers) else None
+        is_filled = self.device.type == "cpu" and few_rows is None
+        rows = batch.filled(product_row_count(num_tokens)) if is_filled else batch
         with on_one_core() if few_rows else nullcontext():  # OpenMP's threads keep cores busy for a while
             hidden = self.embeddings.look_up(rows).to(self.dtype)
         if few_rows is None:

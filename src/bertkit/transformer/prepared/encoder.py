@@ -14,7 +14,7 @@ from bertkit.batch import Batch
 from bertkit.device import device_of, product_dtype
 from bertkit.later import nn, torch
 from bertkit.transformer.encoder import Encoder
-from bertkit.transformer.few_rows.prepared import FewRows, is_few
+from bertkit.transformer.few_rows.prepared import FewRows, are_few
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.arrays import Rows, empty
 from bertkit.transformer.kernels.choices import multiplies_panels_fast
@@ -118,16 +118,17 @@ class PreparedTransformer:
             return self._encoded(batch, with_hidden_states, with_pooled, first_only)
 
     def _encoded(self, batch: Batch, with_hidden_states: bool, with_pooled: bool, first_only: bool) -> EncoderOutput:
-        num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
+        num_tokens = len(batch.input_ids)
+        is_few = not with_hidden_states and are_few(num_tokens, self.layers)
+        few_rows = self._few_rows if is_few else None
+        filled = in_row_counts(batch) if few_rows is None else batch
         embedded, streams, first_tokens = self.embeddings(filled), [] if with_hidden_states else None, None
         sequences = WholeSequences(
             filled, {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()}
         )
-        if not with_hidden_states and is_few(filled) and self._few_rows is not None:
+        if few_rows is not None:
             state = self.steps.begin(embedded, self.stack.norms[0])
-            last = self._few_rows(
-                state.stream, filled, self.steps.floats_of(state.read), list(sequences.rotary.values())
-            )
+            last = few_rows(state.stream, filled, self.steps.floats_of(state.read), list(sequences.rotary.values()))
         else:
             first_tokens = batch.first_tokens if first_only and not with_hidden_states and self.layers else None
             state = self.stack(embedded, sequences, last_rows=first_tokens, streams=streams)
