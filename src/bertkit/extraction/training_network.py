@@ -11,8 +11,7 @@ from bertkit.architectures import Network
 from bertkit.batch import Batch
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.training_data import ExtractionBatch, Row
-from bertkit.tasks import Loss, Task
-from bertkit.tasks.task import mean_of, sums_of
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 
 ENCODER = "token_rep_layer.bert_layer.model."
 
@@ -86,23 +85,17 @@ class ExtractionNetwork(nn.Module):
         return self.scorer["out_mlp"](torch.cat([word[:, None].expand(shape), label.expand(shape), both], dim=2))
 
 
-class ExtractionLoss(Task):
-    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word."""
+class ExtractionLoss(LossFunction):
+    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; nats per word."""
 
     def totals(self, batch: ExtractionBatch) -> Tensor:
         """(1,) number of words."""
         return torch.tensor([batch.num_words], dtype=torch.float64)
 
     def loss(self, outputs: list[Tensor], part: ExtractionBatch, totals: Tensor) -> Loss:
-        """As `Task.loss`."""
         parts = [
             F.binary_cross_entropy_with_logits(logits.float(), row.targets.to(logits.device), reduction="sum")
             for logits, row in zip(outputs, part.rows, strict=True)
         ]
         total = torch.stack(parts).sum()
         return Loss(mean_of(total, totals[0]), sums_of(total, part.num_words))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss in nats per word."""
-        loss, num_words = sums.tolist()
-        return {"loss": loss / max(1.0, num_words)}

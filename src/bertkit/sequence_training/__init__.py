@@ -11,25 +11,11 @@ from typing import TYPE_CHECKING
 from bertkit.later import on_demand
 
 if TYPE_CHECKING:
-    from bertkit.sequence_training.batches import SequenceBatch, SequenceData
-    from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
-    from bertkit.sequence_training.loss import SequenceLoss
-    from bertkit.sequence_training.metrics import sequence_metrics
-    from bertkit.sequence_training.run import SequenceTraining
-    from bertkit.sequence_training.settings import SequenceSettings
-    from bertkit.sequence_training.tasks import SEQUENCE_TASKS
+    from bertkit.sequence_training.batches import SequenceBatch as SequenceBatch
+    from bertkit.sequence_training.batches import SequenceData as SequenceData
+    from bertkit.sequence_training.loss import SequenceLoss as SequenceLoss
+    from bertkit.sequence_training.metrics import sequence_metrics as sequence_metrics
+    from bertkit.sequence_training.run import SequenceTraining as SequenceTraining
+    from bertkit.sequence_training.settings import SequenceSettings as SequenceSettings
 
 __getattr__, __dir__ = on_demand(__name__)
-
-__all__ = [
-    "SEQUENCE_TASKS",
-    "SequenceBatch",
-    "SequenceData",
-    "SequenceExample",
-    "SequenceLoss",
-    "SequenceSettings",
-    "SequenceTraining",
-    "read_pairs",
-    "read_texts",
-    "sequence_metrics",
-]
